@@ -124,6 +124,16 @@ function answerForServer(response: ServerResponse): void {
   response.end()
 }
 
+/** Sends a person who opens the bare address in a browser to the live page; programs do not accept HTML. */
+function sendToPage(
+  { method, url, headers: { accept = '' } }: IncomingMessage,
+  response: ServerResponse,
+): boolean {
+  if (url !== '/' || (method !== 'GET' && method !== 'HEAD') || !accept.includes('text/html')) return false
+  response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
+  return true
+}
+
 /** The open responses of each connection: several if a client sends requests without waiting. */
 type OpenResponses = WeakMap<Duplex, Set<ServerResponse>>
 
@@ -377,6 +387,7 @@ function requestListener(
     watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     if (isOpsPath(target)) return opsListener(request, response)
     if (target === '*') return answerForServer(response)
+    if (sendToPage(request, response)) return
     if (state.draining.signal.aborted) return refuseWhileDraining(response, api())
     exchange(services, request, response).catch(() => response.destroy())
   }
@@ -590,6 +601,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     watched.close()
     services.quietRuns.close()
     await destroyConnections()
+    await services.catalogue.settled()
     await app.close()
     webhook?.close()
     await services.transport.destroy()

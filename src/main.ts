@@ -5,10 +5,11 @@ import { tuneEngine } from './cli/engine.ts'
 
 // Before everything else, because some flags have no effect on work that V8 has already done or planned.
 tuneEngine()
-const [{ run }, { totalmem }, { readFileSync }, { getHeapStatistics }] = await Promise.all([
+const [{ run }, { totalmem }, { readFileSync }, { isatty }, { getHeapStatistics }] = await Promise.all([
   import('./cli/cli.ts'),
   import('node:os'),
   import('node:fs'),
+  import('node:tty'),
   import('node:v8'),
 ])
 
@@ -56,6 +57,8 @@ const terminal: Terminal = {
     2 * getHeapStatistics().heap_size_limit,
   ),
   maxOpenFiles: maxOpenFiles(),
+  // Standard input itself is not opened: it may belong to a program that is started.
+  hasKeyboard: isatty(0) || isatty(1) || isatty(2),
   isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
 }
 

@@ -63,6 +63,12 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     help: 'listen and guard (the default)',
     run: async ({ flags }, terminal) => (await import('./start.ts')).start(flags, terminal),
   },
+  run: {
+    usage: '-- COMMAND…',
+    help: 'guard one program on a free port: run -- claude; prints at the end what it used',
+    takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
+    run: async ({ args, flags }, terminal) => (await import('./run.ts')).run(args, flags, terminal),
+  },
   'check-config': {
     help: 'read the configuration, say what is wrong with it, and end',
     async run({ flags }, terminal) {
@@ -211,7 +217,8 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
   } catch (error) {
     // Node's messages add several sentences and lines of advice.
     const [problem = ''] = (error as Error).message.split(/[.\n]/, 1)
-    throw new UsageError(problem)
+    const isRun = end === -1 && args.includes('run')
+    throw new UsageError(isRun ? `${problem}: run needs -- before the command` : problem)
   }
   const { help: wantsHelp, version, json = false, transcript = false, url, ...given } = parsed.values
   const [name = 'start', ...rest] = parsed.positionals

@@ -25,9 +25,8 @@ export interface Terminal {
   readonly memory: number
   /** How many files and connections the process may have open. */
   readonly maxOpenFiles: number
+  /** True if a human can press Ctrl-C: on a terminal, that reaches all programs that run in it. */
+  readonly hasKeyboard?: boolean
   /** True if a human watches: then commands use colours and plain sentences. */
   readonly isInteractive: boolean
 }
-
-/** Exit codes: 0 done, 1 could not start, could not read or was cut short, 2 wrong usage or configuration. */
-export type ExitCode = 0 | 1 | 2

@@ -6,7 +6,7 @@ import { loopPolicyOf, registryOf } from '../config/policies.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/policy.ts'
 import { TooMuchToRead } from '../core/work.ts'
-import type { ExitCode, Terminal } from './command.ts'
+import type { Terminal } from './command.ts'
 import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, type Line, readRecording } from './recording.ts'
 import { jsonLine } from './session-table.ts'
@@ -193,7 +193,7 @@ const NOTHING_READ =
  * Runs all conversations of the files through the loop guard. Lines without a conversation are reported and skipped.
  * Returns 1 if a file can't be read or no line holds a conversation.
  */
-export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<ExitCode> {
+export async function replay(options: ReplayOptions, flags: Flags, terminal: Terminal): Promise<number> {
   const { config } = loadConfig(flags, terminal.env)
   const policy = loopPolicyOf(config)
   const registry = registryOf(config)
@@ -204,7 +204,7 @@ export async function replay(options: ReplayOptions, flags: Flags, terminal: Ter
     options.files.reduce((sum, file) => sum + sizeOf(file), 0),
   )
   let before = 0
-  let exitCode: ExitCode = 0
+  let exitCode = 0
   for (const file of options.files) {
     const name = file === '-' ? 'stdin' : file
     const complain = (message: string) => {

@@ -1,5 +1,5 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
-import { type Logger, pino } from 'pino'
+import { type DestinationStream, type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import {
   ConfigError,
@@ -13,9 +13,12 @@ import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
+import type { Emit } from '../telemetry/event.ts'
 import { VERSION } from '../version.ts'
-import type { ExitCode, Terminal } from './command.ts'
+import { type Bill, createBill } from './bill.ts'
+import type { Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
+import { jsonLine } from './session-table.ts'
 
 const STDOUT = 1
 
@@ -61,16 +64,61 @@ export function proxiesIn(env: Environment): Proxies | undefined {
   return { http, https, noProxy: env['no_proxy'] ?? env['NO_PROXY'] }
 }
 
-/** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
-export async function start(flags: Flags, terminal: Terminal): Promise<ExitCode> {
-  const loaded = loadConfig(flags, terminal.env)
-  const output = createLogOutput(STDOUT, terminal.onExit)
-  const { level } = loaded.config.log
-  const log = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, output)
+/** A Governor that listens. */
+interface Listening {
+  readonly governor: Governor
+  /** `http://host:port`. */
+  readonly address: string
+}
+
+/** Builds a Governor that listens; returns `undefined` after the reason on standard error. Throws `ConfigError`. */
+export async function listen(
+  config: Config,
+  terminal: Terminal,
+  log: Logger,
+  onEvent: Emit,
+): Promise<Listening | undefined> {
+  const governor = buildGovernor(config, {
+    log,
+    onEvent,
+    proxies: proxiesIn(terminal.env),
+    memory: terminal.memory,
+    maxOpenFiles: terminal.maxOpenFiles,
+    semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
+  })
   try {
-    return await serve(loaded, flags, terminal, log)
+    return { governor, address: await governor.listen() }
+  } catch (error) {
+    terminal.err(`governor: ${listenProblem(error as Error, config)}\n`)
+    await governor.close()
+    return undefined
+  }
+}
+
+/** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
+export async function start(flags: Flags, terminal: Terminal): Promise<number> {
+  const loaded = loadConfig(flags, terminal.env)
+  const { level } = loaded.config.log
+  const options = { base: null, timestamp: pino.stdTimeFunctions.isoTime }
+  if (terminal.isInteractive && !flags['log-level'] && !terminal.env['LOG_LEVEL']) {
+    const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, linesForPeople(terminal))
+    return serve(loaded, flags, terminal, log, true)
+  }
+  const output = createLogOutput(STDOUT, terminal.onExit)
+  try {
+    return await serve(loaded, flags, terminal, pino({ ...options, level }, output), false)
   } finally {
     output.close()
+  }
+}
+
+/** Writes log lines for people on standard error: the time, the message, and its facts. */
+function linesForPeople({ err }: Terminal): DestinationStream {
+  return {
+    write(line) {
+      const { level: _, time, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
+      err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
+    },
   }
 }
 
@@ -79,40 +127,24 @@ async function serve(
   flags: Flags,
   terminal: Terminal,
   log: Logger,
-): Promise<ExitCode> {
-  const proxies = proxiesIn(terminal.env)
-  const governor = buildGovernor(config, {
-    log,
-    proxies,
-    memory: terminal.memory,
-    maxOpenFiles: terminal.maxOpenFiles,
-    semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
-  })
-  let address: string
-  try {
-    address = await governor.listen()
-  } catch (error) {
-    terminal.err(`governor: ${listenProblem(error as Error, config)}\n`)
-    await governor.close()
-    return 1
-  }
+  isForPeople: boolean,
+): Promise<number> {
+  const bill = createBill()
+  const listening = await listen(config, terminal, log, bill.record)
+  if (!listening) return 1
+  const { governor, address } = listening
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   // A reload requires the file that was read: without it, the defaults would silently come back.
   const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }
   terminal.onSignal('SIGHUP', () => reload(governor, config, reloadFlags, terminal, log))
-  const stopped = untilStopped(governor, terminal, log)
+  const stopped = untilStopped(governor, terminal, log, bill)
   const upstreams = Object.fromEntries(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
   )
+  const { max_iterations } = config.budget
+  const page = `${address}/governor/`
   log.info(
-    {
-      address,
-      version: VERSION,
-      config: file ?? null,
-      store: config.store,
-      upstreams,
-      max_iterations: config.budget.max_iterations,
-    },
+    { address, page, version: VERSION, config: file ?? null, store: config.store, upstreams, max_iterations },
     'listening',
   )
   const sharesKeys = Object.values(config.upstreams).some(holdsKey)
@@ -122,13 +154,16 @@ async function serve(
       'anybody who reaches this address can use the upstream keys: set server.access_keys',
     )
   }
-  if (terminal.isInteractive) {
-    const source = file === undefined ? '' : ` and reads ${file}`
+  if (isForPeople) {
     terminal.err(
-      `Governor listens on ${address}${source}. Point your agent at it: OPENAI_BASE_URL=${address}/v1\n`,
+      `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n` +
+        `  page   ${page}\n` +
+        `  agent  OPENAI_BASE_URL=${address}/v1 or ANTHROPIC_BASE_URL=${address}\n`,
     )
   }
-  return stopped
+  const code = await stopped
+  if (isForPeople) terminal.err(`\n${bill.text()}`)
+  return code
 }
 
 /** Applies the policies of the current file; a wrong file changes nothing. `running`: the one at the start. */
@@ -152,7 +187,7 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
 const SAME_SIGNAL_MS = 1000
 
 /** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
-function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Promise<ExitCode> {
+function untilStopped(governor: Governor, terminal: Terminal, log: Logger, bill: Bill): Promise<number> {
   return new Promise((resolve) => {
     let stoppingSince: number | undefined
     const stop = () => {
@@ -163,7 +198,7 @@ function untilStopped(governor: Governor, terminal: Terminal, log: Logger): Prom
       stoppingSince = performance.now()
       log.info({}, 'draining')
       governor.drain().then((isComplete) => {
-        log.info({ complete: isComplete }, 'stopped')
+        log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
         resolve(0)
       })
     }

@@ -2,7 +2,7 @@
 import OpenAI from 'openai'
 import { pino } from 'pino'
 import { buildGovernor } from '../app.ts'
-import type { ExitCode, Terminal } from '../cli/command.ts'
+import type { Terminal } from '../cli/command.ts'
 import { checkConfig } from '../config/load.ts'
 import { afterStep, callStreaming, callWhole, type Message, runAgent, type Step } from './agent.ts'
 import { type Script, type ScriptedProvider, startScriptedProvider } from './provider.ts'
@@ -43,7 +43,7 @@ const STUCK: Script = {
 }
 
 /** Prints each iteration of an agent that runs away and is stopped, and of one in a loop. Returns 0. */
-export async function demo(terminal: Terminal): Promise<ExitCode> {
+export async function demo(terminal: Terminal): Promise<number> {
   const provider = await startScriptedProvider(SCRIPT)
   const stuck = await startScriptedProvider(STUCK)
   const upstream = { url: provider.url }

@@ -47,6 +47,8 @@ export interface Catalogue {
   /** Resolves when the package is loaded, which happens once. */
   load(): Promise<void>
   readonly isLoaded: boolean
+  /** Resolves when the package is not being loaded: then every cost is known. Never rejects. */
+  settled(): Promise<void>
   /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
   priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
   /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
@@ -233,6 +235,7 @@ export function createCatalogue(
   }
   return {
     load,
+    settled: async () => loading?.catch(() => undefined),
     get isLoaded() {
       return loaded !== undefined
     },

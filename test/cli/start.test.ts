@@ -8,11 +8,13 @@ import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { gzipSync } from 'node:zlib'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { callModel, START } from '../support/agent.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
 import { PLACES } from '../support/foreign.ts'
 import { launch, MAIN } from '../support/process.ts'
-import { type ChatBody, chunks, completion, serve } from '../support/provider.ts'
+import { describeWith } from '../support/programs.ts'
+import { type ChatBody, chunks, completion, runaway, serve, startProvider } from '../support/provider.ts'
 import { freePort } from '../support/redis.ts'
+import { openPane } from '../support/tmux.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-start-'))
 const file = join(folder, 'governor.yaml')
@@ -168,6 +170,23 @@ describe('a started Governor', () => {
     expect(log.join('\n')).not.toMatch(/secret|moon|cheese|research agent/)
   })
 
+  it('sends a browser that opens its address to the page, and the requests of programs to the upstream', async () => {
+    const upstream = await serve((request, response) =>
+      response.end(`upstream ${request.method} ${request.url}`),
+    )
+    onTestFinished(() => upstream.close())
+    const { address, page } = await launch(['--port', '0', '--upstream', upstream.url]).line('listening')
+    expect(page).toBe(`${address}/governor/`)
+    const open = async (path: string, accept: string, method = 'GET') => {
+      const response = await fetch(`${address}${path}`, { method, headers: { accept }, redirect: 'manual' })
+      return response.headers.get('location') ?? (await response.text())
+    }
+    expect(await open('/', 'text/html,application/xhtml+xml,*/*;q=0.8')).toBe('/governor/')
+    expect(await open('/', '*/*')).toBe('upstream GET /')
+    expect(await open('/', 'text/html', 'POST')).toBe('upstream POST /')
+    expect(await open('/index.html', 'text/html')).toBe('upstream GET /index.html')
+  })
+
   it('exits at once on SIGTERM when no request is running, even with kept-alive connections', async () => {
     const { child, line, exitCode } = launch(['--port', '0'])
     const { address, config } = await line('listening')
@@ -283,6 +302,34 @@ async function unusedPort(): Promise<number> {
   await other.close()
   return Number(new URL(other.url).port)
 }
+
+describeWith('tmux', 'a Governor that a person starts on a terminal', () => {
+  it('says where it listens, what it reads and where its page is, and at Ctrl-C what it did', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    writeFileSync(file, '{server: {port: 0}, budget: {max_iterations: 2}}')
+    const pane = await openPane(150, 20, { OPENAI_UPSTREAM_URL: provider.url })
+    await pane.enter(`node ${MAIN} start --config ${file}`)
+    await pane.shows(`reads ${file}. Ctrl-C ends it.`)
+    const screen = await pane.screen()
+    const [, url = ''] = /listens on (\S+)/.exec(screen) ?? []
+    expect(screen).toContain(`  page   ${url}/governor/`)
+    expect(screen).toContain(`  agent  OPENAI_BASE_URL=${url}/v1 or ANTHROPIC_BASE_URL=${url}`)
+    await runAgent(url, START, { max: 4 })
+    await pane.press('C-c')
+    await pane.shows(/^governor: 3 requests, 2 iterations, \S+ tokens, /m)
+    await pane.shows(/^ +2 notices, 0 loops, 1 stop$/m)
+    expect(await pane.screen()).not.toContain('"level"')
+  })
+
+  it('writes JSON lines if a level of the log is given', async () => {
+    const pane = await openPane(500, 20)
+    await pane.enter(`cd ${folder}; node ${MAIN} start --port 0 --log-level info`)
+    await pane.shows('"msg":"listening"')
+    await pane.press('C-c')
+    await pane.shows(/"requests":0.*"msg":"stopped"/)
+  })
+})
 
 describe('a started Governor whose log cannot be written', () => {
   it.skipIf(!existsSync('/dev/full'))(

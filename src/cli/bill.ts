@@ -1,0 +1,60 @@
+/** The bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
+import { tokens } from '../core/budget/amount.ts'
+import type { Emit } from '../telemetry/event.ts'
+import { fitted } from './session-table.ts'
+
+interface BillFacts {
+  /** Guarded requests. */
+  readonly requests: number
+  readonly iterations: number
+  readonly tokens: number
+  readonly cost_usd: number
+  readonly notices: number
+  readonly loops: number
+  readonly stops: number
+}
+
+/** The sums of everything so far. */
+export interface Bill {
+  readonly record: Emit
+  /** Returns the sums as the log has them. */
+  facts(): BillFacts
+  /** Returns two lines of text. */
+  text(): string
+}
+
+const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? '' : 's'}`
+
+/** Creates an empty bill. */
+export function createBill(): Bill {
+  const sums = { requests: 0, iterations: 0, tokens: 0, cost_usd: 0, notices: 0, loops: 0, stops: 0 }
+  const unpriced = new Set<string>()
+  return {
+    record(event) {
+      if (event.kind === 'request_ended' && event.iteration !== undefined) {
+        sums.requests++
+        if (event.status === 200 && !event.isRetry && event.verdict !== 'stop') sums.iterations++
+      }
+      if (event.kind === 'answered') {
+        sums.tokens += event.usage.input + event.usage.output
+        sums.cost_usd += event.usage.cost ?? 0
+      }
+      if (event.kind === 'unpriced_model' && unpriced.size < 3)
+        unpriced.add(fitted(event.model, 40).trimEnd())
+      if (event.kind === 'notice') sums.notices++
+      if (event.kind === 'loop') sums.loops++
+      if (event.kind === 'stopped') sums.stops++
+    },
+    facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),
+    text() {
+      const { requests, iterations, cost_usd: cost, notices, loops, stops } = sums
+      const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'
+      const names = unpriced.size > 0 ? ` (price not known: ${[...unpriced].join(', ')})` : ''
+      const used = `${tokens(sums.tokens, 0).used} tokens, ${dollars}${names}`
+      return (
+        `governor: ${counted(requests, 'request')}, ${counted(iterations, 'iteration')}, ${used}\n` +
+        `          ${counted(notices, 'notice')}, ${counted(loops, 'loop')}, ${counted(stops, 'stop')}\n`
+      )
+    },
+  }
+}

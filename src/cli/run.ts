@@ -1,0 +1,98 @@
+/** `governor run -- COMMAND…`: guards one program and everything that it starts, and says at the end what it used. */
+import { spawn } from 'node:child_process'
+import { constants } from 'node:os'
+import { basename } from 'node:path'
+import { pino } from 'pino'
+import { type Environment, type Flags, loadConfig } from '../config/load.ts'
+import { createBill } from './bill.ts'
+import type { Terminal } from './command.ts'
+import { listen } from './start.ts'
+
+/** Programs that do not read the variables of base URLs, and what tells them where to send requests. */
+const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly string[]; env?: Environment }>> =
+  {
+    codex: (address) => ({ args: ['-c', `openai_base_url="${address}/v1"`] }),
+    opencode(address) {
+      const provider = { options: { baseURL: `${address}/v1` } }
+      return {
+        env: {
+          OPENCODE_CONFIG_CONTENT: JSON.stringify({ provider: { openai: provider, anthropic: provider } }),
+        },
+      }
+    },
+  }
+
+/** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
+function governorEnvironment(env: Environment): Environment {
+  const running = [`//127.0.0.1:${env['PORT'] || 8787}`, `//localhost:${env['PORT'] || 8787}`]
+  // A variable may still name a Governor that ran before.
+  const upstream = (url = '') =>
+    env['GOVERNOR_UPSTREAM'] || running.some((one) => url.includes(one)) ? undefined : url
+  return {
+    ...env,
+    OPENAI_UPSTREAM_URL: env['OPENAI_UPSTREAM_URL'] || upstream(env['OPENAI_BASE_URL']),
+    ANTHROPIC_UPSTREAM_URL: env['ANTHROPIC_UPSTREAM_URL'] || upstream(env['ANTHROPIC_BASE_URL']),
+  }
+}
+
+/** Returns the environment of the program; `openai`: the URL of the upstream. */
+function childEnvironment(env: Environment, address: string, openai: string): Environment {
+  const path = new URL(openai).pathname.replace(/\/+$/, '')
+  // The path of the upstream goes before that of a request: only `/v1` is not doubled.
+  const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
+  const own = [env['NO_PROXY'] ?? env['no_proxy'], '127.0.0.1', 'localhost'].filter(Boolean).join(',')
+  return {
+    ...env,
+    OPENAI_BASE_URL: base,
+    OPENAI_API_BASE: base,
+    ANTHROPIC_BASE_URL: address,
+    NO_PROXY: own,
+    no_proxy: own,
+  }
+}
+
+/** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */
+function runProgram(
+  file: string,
+  args: readonly string[],
+  env: Environment,
+  terminal: Terminal,
+): Promise<number> {
+  return new Promise((resolve) => {
+    const child = spawn(file, args, { stdio: 'inherit', env })
+    for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+      terminal.onSignal(name, () => {
+        // A terminal sends Ctrl-C to the program as well.
+        if (name !== 'SIGINT' || !terminal.hasKeyboard) child.kill(name)
+      })
+    child.once('error', (error: NodeJS.ErrnoException) => {
+      terminal.err(`governor: ${file}: ${error.code === 'ENOENT' ? 'no such command' : error.message}\n`)
+      resolve(error.code === 'ENOENT' ? 127 : 126)
+    })
+    child.once('exit', (code, signal) => resolve(code ?? 128 + (signal ? constants.signals[signal] : 0)))
+  })
+}
+
+/** Guards one program until it ends, and returns its exit code. Throws `ConfigError`. */
+export async function run(command: readonly string[], flags: Flags, terminal: Terminal): Promise<number> {
+  const [file = '', ...args] = command
+  const here: Flags = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
+  const { config } = loadConfig(here, governorEnvironment(terminal.env))
+  // The screen is the program's: Governor logs only if it is asked to.
+  const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
+  const bill = createBill()
+  const listening = await listen(config, terminal, log, bill.record)
+  if (!listening) return 1
+  const { governor, address } = listening
+  terminal.err(`governor: guards ${file} at ${address}, page ${address}/governor/\n`)
+  const { args: added = [], env: more = {} } = OTHERS[basename(file)]?.(address) ?? {}
+  const env = { ...more, ...childEnvironment(terminal.env, address, config.upstreams['openai']?.url ?? '') }
+  const code = await runProgram(file, [...added, ...args], env, terminal)
+  await governor.close()
+  terminal.err(bill.text())
+  if (bill.facts().requests === 0)
+    terminal.err(
+      `          ${file} sent no request of an agent through Governor: docs/clients.md says what it has to be told\n`,
+    )
+  return code
+}

@@ -1,0 +1,116 @@
+/** `governor run -- COMMAND`: the built program, with programs of its own. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { MAIN, temporaryFolder } from '../support/process.ts'
+import { runaway, startProvider } from '../support/provider.ts'
+
+/** Starts `governor run` with these arguments, and collects what it prints. */
+function governorRun(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const child = spawn(process.execPath, [MAIN, 'run', ...args], {
+    cwd: temporaryFolder(),
+    env: { PATH: process.env['PATH'] ?? '', ...env },
+  })
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+  })
+  const printed = { out: '', err: '' }
+  child.stdout.on('data', (data) => {
+    printed.out += data
+  })
+  child.stderr.on('data', (data) => {
+    printed.err += data
+  })
+  return { child, printed, ended: once(child, 'close').then(([code]) => code as number) }
+}
+
+/** An agent of a few lines that goes on until it is told to stop, and prints the end. */
+const AGENT = `
+const messages = [{ role: 'user', content: 'What is new?' }]
+for (let left = 20; left > 0; left--) {
+  const response = await fetch(process.env.OPENAI_BASE_URL + '/chat/completions', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: 'Bearer sk-test', 'x-governor-session': 'task' },
+    body: JSON.stringify({ model: 'gpt-4o', messages, tools: [{ type: 'function', function: { name: 'search' } }] }),
+  })
+  const { choices: [{ message }], governor } = await response.json()
+  if (governor) { console.log(governor.terminal_state); break }
+  messages.push(message, ...(message.tool_calls ?? []).map(({ id }) => ({ role: 'tool', tool_call_id: id, content: String(left) })))
+}
+process.exit(7)
+`
+
+function agentFile(): string {
+  const file = join(temporaryFolder(), 'agent.mjs')
+  writeFileSync(file, AGENT)
+  return file
+}
+
+describe('a program that governor run guards', () => {
+  it('reaches its provider through Governor, which says at the end what it used and passes its exit code on', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const base = { OPENAI_BASE_URL: `${provider.url}/v1` }
+    const { ended, printed } = governorRun(
+      ['--max-iterations', '5', '--', process.execPath, agentFile()],
+      base,
+    )
+    expect(await ended).toBe(7)
+    expect(printed.out).toBe('tool_limit_reached\n')
+    expect(printed.err).toMatch(
+      /^governor: guards \S+ at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\n/,
+    )
+    expect(printed.err).toMatch(
+      /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n$/,
+    )
+  })
+
+  it('gets the variables of both APIs, and no proxy for this machine', async () => {
+    const script = `const { OPENAI_BASE_URL: o, ANTHROPIC_BASE_URL: a, NO_PROXY: n } = process.env; console.log([o, a, n].join(' '))`
+    const { ended, printed } = governorRun(['--', process.execPath, '-e', script], {
+      NO_PROXY: 'example.org',
+    })
+    expect(await ended).toBe(0)
+    expect(printed.out).toMatch(/^(http:\/\/127\.0\.0\.1:\d+)\/v1 \1 example\.org,127\.0\.0\.1,localhost\n$/)
+    expect(printed.err).toContain('sent no request of an agent through Governor')
+  })
+
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+    'gets %s and decides itself how it ends',
+    async (signal) => {
+      const script = `process.on('${signal}', () => process.exit(3)); console.log('ready'); setInterval(() => {}, 1000)`
+      const { child, ended } = governorRun(['--', process.execPath, '-e', script])
+      await once(child.stdout, 'data')
+      child.kill(signal)
+      expect(await ended).toBe(3)
+    },
+  )
+
+  it('that a signal kills ends with the exit code of a shell, and one that is not there with 127', async () => {
+    const { ended } = governorRun(['--', process.execPath, '-e', 'process.kill(process.pid, "SIGKILL")'])
+    expect(await ended).toBe(137)
+    const missing = governorRun(['--', 'no-such-command'])
+    expect(await missing.ended).toBe(127)
+    expect(missing.printed.err).toContain('governor: no-such-command: no such command\n')
+  })
+
+  it('that does not read the variables is told on its command line', async () => {
+    const file = join(temporaryFolder(), 'codex')
+    writeFileSync(file, '#!/bin/sh\necho "$@"\n')
+    chmodSync(file, 0o755)
+    const { ended, printed } = governorRun(['--', file, 'exec', '--json'])
+    expect(await ended).toBe(0)
+    expect(printed.out).toMatch(/^-c openai_base_url="http:\/\/127\.0\.0\.1:\d+\/v1" exec --json\n$/)
+  })
+
+  it.each([
+    [['claude', '-p', 'x'], "governor: Unknown option '-p': run needs -- before the command: --help"],
+    [['--'], 'governor: run needs a command after --, such as run -- claude: --help'],
+  ])('is not started by run %j', async (args, says) => {
+    const { ended, printed } = governorRun(args)
+    expect(await ended).toBe(2)
+    expect(printed.err).toContain(says)
+  })
+})
