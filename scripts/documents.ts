@@ -53,7 +53,7 @@ Governor replaces \${VAR} and \${VAR:-default} in values; an empty variable coun
 $\${ is a plain \${.
 Lengths of time: 500ms, 30s, 15m, 1h, 2d. Sizes: 512kb, 64mb, 1gb.
 
-\`npm start -- check-config\` (where it is installed: \`npx agent-governor check-config\`) says what is wrong with this file.
+\`governor check-config\` says what is wrong with this file.
 SIGHUP reloads the sections that say so, from the next request on; a file with a mistake changes nothing. All other
 sections need a restart, and the log names the keys in them that have changed.`
 
@@ -256,7 +256,7 @@ function rowText({ keys: [first = '', ...others], defaults, node }: Row): string
   return `| ${names.map(code).join(', ')} | ${[...cells].join(', ')} | ${effect} |\n`
 }
 
-/** Returns the README's table of the configuration: every key, its default, and the first sentence of its description. */
+/** Returns the table of `docs/configuration.md`: every key, its default, and the first sentence of its description. */
 export function configurationTable(): string {
   const rows = rowsOf(rootKeys()).map(rowText)
   return `| key | default | what it does |\n|---|---|---|\n${rows.join('')}`

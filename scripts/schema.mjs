@@ -1,4 +1,4 @@
-// Writes what is made from src/config: config/schema.json, config/governor.yaml, and the tables in README.md and docs/commands.md.
+// Writes what is made from src/config: config/schema.json, config/governor.yaml, and the tables in docs/configuration.md and docs/commands.md.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -27,5 +27,5 @@ function replaceTable(name, head, table) {
   )
 }
 
-replaceTable('README.md', 'key \\| default', configurationTable())
+replaceTable('docs/configuration.md', 'key \\| default', configurationTable())
 replaceTable('docs/commands.md', 'flag \\| variable', settingsTable())

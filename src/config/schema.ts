@@ -1,6 +1,6 @@
 /**
  * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema`
- * writes `config/schema.json`, `config/governor.yaml` and the README's table from it. The table shows the first
+ * writes `config/schema.json`, `config/governor.yaml` and the table of `docs/configuration.md` from it. The table shows the first
  * sentence of each description, so this sentence must say what the key does. A reload applies the sections with
  * `reloaded` in their metadata; all others need a restart.
  */
@@ -414,7 +414,7 @@ const file = z.strictObject({
   stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
   loop_guard: loopGuard.prefault({}).meta({
     description:
-      'What happens to runs in a loop. `npm start -- replay FILE` shows what these settings would have ' +
+      'What happens to runs in a loop. `governor replay FILE` shows what these settings would have ' +
       'done to recorded conversations.',
     reloaded: true,
   }),

@@ -2,7 +2,7 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { emptyFolder, healthOf, installPacked, npm } from '../support/installed.ts'
@@ -104,6 +104,20 @@ describe('the packed package', () => {
     expect(
       text.match(/Apache License|Permission is hereby granted|Permission to use|Redistribution/g)?.length,
     ).toBeGreaterThan(30)
+  })
+
+  it('has every file to which its documents for users link', async () => {
+    const packed = JSON.parse(
+      await npm(process.execPath, ['pack', '--dry-run', '--json', '--ignore-scripts'], '.'),
+    )
+    const files: string[] = packed[0].files.map(({ path }: { path: string }) => path)
+    const missing = files
+      .filter((file) => file.endsWith('.md') && !/CONTRIBUTING|architecture|decisions|bench/.test(file))
+      .flatMap((file) =>
+        [...read(file).matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, to = '']) => join(dirname(file), to)),
+      )
+      .filter((path) => !files.some((file) => file === path || file.startsWith(`${path}/`)))
+    expect(missing).toEqual([])
   })
 
   it('has a bill of materials with a licence for every dependency', async () => {

@@ -71,7 +71,7 @@ function keysOfRow([, cell = '']: readonly string[]): string[] {
   return names.map((name) => (name.startsWith('.') ? section + name : name))
 }
 
-describe('the configuration table of the README', () => {
+describe('the configuration table of the documents', () => {
   it('has a row for every key that holds a value', () => {
     const rows = [...configurationTable().matchAll(/^\| (`.*?`) \|/gm)]
     const values = keysOf(schema).filter(({ node }) => keysOf(node).length === 0)
@@ -83,7 +83,7 @@ describe('npm run schema', () => {
   it.each([
     ['config/schema.json', `${JSON.stringify(schema, null, 2)}\n`],
     ['config/governor.yaml', commentedFile()],
-    ['README.md', configurationTable()],
+    ['docs/configuration.md', configurationTable()],
     ['docs/commands.md', settingsTable()],
   ])('has been run since the last change of the configuration: %s is up to date', (file, written) => {
     expect(readFileSync(file, 'utf8')).toContain(written)

@@ -1,7 +1,7 @@
 /** The package as npm packs it, installed as its user would, and started. */
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { lstatSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -46,6 +46,8 @@ export async function installPacked(node = process.execPath): Promise<Installed>
   await npm(process.execPath, ['pack', '--ignore-scripts', '--pack-destination', packed], '.')
   const [tarball = ''] = readdirSync(packed)
   const folder = emptyFolder()
+  // Else npm would install into a parent folder that has packages.
+  writeFileSync(join(folder, 'package.json'), '{}')
   await npm(node, ['install', join(packed, tarball)], folder)
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
   const size = files.reduce((sum, file) => {
