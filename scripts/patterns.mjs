@@ -52,7 +52,10 @@ async function madeBy(files) {
     },
   }
   const outfile = join(outdir, 'all.mjs')
-  const contents = files.map((file) => `import ${JSON.stringify(`./${file}`)}`).join('\n')
+  const contents = `${files.map((file) => `import ${JSON.stringify(`./${file}`)}`).join('\n')}
+    import { buildRegistry } from './core/harness/match.ts'
+    import { HARNESS_TEXTS, SUMMARY_REQUESTS } from './core/harness/texts.ts'
+    buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)`
   try {
     await build({
       stdin: { contents, resolveDir: SRC },
