@@ -615,7 +615,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       await app.listen({ host, port })
       const address = noteAddress(state, server.address() as AddressInfo)
       const reached = address.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
-      state.page = `${(config.ops.url ?? reached).replace(/\/+$/, '')}/governor/`
+      state.page = `${(config.ops.url ?? reached).replace(/(?<!\/)\/+$/, '')}/governor/`
       return address
     },
     reload(next) {

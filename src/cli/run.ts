@@ -37,7 +37,7 @@ function governorEnvironment(env: Environment): Environment {
 
 /** Returns the environment of the program; `openai`: the URL of the upstream. */
 function childEnvironment(env: Environment, address: string, openai: string): Environment {
-  const path = new URL(openai).pathname.replace(/\/+$/, '')
+  const path = new URL(openai).pathname.replace(/(?<!\/)\/+$/, '')
   // The path of the upstream goes before that of a request: only `/v1` is not doubled.
   const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
   const own = [env['NO_PROXY'] ?? env['no_proxy'], '127.0.0.1', 'localhost'].filter(Boolean).join(',')
