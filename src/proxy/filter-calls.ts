@@ -9,8 +9,8 @@
 import { fill } from '../core/budget/notice.ts'
 import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockDecision } from '../core/loop/observe.ts'
-import { type Limit, REASONS, terminalOf } from '../core/terminal.ts'
-import type { BlockedMessage, BufferedCalls, TerminalFor, ToolBan } from '../dialect/dialect.ts'
+import { type Limit, REASONS } from '../core/terminal.ts'
+import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/buffer-budget.ts'
 import { isEventStream } from '../http/headers.ts'
 import { relay } from '../http/relay.ts'
@@ -18,7 +18,7 @@ import type { GovernorHeaders } from '../http/response.ts'
 import type { Failure } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import type { Ending } from './answer/answer-response.ts'
+import { openClientStream } from './answer/client-stream.ts'
 import {
   bodyFilter,
   type FilteredResponse,
@@ -28,7 +28,7 @@ import {
 import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
-import { type AnswerVariant, footerFor, terminalHeaders } from './final-answer.ts'
+import { type AnswerVariant, askForAnswer, endingOf } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
 import { isUnsupported, placeFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
@@ -58,7 +58,8 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
     const { variant, response, governorHeaders } = await sendSpoken(x)
     if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
     const lease = leaseFor(services.buffers, exchange.response)
-    await judgeResponses({ x, dialect, lease, variant, governorHeaders }, response)
+    const client = openClientStream(exchange, governorHeaders)
+    await judgeResponses({ x, dialect, lease, client, variant }, response)
   } catch (error) {
     if (exchange.isClientGone()) return
     // Without Governor the client would get the bytes that cannot be read here.
@@ -69,7 +70,7 @@ export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
 
 /** Reads responses until one has calls that go to the client, or the run is over. */
 async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Promise<void> {
-  const { x } = filtering
+  const { x, client } = filtering
   const filter = isEventStream(first.head.headers) ? streamFilter(filtering, first) : bodyFilter(filtering)
   const rounds: BlockedMessage[] = []
   let buffered = await filter.take(first)
@@ -82,8 +83,8 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
       await replaceBy(x, rounds, buffered)
       return filter.release(NO_CALLS)
     }
-    const { governorHeaders } = filtering
-    filtering.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
+    const { governorHeaders } = client
+    client.governorHeaders = { ...governorHeaders, ...blockHeaders(blocked) }
     const isOver = endsRun || rounds.length === MAX_REASKS
     const round = { buffered, results: resultsFor(buffered, blocked) }
     if (!isOver && positions.size < buffered.calls.length) {
@@ -99,7 +100,7 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
     const next = await askAgain(filtering, filter, rounds)
     if (!next) {
       // Nothing of this response is blocked after all.
-      filtering.governorHeaders = governorHeaders
+      client.governorHeaders = governorHeaders
       await replaceBy(x, rounds.slice(0, -1), buffered)
       return filter.release(NO_CALLS)
     }
@@ -184,35 +185,25 @@ async function continueRun(
 }
 
 /** Ends a run that continues to loop: the model is asked for its answer, without tools. */
-function endRun(
+async function endRun(
   filtering: Filtering,
   filter: ResponseFilter,
   rounds: readonly BlockedMessage[],
   fallback: string,
 ): Promise<void> {
-  const { x, dialect, lease } = filtering
-  const { runState, policy, request, sessionId } = x.evaluation
+  const { x, dialect, client, lease } = filtering
+  const { runState, policy } = x.evaluation
   const limit: Limit = {
     meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
   }
-  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, sessionId ?? '', hasFinalAnswer, isTruncated)
-  const governorHeaders = { ...filtering.governorHeaders, 'x-governor-verdict': 'stop' }
   x.exchange.noteVerdict('stop')
-  const ending: Ending = {
-    x: { ...x, governorHeaders },
-    dialect,
-    lease,
-    terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
-    isStop: true,
-    fallback,
-    isJson: request.hasFormat(),
-    terminal,
-    footer: footerFor(x, limit),
-    rounds,
-  }
-  return filter.end(ending, lastVariants(filtering, rounds))
+  client.governorHeaders = { ...client.governorHeaders, 'x-governor-verdict': 'stop' }
+  const { governorHeaders } = client
+  const made = { dialect, client, lease, isStop: true, fallback, rounds }
+  const ending = endingOf({ ...x, governorHeaders }, limit, made)
+  const begun = await filter.becomeAnswer(ending.isJson, ending.footer !== undefined)
+  await askForAnswer(ending, lastVariants(filtering, rounds), begun)
 }
 
 /** Returns the variants that ask for the last answer, best first: after all responses, or without the last one. */

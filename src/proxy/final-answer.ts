@@ -22,11 +22,13 @@ import {
   sendFallback,
   takeResponse,
 } from './answer/answer-response.ts'
+import { openClientStream } from './answer/client-stream.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { failRequest } from './evaluated-request.ts'
 import { noteFault } from './fault.ts'
 import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
+import type { RequestEdit } from './unsupported-edits.ts'
 
 /** One way to ask for the last answer. */
 export interface AnswerVariant extends RequestVariant {
@@ -47,57 +49,53 @@ const OWN_BYTES: AnswerVariant = { features: [], name: 'own_bytes' }
 /** How many responses without an answer are accepted before the fallback text. */
 const MAX_ANSWERS = 2
 
-/** Returns the headers that say how a run ended. */
-export function terminalHeaders({
-  terminal_state: state,
-  terminal_reason: reason,
-}: Terminal): GovernorHeaders {
-  return { 'x-governor-terminal-state': state, 'x-governor-terminal-reason': reason }
+function terminalHeaders(terminal: Terminal): GovernorHeaders {
+  return {
+    'x-governor-terminal-state': terminal.terminal_state,
+    'x-governor-terminal-reason': terminal.terminal_reason,
+  }
 }
 
-/** Returns the footer of the final answer; `undefined` where none is configured, or the answer must have a format. */
-export function footerFor({ services, evaluation }: EvaluatedRequest, limit: Limit): string | undefined {
-  return services.policies().stop.hasFooter && !evaluation.request.hasFormat() ? footerOf(limit) : undefined
+/** Returns what the steps of a last answer share; the client's response says from now on that the run is over. */
+export function endingOf(
+  x: EvaluatedRequest,
+  limit: Limit,
+  made: Pick<Ending, 'dialect' | 'client' | 'lease' | 'isStop' | 'fallback' | 'rounds'>,
+  hasFooter = x.services.policies().stop.hasFooter,
+): Ending {
+  const { request, sessionId = '' } = x.evaluation
+  const { client } = made
+  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
+    terminalOf(limit, sessionId, hasFinalAnswer, isTruncated)
+  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
+  const isJson = request.hasFormat()
+  return { ...made, x, isJson, terminal, footer: hasFooter && !isJson ? footerOf(limit) : undefined }
 }
 
 /** Answers a stopped request, or one with which an agent ends its run itself. */
 export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
-  const { exchange, evaluation, governorHeaders } = evaluated
+  const { exchange, evaluation, governorHeaders, services } = evaluated
   const { dialect } = exchange.route
   const { decision } = evaluation
   if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
   const isStop = decision.kind === 'stop'
-  const { limit } = decision
-  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, evaluation.sessionId ?? '', hasFinalAnswer, isTruncated)
   const x = { ...evaluated, call: withoutCompression(evaluated.call) }
-  const ending: Ending = {
-    x,
-    dialect,
-    lease: leaseFor(x.services.buffers, exchange.response),
-    terminalGovernorHeaders: { ...governorHeaders, ...terminalHeaders(terminal(false)) },
-    isStop,
-    fallback: isStop ? decision.fallback : '',
-    isJson: evaluation.request.hasFormat(),
-    terminal,
-    footer: isStop && !decision.isUnpriced ? footerFor(x, limit) : undefined,
-  }
+  const client = openClientStream(exchange, governorHeaders)
+  const lease = leaseFor(services.buffers, exchange.response)
+  const fallback = isStop ? decision.fallback : ''
+  const hasFooter = isStop && !decision.isUnpriced && services.policies().stop.hasFooter
+  const ending = endingOf(x, decision.limit, { dialect, client, lease, isStop, fallback }, hasFooter)
   try {
     await askForAnswer(ending, isStop ? stopVariants(x, decision) : selfStopVariants(x))
   } catch (error) {
     if (exchange.isClientGone()) return
-    if (!(error instanceof UpstreamFailed)) return endInFault(ending, error as Error)
-    failRequest(x, error.failure)
+    if (error instanceof UpstreamFailed) return failRequest(x, error.failure)
+    if (!isStop || exchange.response.headersSent) throw error
+    // After a fault of Governor the client gets the fallback text, as the limit stays reached.
+    noteFault(services.emit, error as Error)
+    evaluation.handle.noteFinalText(fallback, ending.terminal(false))
+    sendFallback(ending)
   }
-}
-
-/** Gives the client the fallback text after a fault of Governor, as the limit stays reached. @throws `error` if that is not possible. */
-function endInFault(ending: Ending, error: Error): void {
-  const { isStop, x } = ending
-  if (!isStop || x.exchange.response.headersSent) throw error
-  noteFault(x.services.emit, error)
-  x.evaluation.handle.noteFinalText(ending.fallback, ending.terminal(false))
-  sendFallback(ending)
 }
 
 /** Returns a variant, with a notice if it has a `place`. `choice_none` keeps the list of tools, except those `dropped`. */
@@ -109,20 +107,15 @@ function answerVariant(
   place: PlacedNotice | undefined,
 ): AnswerVariant {
   const isChoice = ban === 'choice_none'
-  const isAnnounced = announced.length > 0
+  const features: RequestEdit[] = []
+  if (announced.length > 0) features.push('announce')
+  if (place) features.push(place.channel)
+  if (isChoice) features.push('tool_choice')
+  const banned = evaluation.request.banTools(ban)
   return {
-    edits: [
-      ...announced,
-      ...evaluation.request.banTools(ban),
-      ...(isChoice ? dropped : []),
-      ...(place?.edits ?? []),
-    ],
-    features: [
-      ...(isAnnounced ? (['announce'] as const) : []),
-      ...(place ? [place.channel] : []),
-      ...(isChoice ? (['tool_choice'] as const) : []),
-    ],
-    name: [ban, ...(place ? [place.channel] : []), ...(isAnnounced ? ['announced'] : [])].join('+'),
+    edits: [...announced, ...banned, ...(isChoice ? dropped : []), ...(place?.edits ?? [])],
+    features,
+    name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+'),
   }
 }
 
@@ -184,12 +177,6 @@ function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
   return edits.length === 0 ? [OWN_BYTES] : [{ edits, features: ['announce'], name: 'announced' }, OWN_BYTES]
 }
 
-/** Returns the variants in the order in which they are tried: those that failed in this run come last, the newest failure at the end. */
-function inOrder({ x }: Ending, variants: readonly AnswerVariant[]): AnswerVariant[] {
-  const failed = x.evaluation.runState.stopTries?.failedForms ?? []
-  return variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
-}
-
 /** Returns true if the provider refused this variant and may accept another. */
 function isRefused({ head }: UpstreamResponse, isStop: boolean): boolean {
   if (!isStop) return mayBeUnsupported(head)
@@ -204,7 +191,9 @@ export async function askForAnswer(
 ): Promise<void> {
   const { x, isStop } = ending
   const answer = beginAnswer(ending, begun)
-  const left = inOrder(ending, variants)
+  // Those that failed in this run come last, the newest failure at the end.
+  const failed = x.evaluation.runState.stopTries?.failedForms ?? []
+  const left = variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
   // Some providers would keep the answer to them in the history, where the client never sees it.
   const mayProbe = isStop && x.evaluation.request.hasOneEnd !== true
   const last = mayProbe && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
@@ -274,7 +263,7 @@ async function passFailure(
   }
   void evaluation.handle.releaseIteration(status)
   const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
-  if (!answer.isShown) return relay(response, exchange.response, governorHeaders, fail)
+  if (!ending.client.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
@@ -282,7 +271,7 @@ async function passFailure(
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */
 export function replayAnswer(x: EvaluatedRequest, answer: FinalAnswer): void {
-  const { services, exchange, evaluation, governorHeaders } = x
+  const { services, exchange, governorHeaders } = x
   const { dialect } = exchange.route
   if (!dialect) return
   services.emit({ kind: 'answer_repeated' })
@@ -291,5 +280,5 @@ export function replayAnswer(x: EvaluatedRequest, answer: FinalAnswer): void {
     ...terminalHeaders(answer.terminal),
     'x-governor-loop': answer.loop ?? governorHeaders['x-governor-loop'],
   }
-  sendAnswer(services, exchange, dialect, answer, evaluation.request, headers)
+  sendAnswer(x, dialect, answer, headers)
 }

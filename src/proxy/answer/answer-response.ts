@@ -1,6 +1,4 @@
 /** Makes one response for the client from the one or two upstream responses that end a run. */
-import { once } from 'node:events'
-import { setImmediate } from 'node:timers/promises'
 import type { ToolCall } from '../../core/conversation.ts'
 import { isRealAnswer } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
@@ -12,23 +10,19 @@ import type {
   BlockedMessage,
   BufferedCalls,
   Dialect,
-  DialectRequest,
   GovernorReply,
   ReadAnswer,
   TerminalFor,
 } from '../../dialect/dialect.ts'
 import type { Lease } from '../../http/buffer-budget.ts'
-import { isEventStream, type RawHeaders, responseHeaders, withoutBodyFields } from '../../http/headers.ts'
+import { isEventStream } from '../../http/headers.ts'
 import { relay } from '../../http/relay.ts'
-import { type GovernorHeaders, reply, writeHead } from '../../http/response.ts'
+import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
-import type { Exchange } from '../begin-exchange.ts'
-import type { EvaluatedRequest } from '../evaluated-request.ts'
-import { failRequest } from '../evaluated-request.ts'
-import type { Services } from '../services.ts'
-import { onlyCall, readForced } from './forced-answer.ts'
+import { type EvaluatedRequest, failRequest } from '../evaluated-request.ts'
+import { type ClientStream, rewrittenHeaders } from './client-stream.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
 
 /** Characters of a recorded answer. */
@@ -38,10 +32,10 @@ const MAX_RECORDED = 1_000_000
 export interface Ending {
   readonly x: EvaluatedRequest
   readonly dialect: Dialect
+  /** The client's response; its headers say that the run is over. */
+  readonly client: ClientStream
   /** For the parts of responses that are held. */
   readonly lease: Lease
-  /** Governor's headers, with those that say that the run is over. */
-  readonly terminalGovernorHeaders: GovernorHeaders
   /** Governor stops the run; otherwise the agent ends it itself, and its request and answer stay unchanged. */
   readonly isStop: boolean
   readonly fallback: string
@@ -54,56 +48,6 @@ export interface Ending {
   readonly rounds?: readonly BlockedMessage[]
 }
 
-/** Bytes that are written at once. */
-const MAX_WRITE = 65_536
-
-/** Joins chunks to larger ones: text that was held comes in as many small ones as the model wrote. */
-function* joined(chunks: readonly Buffer[]): Generator<Buffer, void, undefined> {
-  let from = 0
-  let length = 0
-  for (const [at, chunk] of chunks.entries()) {
-    length += chunk.length
-    if (length < MAX_WRITE && at + 1 < chunks.length) continue
-    const [first = chunk, second] = chunks.slice(from, at + 1)
-    yield second ? Buffer.concat(chunks.slice(from, at + 1), length) : first
-    from = at + 1
-    length = 0
-  }
-}
-
-/** Writes chunks to the client; waits while it reads slowly, and lets others go on between two large chunks. */
-export async function write({ response }: Exchange, chunks: readonly Buffer[]): Promise<void> {
-  for (const bytes of joined(chunks)) {
-    if (bytes.length > 0 && !response.write(bytes) && !response.destroyed) {
-      const waiting = new AbortController()
-      const { signal } = waiting
-      await Promise.race([once(response, 'drain', { signal }), once(response, 'close', { signal })])
-      waiting.abort()
-    }
-    if (bytes.length >= MAX_WRITE) await setImmediate()
-  }
-}
-
-/** Gives the client a response: the chunks that were `read` already, then the rest as it comes. */
-export async function passOn(
-  exchange: Exchange,
-  head: Head,
-  headers: RawHeaders,
-  governorHeaders: GovernorHeaders,
-  read: readonly Buffer[],
-  rest?: AsyncIterable<Buffer>,
-): Promise<void> {
-  writeHead(exchange.response, head, headers, governorHeaders)
-  await write(exchange, read)
-  if (rest) for await (const chunk of rest) await write(exchange, [chunk])
-  exchange.response.end()
-}
-
-/** Returns the headers for a rewritten body. */
-export function rewrittenHeaders(head: Head): string[] {
-  return withoutBodyFields(responseHeaders(head.headers))
-}
-
 /** A whole response that was not streamed. */
 interface Whole {
   readonly head: Head
@@ -111,35 +55,19 @@ interface Whole {
   readonly answer: ReadAnswer
 }
 
-/** What a response contained: an answer, or no answer (`silent`). `given`: the client has its response already; `failed`: it got an error. */
-type Taken = 'answered' | 'silent' | 'given' | 'failed'
-
 /** The client's response so far, from earlier upstream responses: an open stream, or whole bodies. */
 export interface BegunAnswer {
-  readonly stream?: {
-    readonly answer: AnswerStream
-    readonly head: Head
-    /** Chunks to be sent before its next bytes. */
-    readonly opening: readonly Buffer[]
-    /** The client has the head. */
-    readonly isShown: boolean
-  }
+  readonly stream?: AnswerStream
   /** The newest whole body, and those before it. */
-  readonly whole?: { readonly head: Head; readonly body: Buffer }
-  readonly earlier: readonly Buffer[]
-  readonly text: string
+  readonly whole?: Pick<Whole, 'head' | 'body'>
+  readonly earlier?: readonly Buffer[]
+  /** The model's text in whole bodies. */
+  readonly text?: string
 }
 
-/** The client's response while it is made. Only the functions of this file change it. */
+/** The answer while it is made. Only the functions of this file change it. */
 export interface Answer {
   readonly ending: Ending
-  /** The head of the client's stream. */
-  head: Head | undefined
-  /** The client has got the head: no other response can replace this one. */
-  isShown: boolean
-  /** The beginning of the client's stream, held until the model writes text, as another response may replace it. */
-  opening: Buffer[]
-  openingLength: number
   stream: AnswerStream | undefined
   whole: Whole | undefined
   earlier: readonly Buffer[]
@@ -152,102 +80,66 @@ export interface Answer {
 }
 
 /** Begins an answer, after the part that the client has got already. */
-export function beginAnswer(ending: Ending, begun: BegunAnswer = { earlier: [], text: '' }): Answer {
-  const { stream, whole } = begun
+export function beginAnswer(ending: Ending, begun: BegunAnswer = {}): Answer {
+  const { stream, whole, earlier = [], text = '' } = begun
   const read = whole && ending.dialect.readAnswer(whole.body)
   return {
     ending,
-    head: stream?.head,
-    isShown: stream?.isShown === true,
-    opening: [...(stream?.opening ?? [])],
-    openingLength: 0,
-    stream: stream?.answer,
+    stream,
     whole: whole && read && { ...whole, answer: read },
-    earlier: begun.earlier,
-    textBefore: begun.text,
+    earlier,
+    textBefore: text,
     tries: [],
     kept: undefined,
   }
 }
 
-/** Bytes of a stream that are held before its first text. */
-const MAX_OPENING = 65_536
+/**
+ * What a response contained: an answer, or no answer (`silent`). `given`: the client has its response already; `failed`:
+ * it got an error.
+ */
+type Taken = 'answered' | 'silent' | 'given' | 'failed'
 
-/** Adds chunks to the client's stream; `isLast`: sends all that is held. */
-async function show(
+/** Reads a response. One that consists of a single call of a tool in `keeps` is an answer. @throws {UpstreamFailed} */
+export async function takeResponse(
   answer: Answer,
-  chunks: readonly Buffer[],
-  isLast: boolean,
-  governorHeaders = answer.ending.terminalGovernorHeaders,
-): Promise<void> {
-  const { exchange } = answer.ending.x
-  for (const chunk of chunks) {
-    answer.openingLength += chunk.length
-    answer.opening.push(chunk)
-  }
-  const { head, opening } = answer
-  if (!head || !(isLast || answer.openingLength > MAX_OPENING)) return
-  if (!answer.isShown) writeHead(exchange.response, head, rewrittenHeaders(head), governorHeaders)
-  answer.isShown = true
-  answer.opening = []
-  await write(exchange, opening)
-}
-
-/** Closes the connection after an answer that broke off: a regular end would make it look complete. */
-async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
-  const { exchange, evaluation, governorHeaders } = answer.ending.x
-  void evaluation.handle.releaseIteration()
-  const taken = answer.isShown ? 'given' : 'failed'
-  await show(answer, stream.abandon(), true, governorHeaders)
-  exchange.response.end()
-  return taken
-}
-
-/** Gives up a response that is too large to be held: the client gets the next one instead, unless it has a part of this one. */
-async function giveUpStream(answer: Answer, stream: AnswerStream): Promise<Taken> {
-  if (answer.isShown) return leaveBroken(answer, stream)
-  answer.head = undefined
-  answer.opening = []
-  answer.stream = undefined
-  return 'silent'
-}
-
-async function takeForced(
-  answer: Answer,
-  plain: AsyncIterable<Buffer>,
-  keeps: readonly string[],
+  response: UpstreamResponse,
+  keeps: readonly string[] = [],
 ): Promise<Taken> {
-  const { dialect, isJson, footer, x } = answer.ending
-  const read = await readForced(
-    {
-      dialect,
-      isJson,
-      mayHaveFooter: footer !== undefined,
-      keeps,
-      maxBytes: x.services.maxGuardedBody,
-      show: (chunks, hasText) => show(answer, chunks, answer.isShown || hasText),
-    },
-    plain,
-  )
-  answer.stream = read.stream
-  answer.kept = read.kept
-  if (read.buffered) answer.tries.push(read.buffered)
-  if (!read.isOver) return 'silent'
-  return read.stream.endResponse() === 'broken' ? leaveBroken(answer, read.stream) : 'answered'
+  const { x, isStop, client } = answer.ending
+  const plain = plainBody(response)
+  if (!plain && !isStop) {
+    relay(response, x.exchange.response, client.governorHeaders, (failure) => failRequest(x, failure))
+    return 'given'
+  }
+  const isStream = isEventStream(response.head.headers)
+  if (!plain || (answer.stream && !isStream)) {
+    response.abort()
+    return 'silent'
+  }
+  if (!isStream) return takeWhole(answer, response, plain, keeps)
+  client.begin(response.head)
+  return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
 }
 
 async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
-  const { x, dialect, isStop, isJson, footer } = answer.ending
+  const { x, dialect, client, isStop, isJson, footer } = answer.ending
   const stream = answer.stream ?? dialect.openStream(isStop, isJson, footer !== undefined)
   answer.stream = stream
-  const take = (frame: Frame) => show(answer, stream.push(frame), answer.isShown || stream.hasText)
+  const take = (frame: Frame) => client.show(stream.push(frame), stream.hasText)
   const reader = createFrameReader()
   let length = 0
   for await (const chunk of plain) {
     length += chunk.length
     const frames = reader.push(chunk)
     const isTooMuch = (!stream.hasText && length > x.services.maxGuardedBody) || frames.some(isTooLong)
-    if (isStop && isTooMuch) return giveUpStream(answer, stream)
+    if (isStop && isTooMuch) {
+      if (client.isShown) return leaveBroken(answer, stream)
+      // It is too large to be held: the client gets the next response instead.
+      client.reset()
+      answer.stream = undefined
+      return 'silent'
+    }
     for (const frame of frames) await take(frame)
   }
   for (const frame of reader.end()) await take(frame)
@@ -258,57 +150,95 @@ async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise
   return isStop ? end : 'answered'
 }
 
+/** Closes the connection after an answer that broke off: a regular end would make it look complete. */
+async function leaveBroken({ ending }: Answer, stream: AnswerStream): Promise<Taken> {
+  const { client, x } = ending
+  void x.evaluation.handle.releaseIteration()
+  const taken = client.isShown ? 'given' : 'failed'
+  await client.fail(stream.abandon(), x.governorHeaders)
+  return taken
+}
+
+/**
+ * Reads the stream of a response to a forced tool: one call of that tool is the answer. Text passes; calls are held until
+ * they are complete.
+ */
+async function takeForced(
+  answer: Answer,
+  plain: AsyncIterable<Buffer>,
+  keeps: readonly string[],
+): Promise<Taken> {
+  const { x, dialect, client, isJson, footer } = answer.ending
+  const max = x.services.maxGuardedBody
+  const filter = dialect.openFilter()
+  const stream = dialect.openStream(false, isJson, footer !== undefined)
+  const released = createFrameReader()
+  const give = async (frames: readonly Frame[]) => {
+    for (const frame of frames) await client.show(stream.push(frame), stream.hasText)
+  }
+  const pass = (chunks: readonly Buffer[]) => give(chunks.flatMap((chunk) => released.push(chunk)))
+  const reader = createFrameReader()
+  let length = 0
+  for await (const chunk of plain) {
+    const frames = reader.push(chunk)
+    length += frames.some(isTooLong) ? Number.POSITIVE_INFINITY : chunk.length
+    if (length > max) break
+    for (const frame of frames) await pass(filter.push(frame))
+  }
+  for (const frame of reader.end()) await pass(filter.push(frame))
+  const buffered = filter.endResponse()
+  const kept = length > max ? undefined : onlyCall(buffered?.calls, keeps)
+  const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
+  const isNoAnswer = length > max || (buffered !== undefined && !kept && !isText)
+  if (isNoAnswer && !stream.hasFailed) {
+    const [opening, next] = filter.becomeAnswer(isJson, footer !== undefined)
+    await client.show(opening, false)
+    answer.stream = next
+    if (buffered) answer.tries.push(buffered)
+    return 'silent'
+  }
+  await pass(filter.release(new Set()))
+  await give(released.end())
+  answer.stream = stream
+  answer.kept = kept
+  return stream.endResponse() === 'broken' ? leaveBroken(answer, stream) : 'answered'
+}
+
+/** Returns the only call of a response if it calls one of these tools; else `undefined`. */
+function onlyCall(calls: readonly ToolCall[] = [], names: readonly string[] = []): ToolCall | undefined {
+  const [call, other] = calls
+  return call && !other && names.includes(call.name) ? call : undefined
+}
+
 async function takeWhole(
   answer: Answer,
   response: UpstreamResponse,
   plain: AsyncIterable<Buffer>,
   keeps: readonly string[],
 ): Promise<Taken> {
-  const { x, dialect, lease, isStop, isJson, terminalGovernorHeaders } = answer.ending
-  const { exchange, services, evaluation, governorHeaders } = x
+  const { x, dialect, client, lease, isStop, isJson } = answer.ending
   const { head } = response
-  const { bytes: body, rest } = await readUpTo(plain, services.maxGuardedBody, lease)
+  const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()
     return 'silent'
   }
   if (rest) {
     // It is too large to be changed: the response to an agent that ends its run itself passes unchanged.
-    await passOn(exchange, head, rewrittenHeaders(head), terminalGovernorHeaders, [body], rest)
+    await client.send(head, rewrittenHeaders(head), [body], rest)
     return 'given'
   }
   const read = dialect.readAnswer(body)
   if (!read || read.end === 'failed') {
-    void evaluation.handle.releaseIteration()
-    await passOn(exchange, head, rewrittenHeaders(head), governorHeaders, [body])
+    void x.evaluation.handle.releaseIteration()
+    client.governorHeaders = x.governorHeaders
+    await client.send(head, rewrittenHeaders(head), [body])
     return 'failed'
   }
   if (answer.whole) answer.earlier = [...answer.earlier, answer.whole.body]
   answer.whole = { head, body, answer: read }
   answer.kept = onlyCall(read.calls, keeps)
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
-}
-
-/** Reads a response. One that consists of a single call of a tool in `keeps` is an answer. @throws {UpstreamFailed} */
-export async function takeResponse(
-  answer: Answer,
-  response: UpstreamResponse,
-  keeps: readonly string[] = [],
-): Promise<Taken> {
-  const { x, isStop, terminalGovernorHeaders } = answer.ending
-  const plain = plainBody(response)
-  if (!plain && !isStop) {
-    relay(response, x.exchange.response, terminalGovernorHeaders, (failure) => failRequest(x, failure))
-    return 'given'
-  }
-  const isStream = isEventStream(response.head.headers)
-  if (!plain || (answer.stream && !isStream)) {
-    response.abort()
-    return 'silent'
-  }
-  if (!isStream) return takeWhole(answer, response, plain, keeps)
-  answer.head ??= response.head
-  return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
 }
 
 /** Records a final answer for a client that asks again. Without `isRecorded`, its next request asks the provider again. */
@@ -319,7 +249,7 @@ async function record(
   isRecorded: boolean,
   id: string | undefined,
 ): Promise<void> {
-  const { x, isStop, terminalGovernorHeaders } = answer.ending
+  const { x, isStop, client } = answer.ending
   const { exchange, evaluation } = x
   const { handle } = evaluation
   const { terminal_reason: reason } = terminal
@@ -329,7 +259,7 @@ async function record(
   handle.noteFinalText(recorded, terminal)
   if (!isStop) return handle.noteOwnEnd(terminal)
   const footer = footerFor(answer)
-  const loop = reason === 'loop_guard' ? terminalGovernorHeaders['x-governor-loop'] : undefined
+  const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
     text: recorded,
     model: evaluation.request.conversation.model,
@@ -342,7 +272,7 @@ async function record(
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
   if (!isHalf && isRecorded) return handle.end(final)
-  void evaluation.handle.releaseIteration()
+  void handle.releaseIteration()
   await handle.noteOwnEnd(terminal)
 }
 
@@ -368,7 +298,7 @@ async function finishStream(
   text?: string,
   isRecorded = true,
 ): Promise<void> {
-  const { terminal, rounds, x } = answer.ending
+  const { terminal, rounds, client } = answer.ending
   let ended = terminal(false)
   const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
     ended = terminal(hasFinalAnswer || answer.kept !== undefined, isTruncated)
@@ -379,13 +309,12 @@ async function finishStream(
   const id = stream.buffered?.id ?? rounds?.at(-1)?.buffered.id
   await record(answer, stream.text, ended, isRecorded, id)
   await saveUnseenCalls(answer)
-  await show(answer, last, true)
-  x.exchange.response.end()
+  await client.end(last)
 }
 
 async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorded = true): Promise<void> {
   const { ending, kept, textBefore, earlier } = answer
-  const { x, dialect, isStop, isJson, terminal, terminalGovernorHeaders } = ending
+  const { dialect, client, isStop, isJson, terminal } = ending
   const { head, body, answer: read } = last
   const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(read.text, isJson))
   const ended = terminal(hasFinalAnswer, text === undefined && read.end === 'truncated')
@@ -401,9 +330,7 @@ async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorde
     ...(wholeText === undefined ? {} : { text: wholeText }),
     ...(footer === undefined ? {} : { footer }),
   })
-  const headers = [...rewrittenHeaders(head), 'content-length', String(rewritten.length)]
-  writeHead(x.exchange.response, head, headers, terminalGovernorHeaders)
-  x.exchange.response.end(rewritten)
+  await client.send(head, rewrittenHeaders(head, rewritten.length), [rewritten])
 }
 
 /** Gives the client the model's answer as the end of the run. */
@@ -416,17 +343,15 @@ export async function completeAnswer(answer: Answer): Promise<void> {
 /** Gives the client the fallback text. `isRecorded`: the model has no answer, and the next request does not ask again. */
 export async function giveFallback(answer: Answer, isRecorded: boolean): Promise<void> {
   const { ending, stream, whole } = answer
-  const { x, dialect, fallback, terminal } = ending
+  const { x, client, fallback, terminal } = ending
   if (stream?.hasBegun) return finishStream(answer, stream, fallback, isRecorded)
   if (!stream && whole) return finishWhole(answer, whole, fallback, isRecorded)
   const id = await standIn(x)
   await record(answer, fallback, terminal(false), isRecorded, id)
   await saveUnseenCalls(answer)
-  if (!answer.isShown) return sendFallback(ending, id)
+  if (!client.isShown) return sendFallback(ending, id)
   // The stream has begun without a response: strict clients need the beginning of one.
-  const { body } = replyFor(x.services, dialect, fallbackAnswer(ending, id), x.evaluation.request, true)
-  await show(answer, [body], true)
-  x.exchange.response.end()
+  await client.end([replyFor(x, ending.dialect, fallbackAnswer(ending, id), true).body])
 }
 
 /** Returns the fallback text as an answer. */
@@ -443,17 +368,14 @@ function fallbackAnswer({ x, fallback, terminal, footer }: Ending, id: string | 
 
 /** Sends the fallback text as the whole response. */
 export function sendFallback(ending: Ending, id?: string): void {
-  const { x, dialect, terminalGovernorHeaders } = ending
-  const { services, exchange, evaluation } = x
-  const answer = fallbackAnswer(ending, id)
-  sendAnswer(services, exchange, dialect, answer, evaluation.request, terminalGovernorHeaders)
+  const { x, dialect, client } = ending
+  sendAnswer(x, dialect, fallbackAnswer(ending, id), client.governorHeaders)
 }
 
 function replyFor(
-  services: Services,
+  { services, evaluation: { request } }: EvaluatedRequest,
   dialect: Dialect,
   answer: FinalAnswer,
-  request: DialectRequest,
   streams: boolean,
 ): GovernorReply {
   const said = request.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
@@ -462,14 +384,12 @@ function replyFor(
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
 export function sendAnswer(
-  services: Services,
-  exchange: Exchange,
+  x: EvaluatedRequest,
   dialect: Dialect,
   answer: FinalAnswer,
-  request: DialectRequest,
   governorHeaders: GovernorHeaders,
 ): void {
-  const { streams } = request.conversation
-  const { contentType, body } = replyFor(services, dialect, answer, request, streams)
-  reply(exchange.response, 200, contentType, body, governorHeaders)
+  const { streams } = x.evaluation.request.conversation
+  const { contentType, body } = replyFor(x, dialect, answer, streams)
+  reply(x.exchange.response, 200, contentType, body, governorHeaders)
 }
