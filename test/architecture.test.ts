@@ -213,3 +213,12 @@ describe('the source code', () => {
     expect(knowing.map(({ path }) => path)).toEqual(['app.ts'])
   })
 })
+
+describe('the index of what tests share', () => {
+  it('names every file of test/support', () => {
+    const folder = join(import.meta.dirname, 'support')
+    const index = readFileSync(join(folder, 'README.md'), 'utf8')
+    const files = readdirSync(folder).filter((file) => file.endsWith('.ts'))
+    expect(files.filter((file) => !index.includes(`\`${file}\``))).toEqual([])
+  })
+})
