@@ -34,7 +34,6 @@ import {
 } from '../shared/request-list.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
-import { blockedResults, messagesAfterBlock, resultMessage, withoutMessageCalls } from './buffered-calls.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -50,7 +49,15 @@ import {
   textsAndCallsOf,
   textsOf,
 } from './content.ts'
-import { readMessage, replyInMessages, writeMessage } from './reply.ts'
+import {
+  blockedResults,
+  messagesAfterBlock,
+  readMessage,
+  replyInMessages,
+  resultMessage,
+  withoutMessageCalls,
+  writeMessage,
+} from './reply.ts'
 import { messagesStream } from './stream.ts'
 import { messagesBoundThinking } from './thinking.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
