@@ -28,11 +28,11 @@ import {
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
-import { attachmentHashes, resultText, textsOfParts } from '../shared/content-parts.ts'
-import { dialectMembers, requestMembers } from '../shared/members.ts'
+import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
+  attachmentHashes,
   fieldOf,
   holdsItems,
   indexRequest,
@@ -41,9 +41,12 @@ import {
   type ListedItem,
   lastInput,
   type NamedRole,
+  resultText,
   roleOf,
   stringAt,
+  textsOfParts,
 } from '../shared/request-list.ts'
+import { requestMembers } from '../shared/request-members.ts'
 import {
   messagesAfterBlock,
   readChatAnswer,
@@ -304,7 +307,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const { json, object, fields, list, items } = index
   const conversation = conversationOf(index)
   return {
-    ...requestMembers(index),
+    ...requestMembers(index, [['response_format']]),
     conversation,
     asksForUsage: () => propertyOf(fieldOf(index, 'stream_options'), 'include_usage') === true,
     notice: (text, channel) => noticeIn(index, text, channel),

@@ -18,7 +18,7 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { dialectMembers, requestMembers } from '../shared/members.ts'
+import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
@@ -32,6 +32,7 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
+import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
@@ -233,6 +234,9 @@ function announceIn(index: RequestIndex, conversation: MessagesConversation, tex
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
 }
 
+/** Where the output format stands, now and in an older form. */
+const FORMATS: readonly FormatPlace[] = [['output_config', 'format'], ['output_format']]
+
 /** The API refuses MCP servers without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
@@ -319,7 +323,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     isKept,
     hasOneEnd: isKept,
     bindsReasoning: () => bindsReasoning(index, conversation),
-    ...requestMembers(index),
+    ...requestMembers(index, FORMATS),
     conversation,
     notice: (text, channel) => noticeIn(index, conversation, text, channel),
     collapseRepeats: () =>

@@ -3,7 +3,7 @@ import type { Role, ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import { dataEvent } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { attachmentHash } from '../shared/content-parts.ts'
+import { attachmentHash } from '../shared/request-list.ts'
 
 /** Types of calls that the provider makes itself and answers in the same response. */
 const HOSTED = new Set([
