@@ -1,6 +1,6 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 import { tokens } from '../core/budget/amount.ts'
-import { LIMITS, type LimitName, METERS } from '../core/budget/meters.ts'
+import { type LimitName, METERS } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/schema.ts'
 import type { Terminal } from './command.ts'
 import { fitted, jsonLine } from './session-table.ts'
@@ -18,8 +18,8 @@ export const LEAST_RUNS = 30
 const AT_ONCE = 8
 
 /** What a run takes, besides time, which says more about the provider than about the run. */
-const AMOUNTS = LIMITS.filter((name) => name !== 'seconds')
-type Amount = Exclude<LimitName, 'seconds'>
+const AMOUNTS = ['iterations', 'tool_calls', 'tokens', 'cost'] as const satisfies readonly LimitName[]
+type Amount = (typeof AMOUNTS)[number]
 
 /** Amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
 export interface Spread {

@@ -1,6 +1,6 @@
 /** The settings of the budget: limits, the notices about them, and overrides for some requests. */
 import * as z from 'zod'
-import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
+import { LIMITS, type LimitName, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
 import { count, headerName } from './units.ts'
@@ -9,20 +9,18 @@ const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
 const glob = z.string().min(1)
 
-const limits = {
-  max_tool_calls: limit.default(0).describe('Tool calls; parallel calls count each.'),
-  max_tokens: count
-    .prefault(0)
-    .describe(
-      'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k and 2M.',
-    ),
-  max_cost_usd: z
-    .number()
-    .min(0)
-    .default(0)
-    .describe('US dollars, for models whose price is known (see models, and unknown_price).'),
-  max_seconds: z.number().min(0).default(0).describe('Seconds since the first request.'),
-} satisfies Record<Exclude<LimitSetting, 'max_iterations'>, z.ZodType>
+const VALUES = { whole: limit.default(0), count: count.prefault(0), decimal: z.number().min(0).default(0) }
+
+const schemaOf = (name: LimitName) => {
+  const { setting, value, help } = METERS[name].limit
+  return [setting, VALUES[value].describe(help)] as const
+}
+
+/** The limits of a run, without iterations, whose limit stands one level higher. */
+const limits = Object.fromEntries(LIMITS.filter((name) => name !== 'iterations').map(schemaOf)) as Record<
+  Exclude<LimitSetting, 'max_iterations'>,
+  (typeof VALUES)[keyof typeof VALUES]
+>
 
 /** The names of the meters, or their units, each once. */
 function words(key: 'word' | 'unit'): string {

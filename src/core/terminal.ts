@@ -79,7 +79,9 @@ const LIMIT_FOOTER = '{used} of {max} {unit}'
 export const REASONS = {
   ...(Object.fromEntries(
     LIMITS.map((name) => {
-      const { reason, state, stopText: text } = METERS[name].limit
+      const { isCounted, limit } = METERS[name]
+      const { reason, state } = limit
+      const text = isCounted ? 'stop' : 'stopAtLimit'
       return [
         reason,
         { state, text, footer: LIMIT_FOOTER, mayResume: true, countsLast: false, isCommand: false },

@@ -53,7 +53,8 @@ export interface CallUsage extends TokenUsage {
 
 /** Returns the usage with one more call; `sum` is `undefined` before the first. */
 export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
-  const { input, output, cachedInput, cost, costGap, estimated } = sum ?? NO_USAGE
+  // A sum that an older version stored may lack a part.
+  const { input, output, cachedInput, cost, costGap, estimated } = { ...NO_USAGE, ...sum }
   return {
     input: input + call.input,
     output: output + call.output,

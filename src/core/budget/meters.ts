@@ -1,10 +1,33 @@
 /**
- * The meters of a run, one row each. A new meter is a row here, its setting in `config/budget.ts`, and the amount that a
- * run and a session used in `session.ts`; the compiler asks for both.
+ * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these rows. A
+ * new meter of what is counted already is a row here; one of something new is counted in `usage.ts` or `totals.ts` as well.
  */
+import type { Usage } from '../usage.ts'
 import { dollars, type FormattedAmounts, seconds, tokens, whole } from './amount.ts'
 
-interface MeterRow {
+/** What is counted of a run or a session. */
+export interface Sums {
+  readonly iterations: number
+  readonly toolCalls: number
+  /** Unset before the first answer. */
+  readonly usage: Usage | undefined
+  /** Seconds since it began. */
+  readonly seconds: number
+}
+
+/** What is counted of one iteration. */
+export interface IterationSums {
+  /** The tools that it called, one entry for each call. */
+  readonly tools: readonly string[]
+  /** Tokens of prompt and answer. */
+  readonly input: number
+  readonly output: number
+  /** US dollars. */
+  readonly cost: number
+}
+
+/** All that is particular about one meter. */
+export interface MeterRow {
   /** Its name in notices. */
   readonly word: string
   /** What it counts; empty if the numbers say it, as `$5.00` does. */
@@ -19,22 +42,31 @@ interface MeterRow {
     | {
         /** Key of the configuration, in `budget.run` and `budget.session`. */
         readonly setting: string
+        /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
+        readonly value: 'whole' | 'count' | 'decimal'
+        /** Its description in the configuration. */
+        readonly help: string
+        /** Returns the amount that a run or a session has used. */
+        readonly used: (sums: Sums) => number
+        /** Returns the amount that one iteration used; `undefined` for time, which passes by itself. */
+        readonly usedByIteration: ((one: IterationSums) => number) | undefined
         /** The terminal reason of a run that reaches the limit. */
         readonly reason: string
         /** The terminal state of such a run. */
         readonly state: 'tool_limit_reached' | 'budget_exceeded'
         /** The limit in the sentence that tells the model of it, as `{limit}`. */
         readonly noun: string
-        /** The name of the text that asks the model of such a run for its final answer. */
-        readonly stopText: 'stop' | 'stopAtLimit'
         /** Rounds the amount used for clients. */
         readonly rounded: (used: number) => number
       }
     | undefined
-  /** Shares at which its tiers start, and the names of their texts; `undefined`: those of the budget hold. */
-  readonly tiers:
-    | Readonly<Record<'caution' | 'warning', { readonly share: number; readonly text: string }>>
-    | undefined
+  /** Shares at which its tiers start, and the names of their texts; unset if those of the budget hold. */
+  readonly tiers?: Readonly<
+    Record<
+      'caution' | 'warning',
+      { readonly share: number; readonly text: 'contextCaution' | 'contextWarning' }
+    >
+  >
 }
 
 /** Rounds to millionths, the smallest prices in dollars that exist. */
@@ -50,13 +82,15 @@ export const METERS = {
     includesCurrent: true,
     limit: {
       setting: 'max_iterations',
+      value: 'whole',
+      help: 'Model calls.',
+      used: ({ iterations }) => iterations,
+      usedByIteration: () => 1,
       reason: 'max_iterations',
       state: 'tool_limit_reached',
       noun: 'iteration',
-      stopText: 'stop',
       rounded: toMillionths,
     },
-    tiers: undefined,
   },
   tool_calls: {
     word: 'Tool call',
@@ -66,13 +100,15 @@ export const METERS = {
     includesCurrent: false,
     limit: {
       setting: 'max_tool_calls',
+      value: 'whole',
+      help: 'Tool calls; parallel calls count each.',
+      used: ({ toolCalls }) => toolCalls,
+      usedByIteration: ({ tools }) => tools.length,
       reason: 'max_tool_calls',
       state: 'tool_limit_reached',
       noun: 'tool call',
-      stopText: 'stop',
       rounded: toMillionths,
     },
-    tiers: undefined,
   },
   tokens: {
     word: 'Tokens',
@@ -82,13 +118,15 @@ export const METERS = {
     includesCurrent: false,
     limit: {
       setting: 'max_tokens',
+      value: 'count',
+      help: 'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k and 2M.',
+      used: ({ usage }) => (usage ? usage.input + usage.output : 0),
+      usedByIteration: ({ input, output }) => input + output,
       reason: 'max_tokens',
       state: 'budget_exceeded',
       noun: 'token',
-      stopText: 'stopAtLimit',
       rounded: toMillionths,
     },
-    tiers: undefined,
   },
   cost: {
     word: 'Cost',
@@ -98,13 +136,15 @@ export const METERS = {
     includesCurrent: false,
     limit: {
       setting: 'max_cost_usd',
+      value: 'decimal',
+      help: 'US dollars, for models whose price is known (see models, and unknown_price).',
+      used: ({ usage }) => (usage ? usage.cost : 0),
+      usedByIteration: ({ cost }) => cost,
       reason: 'max_cost',
       state: 'budget_exceeded',
       noun: 'cost',
-      stopText: 'stopAtLimit',
       rounded: toMillionths,
     },
-    tiers: undefined,
   },
   seconds: {
     word: 'Time',
@@ -114,13 +154,15 @@ export const METERS = {
     includesCurrent: false,
     limit: {
       setting: 'max_seconds',
+      value: 'decimal',
+      help: 'Seconds since the first request.',
+      used: (sums) => sums.seconds,
+      usedByIteration: undefined,
       reason: 'max_seconds',
       state: 'budget_exceeded',
       noun: 'time',
-      stopText: 'stopAtLimit',
       rounded: Math.floor,
     },
-    tiers: undefined,
   },
   context: {
     word: 'Context',
@@ -166,6 +208,11 @@ export type Amounts = Readonly<Record<LimitName, number>>
 /** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return Object.fromEntries(LIMITS.map((name) => [name, amount(name)])) as Amounts
+}
+
+/** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */
+export function amountsOf(sums: Sums): Amounts {
+  return amountsBy((name) => METERS[name].limit.used(sums) || 0)
 }
 
 /** No limit on any meter. */

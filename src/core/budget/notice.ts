@@ -2,8 +2,7 @@
  * The texts about budgets that Governor sends to a model. They are templates: `{meter}` and `{unit}` name what is
  * counted, `{limit}` its limit; `{used}`, `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
  */
-import type { FormattedAmounts } from './amount.ts'
-import { METERS, type Meter } from './meters.ts'
+import { METERS, type Meter, type MeterRow } from './meters.ts'
 import type { Style, Tier } from './tiers.ts'
 
 /** The templates of all texts about budgets. */
@@ -44,6 +43,7 @@ export interface NoticeTexts {
 
 /** The placeholders a template may use. */
 export const PLACEHOLDERS = ['meter', 'unit', 'limit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
+type Placeholder = (typeof PLACEHOLDERS)[number]
 
 const PLACEHOLDER = /\{([\w-]+)\}/g
 const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
@@ -80,46 +80,29 @@ export const DEFAULT_TEXTS: NoticeTexts = {
   operatorFallback: '(Stopped by an operator)',
 }
 
-function isPlaceholder(key: string): boolean {
-  return (PLACEHOLDERS as readonly string[]).includes(key)
-}
-
 /** Returns the placeholders in `template` that do not exist. */
 export function unknownPlaceholders(template: string): string[] {
-  return [...template.matchAll(PLACEHOLDER)].flatMap(([, name = '']) => (isPlaceholder(name) ? [] : [name]))
-}
-
-function wordFor(key: string, name: Meter['name'], { used, max, left }: FormattedAmounts): string {
-  switch (key) {
-    case 'meter':
-      return METERS[name].word
-    case 'unit':
-      return METERS[name].unit
-    case 'limit':
-      return METERS[name].limit?.noun ?? ''
-    case 'used':
-    case 'N':
-      return used
-    case 'max':
-    case 'M':
-      return max
-    default:
-      return left
-  }
+  const names = [...template.matchAll(PLACEHOLDER)].map(([, name = '']) => name)
+  return names.filter((name) => !(PLACEHOLDERS as readonly string[]).includes(name))
 }
 
 /** Fills in a template with the numbers of one meter. An empty word goes with the space before it. */
-export function fill(template: string, { name, used, max }: Meter): string {
-  const amounts = METERS[name].format(used, max)
+export function fill(template: string, meter: Meter): string {
+  const { word, unit, limit, format }: MeterRow = METERS[meter.name]
+  const { used, max, left } = format(meter.used, meter.max)
+  const numbers = { used, max, left, N: used, M: max, 'M-N': left }
+  const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<
+    Placeholder,
+    string
+  >
   return template.replace(SPACED_PLACEHOLDER, (placeholder, space: string, key: string) => {
-    if (!isPlaceholder(key)) return placeholder
-    const word = wordFor(key, name, amounts)
-    return word === '' ? '' : space + word
+    const text = Object.hasOwn(words, key) ? words[key as Placeholder] : placeholder.trimStart()
+    return text === '' ? '' : space + text
   })
 }
 
 function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {
-  const { tiers } = METERS[name]
+  const { tiers }: MeterRow = METERS[name]
   if (tiers) return texts[tiers[tier].text]
   const isLast = tier === 'warning'
   if (style === 'countdown') return isLast ? texts.countdownLast : texts.countdown

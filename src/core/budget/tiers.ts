@@ -1,6 +1,6 @@
 /** Tiers: how urgent the notice is, by the share of the budget that is used. */
 
-import { type Amounts, LIMITS, type LimitName, METERS, type Meter } from './meters.ts'
+import { type Amounts, LIMITS, type LimitName, METERS, type Meter, type MeterRow } from './meters.ts'
 
 /** The urgency of a notice: `none` sends no notice. */
 export type Tier = 'none' | 'caution' | 'warning'
@@ -49,7 +49,7 @@ const TIERS: readonly Tier[] = ['none', 'caution', 'warning']
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
   const { used, max } = meter
-  const { tiers, isCounted } = METERS[meter.name]
+  const { tiers, isCounted }: MeterRow = METERS[meter.name]
   if (tiers) return used / max >= tiers[name].share
   const left = max - used
   if (isCounted) {

@@ -6,7 +6,7 @@
  * can hold a session and a replica that loses a race can run the same change again.
  */
 
-import { type Amounts, amountsBy } from '../budget/meters.ts'
+import { type Amounts, amountsBy, amountsOf } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -252,7 +252,7 @@ export const NEW_SESSION: Session = {
 
 /** Returns what was used since a reset; all of it if there was none. */
 function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
-  return base ? amountsBy((name) => Math.max(0, used[name] - base[name])) : used
+  return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
 }
 
 /** The clocks of two replicas may differ: a run that the other one began may begin in the future. */
@@ -262,25 +262,15 @@ function secondsSince(startedAt: number, now: number): number {
 
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
-  const { usage, operator } = run
-  const used = {
-    iterations: iteration,
-    tool_calls: run.toolCalls,
-    tokens: usage ? usage.input + usage.output : 0,
-    cost: usage ? usage.cost : 0,
-    seconds: secondsSince(run.startedAt, now),
-  }
-  return operator ? sinceReset(used, operator.base) : used
+  const { toolCalls, usage } = run
+  const seconds = secondsSince(run.startedAt, now)
+  return sinceReset(amountsOf({ iterations: iteration, toolCalls, usage, seconds }), run.operator?.base)
 }
 
 /** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
 export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
-  const used = {
-    iterations: (totals ? totals.iterations : 0) + asked,
-    tool_calls: totals ? totals.toolCalls : 0,
-    tokens: usage ? usage.input + usage.output : 0,
-    cost: usage ? usage.cost : 0,
-    seconds: totals ? secondsSince(totals.startedAt, now) : 0,
-  }
-  return operator ? sinceReset(used, operator.base) : used
+  const { iterations = 0, toolCalls = 0, startedAt = now } = totals ?? {}
+  const seconds = secondsSince(startedAt, now)
+  const used = amountsOf({ iterations: iterations + asked, toolCalls, usage, seconds })
+  return sinceReset(used, operator?.base)
 }

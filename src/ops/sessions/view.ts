@@ -3,7 +3,7 @@
  * public contract. No field contains an argument, a prompt or a result; clients and models choose the names of
  * tools, models and threads.
  */
-import { type Amounts, LIMITS, type LimitName, type Meter } from '../../core/budget/meters.ts'
+import { type Amounts, LIMITS, type LimitName, METERS, type Meter } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
@@ -253,18 +253,13 @@ function secondsToLimit(
   const newest = iterations.filter((one) => one.thread === number && now - one.at < PACE_WINDOW)
   const since = Math.max(run.startedAt, now - PACE_WINDOW)
   const seconds = Math.max(1, (now - since) / 1_000)
-  const sum = (amount: (one: IterationRecord) => number) =>
-    newest.reduce((total, one) => total + amount(one), 0) / seconds
-  const pace: Readonly<Record<LimitName, () => number>> = {
-    iterations: () => newest.length / seconds,
-    tool_calls: () => sum(({ tools }) => tools.length),
-    tokens: () => sum(({ input, output }) => input + output),
-    cost: () => sum(({ cost }) => cost),
-    seconds: () => 1,
+  const pace = (name: LimitName) => {
+    const { usedByIteration: used } = METERS[name].limit
+    return used ? newest.reduce((total, one) => total + used(one), 0) / seconds : 1
   }
   const times = leader.meters
     .filter(({ max }) => max > 0)
-    .map(({ name, used, max }) => Math.max(0, max - used) / pace[name]())
+    .map(({ name, used, max }) => Math.max(0, max - used) / pace(name))
     .filter(Number.isFinite)
   return times.length === 0 ? null : Math.round(Math.min(...times))
 }
