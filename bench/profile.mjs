@@ -12,7 +12,7 @@ const INTERVAL_US = 250
 const STALL_US = 20 * INTERVAL_US
 const AGENTS = 8
 const US_PER_MS = 1000
-const WARMUP = 100
+const WARMUP = 1500
 const TOP = 30
 /** A regular expression has its whole source for a name. */
 const MAX_NAME = 40

@@ -17,6 +17,8 @@ function findInPath(name) {
 
 export const nginx = findInPath('nginx')
 const redis = findInPath('redis-server')
+/** The folder of another version of Governor, built, to compare this one with. */
+const otherTree = process.env.BENCH_OTHER ? resolve(process.env.BENCH_OTHER) : undefined
 const peers = process.env.BENCH_PEERS ? resolve(process.env.BENCH_PEERS) : undefined
 
 /** The folder of a package among the peers; undefined where it is not installed. */
@@ -45,12 +47,12 @@ function writeConfig(folder, name, text) {
  * The program itself. Its limit is out of reach, so that only what a request declares is ever said or done, and no
  * announcement is added to what a declared limit brings about.
  */
-function governor(logLevel, settings = '') {
+function governor(logLevel, settings = '', tree = join(here, '..')) {
   return ({ port, upstreamPort, nodeFlags, folder }) => {
     const text = 'budget: { max_iterations: 100000, warning_threshold: 1, announce: never }\n'
     const config = writeConfig(folder, 'governor.yaml', text + settings)
     const flags = ['--config', config, '--port', port, '--upstream', `http://127.0.0.1:${upstreamPort}`]
-    const main = join(here, '..', 'dist', 'main.js')
+    const main = join(tree, 'dist', 'main.js')
     return {
       command: [NODE, ...START_FLAGS, ...nodeFlags, main, 'start', ...flags, '--log-level', logLevel].map(
         String,
@@ -126,6 +128,14 @@ function portkeyHeaders(upstreamPort) {
 export const SUBJECTS = [
   { name: 'direct', label: 'no proxy', situation: 'quiet' },
   { name: 'governor', label: 'Governor', situation: 'quiet', command: governor('silent') },
+  {
+    name: 'governor-other',
+    isVariant: true,
+    label: 'Governor, the version in BENCH_OTHER',
+    situation: 'quiet',
+    command: governor('silent', '', otherTree),
+    missing: otherTree ? undefined : 'BENCH_OTHER names no folder',
+  },
   {
     name: 'governor-named',
     isVariant: true,

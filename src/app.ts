@@ -1,5 +1,5 @@
 /** Builds a Governor from its parts. */
-import { randomBytes } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -243,7 +243,8 @@ function afterDelay(delay: number, call: () => void): () => void {
   return () => clearTimeout(timer)
 }
 
-const newId = () => randomBytes(12).toString('hex')
+/** 24 hex digits. Node keeps random bytes for UUIDs in stock, so that they take a third of the time of `randomBytes`. */
+const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 function createTelemetry(config: Config, options: GovernorOptions, state: State) {
   const metrics = createMetrics({

@@ -4,7 +4,7 @@ import { ask, startHelper, stop } from '../processes.mjs'
 import { median } from '../statistics.mjs'
 import { processesOf } from './rounds.mjs'
 
-const SUBJECTS = ['governor', 'pipe', 'undici', 'parse']
+const SUBJECTS = ['governor', 'governor-other', 'pipe', 'undici', 'parse']
 const CONVERSATION = { bytes: 1_048_576, turns: 100 }
 /** Conversations before anything is measured. */
 const WARMUP = 15

@@ -33,7 +33,7 @@ export function hashOfBytes(bytes: Uint8Array): Hash {
 }
 
 /** Bytes between two places at which a body's hash is taken. */
-export const BLOCK = 16_384
+export const BLOCK = 8_192
 
 /** Hashes of a body: of all of it, as `hashOfBytes` writes it, and of its first block, its first two blocks, and so on. */
 export interface BodyHashes {

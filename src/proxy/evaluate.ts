@@ -90,7 +90,7 @@ export async function evaluate(
   // No tenant can learn by timing which bytes another one has sent.
   const hashes = hashBody(input.body, `${dialect.name} ${tenant}`)
   const prefix = longestKnown(prefixes, hashes)
-  const request = dialect.read({ ...input, known: prefix })
+  const request = dialect.read({ path: input.path, body: input.body, known: prefix })
   if (!request) {
     services.emit({ kind: 'failed_open', reason: 'unreadable_body' })
     return undefined
@@ -277,7 +277,7 @@ function callObservers(
   return {
     observeRequestCalls: (loopState, emit, mode, { skipsHistory, skipsLast }) => {
       const current = inMode(policy, policies().observesOnly ? 'observe' : mode)
-      const observe = () => observeTranscript(loopState, { ...observed, skipsLast }, current, now)
+      const observe = () => observeTranscript(loopState, { skipsLast, ...observed }, current, now)
       const after = skipsHistory ? undefined : isolated(emit, 'loop_guard', observe)
       return after ?? skipTranscript(loopState, observed)
     },

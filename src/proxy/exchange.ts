@@ -63,7 +63,7 @@ export async function exchange(
     const { evaluation } = evaluated
     const governorHeaders = noteDecision(services, begun, evaluation)
     const thinking = { isDropped: evaluation.runState.dropsThinking === true }
-    const x = { services, exchange: begun, ...evaluated, governorHeaders, thinking }
+    const x = { services, exchange: begun, governorHeaders, thinking, ...evaluated }
     const { decision } = evaluation
     switch (decision.kind) {
       case 'allow':

@@ -66,7 +66,7 @@ export async function sendSpoken(x: EvaluatedRequest): Promise<Spoken> {
     if (status >= 400) void evaluation.handle.releaseIteration(status)
     else notice = made.variant.notice
     if (notice) governorHeaders = await noteTold(x, notice)
-    return { ...made, governorHeaders }
+    return { governorHeaders, ...made }
   } finally {
     noteLoop(services, evaluation, notice !== undefined)
   }

@@ -249,6 +249,6 @@ function settle(observed: Observed, body: Body): void {
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
     return { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  const usage: CallUsage = metadata.usage ? { ...metadata.usage, estimated: false } : estimate()
-  report({ ...metadata, usage, callsNothing, text: readTextOf(observed) })
+  const usage: CallUsage = metadata.usage ? { estimated: false, ...metadata.usage } : estimate()
+  report({ callsNothing, text: readTextOf(observed), ...metadata, usage })
 }

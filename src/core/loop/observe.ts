@@ -106,12 +106,11 @@ function observeCalls(
   const { volatile } = reader.policy
   let { history } = loopState.memory
   const made: LoopCall[] = []
-  for (const { result, ...signature } of reader.callsAt(index)) {
-    const { call } = signature
+  for (const { result, id, tool, call, isPoll, isChange } of reader.callsAt(index)) {
     // Of equal calls the first one counts.
     if (isLeftOut?.(call) || made.some((other) => other.call === call)) continue
     if (!result) {
-      made.push({ ...signature, resultHash: '', maskedHash: '', isTerse: true })
+      made.push({ id, tool, call, resultHash: '', maskedHash: '', isPoll, isChange, isTerse: true })
       continue
     }
     const findEarlier = (exact: Hash, responses: number) =>
@@ -122,10 +121,13 @@ function observeCalls(
         : hashResult(history, call, result, volatile, findEarlier, work)
     history = comparable
     made.push({
-      ...signature,
-      ...hashes,
-      ...(unknown?.has(exactHash(result, volatile)) ? { resultHash: '' } : {}),
-      isPoll: signature.isPoll || isUnfinished(result),
+      id,
+      tool,
+      call,
+      resultHash: unknown?.has(exactHash(result, volatile)) ? '' : hashes.resultHash,
+      maskedHash: hashes.maskedHash,
+      isPoll: isPoll || isUnfinished(result),
+      isChange,
       isTerse: isTerse(result),
     })
   }

@@ -48,7 +48,7 @@ function writtenCalls(
   const resultOf = resultsById(results)
   const written = calls.flatMap((call): TranscriptCall[] => {
     if (isExempt(call.name, policy)) return []
-    return [{ ...signatureOf(call, work), id: call.id, result: resultOf.get(call.id) }]
+    return [{ id: call.id, result: resultOf.get(call.id), ...signatureOf(call, work) }]
   })
   const batch = batchOf(written)
   if (!batch) return written

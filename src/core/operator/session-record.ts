@@ -133,12 +133,16 @@ export function withIteration(
   usage: CallUsage | undefined,
 ): SessionRecord {
   const { iterations } = record
-  const { askedAt, endedAt, said, ...outcome } = facts
+  const { askedAt, endedAt, said } = facts
   const at = placeOf(iterations, thread, iteration, facts, usage)
   const before = iterations[at]
   const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
   const entry: IterationRecord = {
-    ...outcome,
+    status: facts.status,
+    verdict: facts.verdict,
+    tier: facts.tier,
+    loop: facts.loop,
+    overflow: facts.overflow,
     thread,
     iteration: before?.iteration ?? iteration,
     at: askedAt,

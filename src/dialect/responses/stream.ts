@@ -5,17 +5,15 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import { closingEvents, eventFrame, messageEvents } from './events.ts'
 import { governorId } from './reply.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
-  eventFrame,
   isClientCall,
-  itemsLeft,
-  messageEvents,
   messageItem,
+  placesWithoutBlocked,
   textOfOutputItems,
-  textPart,
   textsOfContent,
   withAddedText,
 } from './wire.ts'
@@ -78,7 +76,33 @@ interface ResponsesStream {
   done: Frame | undefined
 }
 
-const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, isOver: false })
+const start = (mode: StreamMode): ResponsesStream => ({
+  mode,
+  response: 0,
+  beganWith: undefined,
+  output: [],
+  items: new Map(),
+  hasText: false,
+  isOver: false,
+  dropped: [],
+  latest: {},
+  taken: {},
+  isChanged: false,
+  isNumbered: false,
+  number: undefined,
+  done: undefined,
+})
+
+function nextResponse(stream: ResponsesStream, mode: StreamMode, isTaken: boolean): void {
+  if (isTaken) stream.taken = stream.latest
+  else stream.latest = stream.taken
+  stream.isChanged ||= stream.mode !== mode
+  stream.mode = mode
+  stream.response++
+  stream.items = new Map()
+  stream.hasText = false
+  stream.isOver = false
+}
 
 const itemsOf = (entries: Iterable<OutputItem>): Json[] => [...entries].map(({ item }) => item)
 
@@ -91,7 +115,7 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
   const existing = stream.items.get(place)
   if (isObject(item) && existing) existing.item = item
-  else if (isObject(item)) {
+  if (isObject(item) && !existing) {
     const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
     stream.items.set(place, added)
     if (stream.mode === 'answer' && isClientCall(item)) {
@@ -105,18 +129,19 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   // Some providers do not stream text, but send all of it with the end of the item.
   const isLateText = isDone && entry.text === '' && entry.item['type'] === 'message'
   const isText = type === 'response.output_text.delta' || type === 'response.refusal.delta'
-  const delta = isText ? textOf(event['delta']) : ''
-  const text = isLateText ? textsOfContent(entry.item['content']).join('') : delta
+  const text = isLateText
+    ? textsOfContent(entry.item['content']).join('')
+    : isText
+      ? textOf(event['delta'])
+      : ''
   entry.text += text
   stream.hasText ||= text !== ''
   return text
 }
 
-function readEvent(
-  event: Json,
-  frame: Frame,
-  stream: ResponsesStream,
-): Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'> {
+type Reading = Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'>
+
+function readEvent(event: Json, frame: Frame, stream: ResponsesStream): Reading {
   const empty = { text: '', isEmpty: true, isOver: false }
   switch (event['type']) {
     case 'response.created':
@@ -206,9 +231,10 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
   const { event, items, isOver } = part
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
-  const entry = items.get(event['output_index'])
-  const left = itemsLeft(itemsOf(items.values()), (call) => blocked.has(call))
-  return entry && left.includes(entry.item) ? part : undefined
+  const places = [...items.keys()]
+  const left = placesWithoutBlocked(itemsOf(items.values()), blocked)
+  const isLeft = left.some((at) => places[at] === event['output_index'])
+  return isLeft ? part : undefined
 }
 
 function isTruncated(parts: readonly ResponsesPart[]): boolean {
@@ -259,13 +285,11 @@ function providersEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStre
 function closeItems(stream: ResponsesStream): Buffer[] {
   return stream.output.flatMap((entry, index) => {
     if (entry.isDone) return []
-    const { shown, text } = entry
-    const isText = shown['type'] === 'message' && text !== ''
-    const item = { ...shown, status: 'completed', ...(isText ? { content: [textPart(text)] } : {}) }
+    const { item, events } = closingEvents(entry.shown, entry.text, index)
     entry.shown = item
     entry.isDone = true
     stream.isChanged = true
-    return governorEvents(messageEvents(item, text, index).slice(isText ? 3 : -1), stream)
+    return governorEvents(events, stream)
   })
 }
 
@@ -355,28 +379,8 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
   isNamedByLast: true,
-  start: (mode) => ({
-    ...newResponse(),
-    mode,
-    response: 0,
-    beganWith: undefined,
-    output: [],
-    dropped: [],
-    latest: {},
-    taken: {},
-    isChanged: false,
-    isNumbered: false,
-    number: undefined,
-    done: undefined,
-  }),
-  nextResponse(stream, mode, isTaken) {
-    if (isTaken) stream.taken = stream.latest
-    else stream.latest = stream.taken
-    stream.isChanged ||= stream.mode !== mode
-    stream.mode = mode
-    stream.response++
-    Object.assign(stream, newResponse())
-  },
+  start,
+  nextResponse,
   parse,
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),

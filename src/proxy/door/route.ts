@@ -164,9 +164,8 @@ function apiOf(
   headers: RawHeaders,
   claimed: Dialect | undefined,
 ): Api {
-  const marked = dialects.find(
-    ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
-  )
+  const header = (name: string) => headerOf(headers, name)
+  const marked = dialects.find(({ api }) => api.recognizes(path, header))
   return (marked ?? claimed)?.api ?? DEFAULT_API
 }
 
