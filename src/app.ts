@@ -1,17 +1,12 @@
 /** Builds a Governor from its parts. */
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
-import http, { type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
-import { uptime } from 'node:os'
-import type { Duplex } from 'node:stream'
-import fastify, {
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-  type FastifyServerOptions,
-} from 'fastify'
+import type http from 'node:http'
+import type { IncomingMessage } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import fastify, { type FastifyInstance, type FastifyReply, type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
+import { createSteadyClock } from './clock.ts'
 import {
   budgetOf,
   loopGuardOf,
@@ -25,21 +20,20 @@ import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
 import { livePage } from './dashboard/page.ts'
-import type { Api, Dialect } from './dialect/dialect.ts'
+import type { Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
 import { createBufferBudget } from './http/buffer-budget.ts'
-import { clientErrorOf, MAX_HEAD, refuseBytes } from './http/client-error.ts'
 import { createUploadWatch } from './http/client-idle.ts'
-import type { CredentialPlaces } from './http/headers.ts'
 import { isLoopback } from './http/loopback.ts'
 import { createOwnValues } from './http/own-values.ts'
 import { reply } from './http/response.ts'
+import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
-import { type OpsSources, ops } from './ops/ops.ts'
+import { ops } from './ops/ops.ts'
 import { createDayCost, type DayCost } from './ops/sessions/day-cost.ts'
-import { notFound, replyToProblem, type SessionSources, sessionRoutes } from './ops/sessions/routes.ts'
+import { notFound, replyToProblem, sessionRoutes } from './ops/sessions/routes.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
@@ -109,60 +103,12 @@ function policiesOf(config: Config): Policies {
   }
 }
 
-/** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
-const HEADERS_CHECK = 30_000
-
 /** True for Governor's own paths, also in spellings that some server takes for them; all others belong to the upstreams. */
 function isOpsPath(target: string): boolean {
   return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
 }
 
-/** Answers `OPTIONS *`, which asks about the server and not about an upstream (RFC 9110, section 9.3.7). */
-function answerForServer(response: ServerResponse): void {
-  if (hasBody(response.req.rawHeaders)) response.setHeader('connection', 'close')
-  response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' })
-  response.end()
-}
-
-/** Sends a person who opens the bare address in a browser to the live page; programs do not accept HTML. */
-function sendToPage(
-  { method, url, headers: { accept = '' } }: IncomingMessage,
-  response: ServerResponse,
-): boolean {
-  if (url !== '/' || (method !== 'GET' && method !== 'HEAD') || !accept.includes('text/html')) return false
-  response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
-  return true
-}
-
-/** The open responses of each connection: several if a client sends requests without waiting. */
-type OpenResponses = WeakMap<Duplex, Set<ServerResponse>>
-
-function noteResponse(open: OpenResponses, { socket }: IncomingMessage, response: ServerResponse): void {
-  const responses = open.get(socket) ?? new Set()
-  open.set(socket, responses.add(response))
-  response.once('close', () => responses.delete(response))
-}
-
 const UPLOAD_STOPPED = 'The rest of the request did not come. See timeouts.client_idle.'
-
-/** Answers bytes that are no request; an answer in the middle of a response would look like a part of it. */
-function refuseUnreadable(open: OpenResponses, error: NodeJS.ErrnoException, socket: Duplex): void {
-  const responses = [...(open.get(socket) ?? [])]
-  if (responses.some(({ headersSent }) => headersSent)) {
-    socket.destroy()
-    return
-  }
-  const { status, code, message } = clientErrorOf(error)
-  const kind = status === 408 ? 'timeout' : 'invalid_request'
-  refuseBytes(socket, status, DEFAULT_API.errorBody(kind, message, code), responses.length > 0)
-}
-
-function refuseWhileDraining(response: ServerResponse, { errorBody }: Api): void {
-  response.setHeader('connection', 'close')
-  response.setHeader('retry-after', '1')
-  const body = errorBody('overloaded', 'Governor is shutting down: try again.', 'shutting_down')
-  reply(response, 503, 'application/json', body)
-}
 
 function unneeded(): never {
   throw new Error("a route has a schema: remove `schemaController`, so that Fastify's own compilers are used")
@@ -183,8 +129,6 @@ interface State {
   /** Sessions in the store when the metrics were last rendered. */
   sessions: number
   isStoreUp: boolean
-  /** Returns true to the first process that asks about an occasion. */
-  isFirst: (occasion: string) => Promise<boolean>
   isOnLoopback: boolean
   /** Aborted once no more requests are accepted. */
   readonly draining: AbortController
@@ -195,49 +139,6 @@ interface State {
   page: string
 }
 
-function initialState(config: Config): State {
-  const draining = new AbortController()
-  // Each request that waits for an operator listens to it.
-  setMaxListeners(0, draining.signal)
-  return {
-    policies: policiesOf(config),
-    openRequests: 0,
-    isFirst: async () => true,
-    onIdle: undefined,
-    sessions: 0,
-    isStoreUp: config.store === 'memory',
-    isOnLoopback: true,
-    draining,
-    isCut: false,
-    dayCost: undefined,
-    page: '',
-  }
-}
-
-/** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
-const SLEEP_CHECK = 2_000
-
-/**
- * Returns a clock, in milliseconds since the epoch: the system's clock at the start and the time since then, so that durations
- * stay right where that clock is set while Governor runs. The time in which the machine sleeps counts: the process measures
- * none of it, but the machine's uptime goes on.
- */
-function createSteadyClock(): () => number {
-  const uptimeAhead = () => uptime() * 1_000 - performance.now()
-  const aheadAtStart = uptimeAhead()
-  let slept = 0
-  let checkedAt = performance.now()
-  return () => {
-    const now = performance.now()
-    if (now - checkedAt >= SLEEP_CHECK) {
-      checkedAt = now
-      const ahead = uptimeAhead() - aheadAtStart
-      if (ahead - slept >= SLEEP_CHECK) slept = ahead
-    }
-    return Math.floor(performance.timeOrigin + now + slept)
-  }
-}
-
 function afterDelay(delay: number, call: () => void): () => void {
   const timer = setTimeout(call, delay).unref()
   return () => clearTimeout(timer)
@@ -246,7 +147,13 @@ function afterDelay(delay: number, call: () => void): () => void {
 /** 24 hex digits. Node keeps random bytes for UUIDs in stock, so that they take a third of the time of `randomBytes`. */
 const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
-function createTelemetry(config: Config, options: GovernorOptions, state: State) {
+/** Creates what events go to. `first` returns true to the first process that asks about an occasion. */
+function createTelemetry(
+  { events }: Config,
+  options: GovernorOptions,
+  state: State,
+  first: (occasion: string) => Promise<boolean>,
+) {
   const metrics = createMetrics({
     sessions: () => state.sessions,
     open: () => state.openRequests,
@@ -266,8 +173,7 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State)
     webhook?.record(event)
     options.onEvent?.(event)
   }
-  const { url, secret, on } = config.events.webhook
-  const first = (subject: string) => state.isFirst(subject)
+  const { url, secret, on } = events.webhook
   const webhookOptions = { now: options.now ?? Date.now, newId, isFirst: first, emit, pageOf }
   const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
   return { metrics, emit, webhook }
@@ -299,13 +205,6 @@ function openStore(
     },
     now,
   )
-}
-
-function credentialPlacesOf(dialects: readonly Dialect[]): CredentialPlaces {
-  return {
-    headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
-    parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
-  }
 }
 
 function createServices(
@@ -352,7 +251,10 @@ function createServices(
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     stops: new Map(),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
-    credentialPlaces: credentialPlacesOf(dialects),
+    credentialPlaces: {
+      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
+    },
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
     ownValues: createOwnValues([...server.access_keys, config.ops.admin_token ?? ''].filter(Boolean)),
     allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
@@ -370,110 +272,88 @@ function createServices(
   }
 }
 
-type Listener = (request: IncomingMessage, response: ServerResponse) => void
-
-/** Returns the listener for all requests; those to Governor's own paths go to `opsListener`. */
+/** Returns the listener for all requests; those to Governor's own paths go to `serveOps`. */
 function requestListener(
   clientIdle: number,
   services: Services,
   state: State,
-  open: OpenResponses,
-  opsListener: Listener,
-): Listener {
+  serveOps: http.RequestListener,
+): http.RequestListener {
   const watchUpload = createUploadWatch(clientIdle)
   return (request, response) => {
-    noteResponse(open, request, response)
-    const target = request.url ?? '/'
-    const api = (): Api => routeOf(services, request.method ?? 'GET', target, request.rawHeaders).api
-    watchUpload(request, response, () => api().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
-    if (isOpsPath(target)) return opsListener(request, response)
-    if (target === '*') return answerForServer(response)
-    if (sendToPage(request, response)) return
-    if (state.draining.signal.aborted) return refuseWhileDraining(response, api())
-    exchange(services, request, response).catch(() => response.destroy())
+    const { method = 'GET', url: target = '/' } = request
+    const apiOf = () => routeOf(services, method, target, request.rawHeaders).api
+    watchUpload(request, response, () => apiOf().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
+    if (isOpsPath(target)) {
+      serveOps(request, response)
+    } else if (target === '*') {
+      // `OPTIONS *` asks about the server and not about an upstream (RFC 9110, section 9.3.7).
+      if (hasBody(request.rawHeaders)) response.setHeader('connection', 'close')
+      response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' }).end()
+    } else if (
+      target === '/' &&
+      (method === 'GET' || method === 'HEAD') &&
+      request.headers.accept?.includes('text/html')
+    ) {
+      // A person opens the bare address in a browser; programs do not accept HTML.
+      response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
+    } else if (state.draining.signal.aborted) {
+      response.setHeader('connection', 'close').setHeader('retry-after', '1')
+      const message = 'Governor is shutting down: try again.'
+      reply(response, 503, 'application/json', apiOf().errorBody('overloaded', message, 'shutting_down'))
+    } else {
+      exchange(services, request, response).catch(() => response.destroy())
+    }
   }
 }
 
-function createServer(config: Config, services: Services, state: State): http.Server {
-  const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
-  const server = http.createServer({
-    maxHeaderSize: MAX_HEAD,
-    // Longer than the usual minute of a load balancer, so that Governor never closes first.
-    keepAliveTimeout: 75_000,
-    // A whole request may take any time. Without `headersTimeout`, Node would not limit the headers either.
-    requestTimeout: 0,
-    headersTimeout: clientIdle,
-    connectionsCheckingInterval: Math.ceil(Math.min(HEADERS_CHECK, clientIdle / 4) || HEADERS_CHECK),
-    noDelay: true,
-  })
-  server.maxHeadersCount = 0
-  handleUpgrades(server, {
-    upstreams: services.upstreams,
-    dialects: services.dialects,
-    websocket: config.server.websocket,
-    connectTimeout,
-    access: services,
-    isOwnPath: isOpsPath,
-    isDraining: () => state.draining.signal.aborted,
-    emit: services.emit,
-  })
-  return server
+/** Ends the connection after the answer if a body was not read: the rest of it may never come. */
+function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
+  if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
-/** Files and connections that clients leave to everything else: upstreams, Redis, the log. Or a share of all, if that is more. */
-const LEAST_LEFT = 64
-const SHARE_LEFT = 1 / 4
-/** Milliseconds between two log lines about refused connections. */
-const SILENCE = 60_000
-
-/** Closes connections that are too many for the limit on open files, before nothing works any more. */
-function limitConnections(server: http.Server, maxOpenFiles: number, emit: Emit): void {
-  if (!Number.isFinite(maxOpenFiles)) return
-  const open = Math.max(1, Math.floor(maxOpenFiles - Math.max(LEAST_LEFT, maxOpenFiles * SHARE_LEFT)))
-  server.maxConnections = open
-  let saidAt = Number.NEGATIVE_INFINITY
-  server.on('drop', () => {
-    const isNews = performance.now() - saidAt >= SILENCE
-    if (isNews) saidAt = performance.now()
-    emit({ kind: 'connection_refused', open, isNews })
+/** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
+function serveOwnRoutes(
+  app: FastifyInstance,
+  config: Config,
+  services: Services,
+  state: State,
+  access: AdminSettings,
+  status: OpenStore['status'],
+  metrics: Metrics,
+): ReadonlySet<string> {
+  const { store, now, newId: id, emit, windows, upstreams, policies } = services
+  const routes = new Set<string>()
+  app.addHook('onRoute', ({ method, url }) => {
+    for (const one of [method].flat()) routes.add(`${one} ${url}`)
   })
-}
-
-/** Returns a function that destroys all open connections of `server` and waits until they are closed. */
-function trackConnections(server: http.Server): () => Promise<void> {
-  const sockets = new Set<Socket>()
-  server.on('connection', (socket) => {
-    sockets.add(socket)
-    socket.once('close', () => sockets.delete(socket))
+  // Before the body is read, which no route needs.
+  app.addHook('onRequest', async (request, answer) => {
+    if (request.is404) return replyToProblem(notFound(), answer)
   })
-  return async () => {
-    const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
-    for (const socket of sockets) socket.destroy()
-    await Promise.all(closed)
-  }
-}
-
-/** Returns a function that renders the metrics with the number of sessions in the store. */
-function metricsRenderer({ store }: Services, metrics: Metrics, state: State): Metrics['render'] {
-  return async () => {
-    // If the store can't be reached, the number stays as it was.
-    state.sessions = await store.count().catch(() => state.sessions)
-    return metrics.render()
-  }
-}
-
-/** Returns the parts that the API of sessions needs. */
-function sessionSources(config: Config, services: Services, dayCost: DayCost): SessionSources {
-  const { store, now, newId, emit, windows, upstreams, policies } = services
-  return {
+  app.addHook('onSend', async ({ raw }, answer) => closeIfUnread(raw, answer))
+  app.register(ops, {
+    version: VERSION,
+    access,
+    store: status,
+    isMetricsPublic: config.ops.metrics_public,
+    isReady: () => !state.draining.signal.aborted,
+    async metrics() {
+      // If the store can't be reached, the number stays as it was.
+      state.sessions = await store.count().catch(() => state.sessions)
+      return metrics.render()
+    },
+  })
+  state.dayCost = createDayCost(store, now)
+  app.register(sessionRoutes, {
     version: VERSION,
     store,
-    access: accessOf(config),
+    access,
     now,
-    newId,
+    newId: id,
     emit,
     keepsTranscripts: config.sessions.transcript,
-    dayCost,
+    dayCost: state.dayCost,
     contextOf:
       ({ contexts }) =>
       (name, model) => {
@@ -486,60 +366,7 @@ function sessionSources(config: Config, services: Services, dayCost: DayCost): S
       const { settings, rules } = policies().loop
       return !settings.enabled && rules.every((rule) => !rule.settings.enabled)
     },
-  }
-}
-
-function accessOf({ ops }: Config): AdminSettings {
-  return {
-    token: ops.admin_token,
-    trustsLoopback: ops.trust_loopback,
-    namesNeedToken: ops.names === 'token',
-  }
-}
-
-/** Ends the connection after the answer if a body was not read: the rest of it may never come. */
-function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
-  if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
-}
-
-/** Answers a request to one of Governor's own paths that has a wrong percent-encoding. No hooks run for it. */
-function refuseUnroutable(
-  access: AdminSettings,
-  error: Error,
-  { raw }: FastifyRequest,
-  answer: FastifyReply,
-): FastifyReply {
-  closeIfUnread(raw, answer)
-  return adminAccess(raw, access) ? replyToProblem(error, answer) : unauthorized(answer, access)
-}
-
-/** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
-function serveOwnRoutes(
-  app: FastifyInstance,
-  config: Config,
-  services: Services,
-  state: State,
-  sources: Pick<OpsSources, 'store' | 'metrics'>,
-): ReadonlySet<string> {
-  const access = accessOf(config)
-  const routes = new Set<string>()
-  app.addHook('onRoute', ({ method, url }) => {
-    for (const one of [method].flat()) routes.add(`${one} ${url}`)
   })
-  // Before the body is read, which no route needs.
-  app.addHook('onRequest', async (request, answer) => {
-    if (request.is404) return replyToProblem(notFound(), answer)
-  })
-  app.addHook('onSend', async ({ raw }, answer) => closeIfUnread(raw, answer))
-  app.register(ops, {
-    ...sources,
-    version: VERSION,
-    access,
-    isMetricsPublic: config.ops.metrics_public,
-    isReady: () => !state.draining.signal.aborted,
-  })
-  state.dayCost = createDayCost(services.store, services.now)
-  app.register(sessionRoutes, sessionSources(config, services, state.dayCost))
   app.register(livePage, { mayRead: ({ raw }) => adminAccess(raw, access) !== undefined })
   return routes
 }
@@ -561,47 +388,89 @@ async function waitUntilIdle(state: State, timeout: number): Promise<boolean> {
   })
 }
 
-/** Notes whether only this machine reaches Governor; returns the address that it listens on, as a URL. */
-function noteAddress(state: State, { address, family, port }: AddressInfo): string {
-  state.isOnLoopback = isLoopback(address)
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+function createState(config: Config): State {
+  const draining = new AbortController()
+  // Each request that waits for an operator listens to it.
+  setMaxListeners(0, draining.signal)
+  return {
+    policies: policiesOf(config),
+    openRequests: 0,
+    onIdle: undefined,
+    sessions: 0,
+    isStoreUp: config.store === 'memory',
+    isOnLoopback: true,
+    draining,
+    isCut: false,
+    dayCost: undefined,
+    page: '',
+  }
 }
 
-/** Builds a Governor with the given configuration; it does not listen yet. */
-export function buildGovernor(config: Config, options: GovernorOptions): Governor {
-  const state = initialState(config)
-  const { metrics, emit, webhook } = createTelemetry(config, options, state)
-  const now = options.now ?? createSteadyClock()
-  const opened = openStore(config, options, now, emit)
-  const lost = () => emit({ kind: 'failed_open', reason: 'store' })
-  const watched = watchStore(options.store ?? opened.store, lost)
-  state.isFirst = (occasion) => isFirst(watched.store, occasion)
-  const services = createServices(config, options, state, emit, watched.store, now)
-  const open: OpenResponses = new WeakMap()
-  const server = createServer(config, services, state)
-  limitConnections(server, options.maxOpenFiles ?? Number.POSITIVE_INFINITY, emit)
-  const destroyConnections = trackConnections(server)
+/** Creates the server for clients and Governor's own routes, which do not listen yet. */
+function createFront(
+  config: Config,
+  options: GovernorOptions,
+  services: Services,
+  state: State,
+  status: OpenStore['status'],
+  metrics: Metrics,
+) {
+  const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
+  const { admin_token: token, trust_loopback: trustsLoopback, names } = config.ops
+  const access: AdminSettings = { token, trustsLoopback, namesNeedToken: names === 'token' }
+  const { emit, upstreams, dialects } = services
+  const clients = createClientServer({
+    clientIdle,
+    maxOpenFiles: options.maxOpenFiles ?? Number.POSITIVE_INFINITY,
+    refused: (open, isNews) => emit({ kind: 'connection_refused', open, isNews }),
+  })
+  handleUpgrades(clients.server, {
+    upstreams,
+    dialects,
+    websocket: config.server.websocket,
+    connectTimeout,
+    access: services,
+    isOwnPath: isOpsPath,
+    isDraining: () => state.draining.signal.aborted,
+    emit,
+  })
   const app = fastify({
-    serverFactory: (opsListener) =>
-      server.on('request', requestListener(config.timeouts.client_idle, services, state, open, opsListener)),
-    clientErrorHandler: (error, socket) => refuseUnreadable(open, error, socket),
-    frameworkErrors: (error, request, answer) => refuseUnroutable(accessOf(config), error, request, answer),
+    serverFactory: (serveOps) =>
+      clients.server.on('request', requestListener(clientIdle, services, state, serveOps)),
+    clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket, DEFAULT_API.errorBody),
+    // No hooks run for a path of Governor's own with a wrong percent-encoding.
+    frameworkErrors(error, { raw }, answer: FastifyReply) {
+      closeIfUnread(raw, answer)
+      return adminAccess(raw, access) ? replyToProblem(error, answer) : unauthorized(answer, access)
+    },
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,
     // A path may hold the name that a client gave its session.
     routerOptions: { maxParamLength: MAX_HEAD },
   })
-  const routes = serveOwnRoutes(app, config, services, state, {
-    store: opened.status,
-    metrics: metricsRenderer(services, metrics, state),
-  })
+  return { app, clients, routes: serveOwnRoutes(app, config, services, state, access, status, metrics) }
+}
+
+/** Builds a Governor with the given configuration; it does not listen yet. */
+export function buildGovernor(config: Config, options: GovernorOptions): Governor {
+  const now = options.now ?? createSteadyClock()
+  const state = createState(config)
+  const first = (occasion: string) => isFirst(watched.store, occasion)
+  const { metrics, emit, webhook } = createTelemetry(config, options, state, first)
+  const opened = openStore(config, options, now, emit)
+  const watched = watchStore(options.store ?? opened.store, () =>
+    emit({ kind: 'failed_open', reason: 'store' }),
+  )
+  const services = createServices(config, options, state, emit, watched.store, now)
+  const { app, clients, routes } = createFront(config, options, services, state, opened.status, metrics)
+
   const close = async (): Promise<void> => {
     state.draining.abort()
     state.isCut = true
-    // Ends each request before the upstream connections end, so that the end does not look like a fault of the upstream.
+    // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
     watched.close()
     services.quietRuns.close()
-    await destroyConnections()
+    await clients.destroyConnections()
     await services.catalogue.settled()
     await app.close()
     webhook?.close()
@@ -612,12 +481,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     routes,
     async listen() {
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
-      const { host, port } = config.server
-      await app.listen({ host, port })
-      const address = noteAddress(state, server.address() as AddressInfo)
-      const reached = address.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
+      const { host, port: configuredPort } = config.server
+      await app.listen({ host, port: configuredPort })
+      const { address, family, port } = clients.server.address() as AddressInfo
+      state.isOnLoopback = isLoopback(address)
+      const url = `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+      const reached = url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
       state.page = `${(config.ops.url ?? reached).replace(/(?<!\/)\/+$/, '')}/governor/`
-      return address
+      return url
     },
     reload(next) {
       state.policies = policiesOf(next)
@@ -625,7 +496,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     },
     async drain() {
       state.draining.abort()
-      server.closeIdleConnections()
+      clients.server.closeIdleConnections()
       const isComplete = await waitUntilIdle(state, config.server.drain_timeout)
       await close()
       return isComplete

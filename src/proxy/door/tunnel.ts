@@ -3,7 +3,6 @@ import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
 import { DEFAULT_API } from '../../dialect/index.ts'
-import { endWith } from '../../http/client-error.ts'
 import {
   headerOf,
   headText,
@@ -12,6 +11,7 @@ import {
   withoutFields,
   withoutGovernorHeaders,
 } from '../../http/headers.ts'
+import { endWith } from '../../http/server.ts'
 import { failureOf } from '../../http/upstream.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'

@@ -1,0 +1,133 @@
+/** The server that clients connect to: its limits, its connections, and answers to what can't be read as a request. */
+import http, { type ServerResponse, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { headText } from './headers.ts'
+
+/** Bytes of a request's target and fields. More than Node's default, as agents put whole JSON documents into headers. */
+export const MAX_HEAD = 65_536
+
+/** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
+const HEADERS_CHECK = 30_000
+
+/** Files and connections left to everything else: upstreams, Redis, the log. Or a share of all, if that is more. */
+const LEAST_LEFT = 64
+const SHARE_LEFT = 1 / 4
+/** Milliseconds between two log lines about refused connections. */
+const SILENCE = 60_000
+
+/** The limits of a server. */
+export interface ServerSettings {
+  /** Milliseconds that a client may take for its headers. */
+  readonly clientIdle: number
+  /** How many files and connections the process may have open; infinite if that is not known. */
+  readonly maxOpenFiles: number
+  /** Called for each connection that is refused because `open` are open; `isNews`: the first one in a minute. */
+  readonly refused: (open: number, isNews: boolean) => void
+}
+
+/** A server for clients. */
+export interface ClientServer {
+  readonly server: http.Server
+  /** Answers bytes that are no request. `errorBody` returns the JSON body of an error. */
+  refuseUnreadable(
+    error: NodeJS.ErrnoException,
+    socket: Duplex,
+    errorBody: (kind: 'timeout' | 'invalid_request', message: string, code: string) => string,
+  ): void
+  /** Destroys all open connections and waits until they are closed. */
+  destroyConnections(): Promise<void>
+}
+
+/** Milliseconds for which a refused client may take its answer. */
+const LINGER = 1_000
+
+/**
+ * Writes the last bytes to a connection and closes it later: if it closed while the client still sends, the client might
+ * never read them (RFC 9112, section 9.6). Nor may a client that never closes keep it open.
+ */
+export function endWith(socket: Duplex, bytes: string): void {
+  socket.end(bytes)
+  const timer = setTimeout(() => socket.destroy(), LINGER)
+  socket.once('close', () => clearTimeout(timer))
+}
+
+/** Returns status, code and message for an error of Node's HTTP parser: clients and operators should see why. */
+function reasonOf({ code }: NodeJS.ErrnoException): readonly [status: number, code: string, message: string] {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return [408, 'request_timeout', 'The request did not come. See timeouts.client_idle.']
+    case 'HPE_HEADER_OVERFLOW':
+      return [
+        431,
+        'headers_too_large',
+        `The target and the header fields of a request may have ${MAX_HEAD} bytes in all.`,
+      ]
+    default:
+      return [400, 'malformed_request', 'Governor could not read this as an HTTP/1.1 request.']
+  }
+}
+
+/** Closes connections that are too many for the limit on open files, before nothing works any more. */
+function limitConnections(server: http.Server, { maxOpenFiles, refused }: ServerSettings): void {
+  if (!Number.isFinite(maxOpenFiles)) return
+  const open = Math.max(1, Math.floor(maxOpenFiles - Math.max(LEAST_LEFT, maxOpenFiles * SHARE_LEFT)))
+  server.maxConnections = open
+  let reportedAt = Number.NEGATIVE_INFINITY
+  server.on('drop', () => {
+    const isNews = performance.now() - reportedAt >= SILENCE
+    if (isNews) reportedAt = performance.now()
+    refused(open, isNews)
+  })
+}
+
+/** Creates a server, which does not listen yet. */
+export function createClientServer(settings: ServerSettings): ClientServer {
+  const { clientIdle } = settings
+  const server = http.createServer({
+    maxHeaderSize: MAX_HEAD,
+    // Longer than the usual minute of a load balancer, so that Governor never closes first.
+    keepAliveTimeout: 75_000,
+    // A whole request may take any time. Without `headersTimeout`, Node would not limit the headers either.
+    requestTimeout: 0,
+    headersTimeout: clientIdle,
+    connectionsCheckingInterval: Math.ceil(Math.min(HEADERS_CHECK, clientIdle / 4) || HEADERS_CHECK),
+    noDelay: true,
+  })
+  server.maxHeadersCount = 0
+  limitConnections(server, settings)
+  const sockets = new Set<Socket>()
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
+  // Several for one connection if a client sends requests without waiting.
+  const openResponses = new WeakMap<Duplex, Set<ServerResponse>>()
+  server.on('request', ({ socket }, response) => {
+    const responses = openResponses.get(socket) ?? new Set()
+    openResponses.set(socket, responses.add(response))
+    response.once('close', () => responses.delete(response))
+  })
+  return {
+    server,
+    refuseUnreadable(error, socket, errorBody) {
+      const responses = [...(openResponses.get(socket) ?? [])]
+      // An answer in the middle of a response would look like a part of it.
+      if (responses.some(({ headersSent }) => headersSent)) return void socket.destroy()
+      // The parser reports an error again for each further chunk.
+      if (!socket.writable) return
+      const [status, code, message] = reasonOf(error)
+      const body = errorBody(status === 408 ? 'timeout' : 'invalid_request', message, code)
+      const length = String(Buffer.byteLength(body))
+      const fields = ['Content-Type', 'application/json', 'Content-Length', length, 'Connection', 'close']
+      endWith(socket, headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, fields) + body)
+      // Nobody may answer the earlier requests of this connection any more.
+      if (responses.length > 0) socket.destroy()
+    },
+    async destroyConnections() {
+      const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
+      for (const socket of sockets) socket.destroy()
+      await Promise.all(closed)
+    },
+  }
+}
