@@ -107,48 +107,63 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
   })
 }
 
-/** Bytes of a decoder's chunks. */
-const CHUNK = 65_536
-
-/** Returns `undefined` before Node 22.15, which has no zstd. */
-function zstdDecoder(): Transform | undefined {
-  const create: unknown = Reflect.get(zlib, 'createZstdDecompress')
-  return typeof create === 'function' ? (create as typeof zlib.createGunzip)({ chunkSize: CHUNK }) : undefined
-}
-
 /** A stream that undoes a content coding. */
 export type Decoder = Transform
 
-/**
- * Returns a stream that undoes a content coding (RFC 9110, section 8.4); `undefined` for an unknown one. `flushes`: each
- * chunk gives all that it holds, as a stream of events needs it.
- */
-export function decoderFor(encoding: string, flushes = false): Decoder | undefined {
-  const flush = flushes ? zlib.constants.Z_SYNC_FLUSH : zlib.constants.Z_NO_FLUSH
-  switch (encoding) {
-    case 'gzip':
-    case 'x-gzip':
-      return zlib.createGunzip({ flush, chunkSize: CHUNK })
-    case 'deflate':
-      return zlib.createInflate({ flush, chunkSize: CHUNK })
-    case 'br':
-      return zlib.createBrotliDecompress({ chunkSize: CHUNK })
-    case 'zstd':
-      return zstdDecoder()
-    default:
-      return undefined
-  }
+/** How to undo a content coding (RFC 9110, section 8.4): with a stream, or at once, at most so many bytes. */
+interface Coding {
+  /** `flush`: when zlib gives what it holds. */
+  readonly decoder: (flush: number) => Decoder | undefined
+  readonly atOnce?: (bytes: Buffer, maxOutputLength: number) => Buffer
 }
 
-/** More bytes than this are decoded into one buffer, so that they are not in memory twice. */
-const IN_PIECES = 1_048_576
+const { BROTLI_OPERATION_FLUSH, Z_NO_FLUSH, Z_SYNC_FLUSH } = zlib.constants
 
-/** Returns a buffer of `max` bytes that begins with the pieces; the system allocates only pages that are written. */
-function inOnePiece(pieces: readonly Buffer[], max: number): Buffer {
-  const whole = Buffer.allocUnsafeSlow(max)
-  let end = 0
-  for (const piece of pieces) end += piece.copy(whole, end)
-  return whole
+/** Bytes of a decoder's chunks. */
+const chunkSize = 65_536
+
+const GZIP: Coding = {
+  decoder: (flush) => zlib.createGunzip({ flush, chunkSize }),
+  atOnce: (bytes, maxOutputLength) => zlib.gunzipSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
+}
+
+const CODINGS: ReadonlyMap<string, Coding> = new Map([
+  ['gzip', GZIP],
+  ['x-gzip', GZIP],
+  [
+    'deflate',
+    {
+      decoder: (flush) => zlib.createInflate({ flush, chunkSize }),
+      atOnce: (bytes, maxOutputLength) =>
+        zlib.inflateSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
+    },
+  ],
+  [
+    'br',
+    {
+      decoder: () => zlib.createBrotliDecompress({ chunkSize }),
+      atOnce: (bytes, maxOutputLength) =>
+        zlib.brotliDecompressSync(bytes, { maxOutputLength, finishFlush: BROTLI_OPERATION_FLUSH }),
+    },
+  ],
+  [
+    'zstd',
+    {
+      // Node has it since 22.15.
+      decoder() {
+        const create = Reflect.get(zlib, 'createZstdDecompress') as typeof zlib.createGunzip | undefined
+        return create?.({ chunkSize })
+      },
+    },
+  ],
+])
+
+/**
+ * Returns a stream that undoes a content coding; `undefined` for an unknown one. `flushes`: each chunk gives all that it
+ * holds, as a stream of events needs it.
+ */
+export function decoderFor(encoding: string, flushes = false): Decoder | undefined {
+  return CODINGS.get(encoding)?.decoder(flushes ? Z_SYNC_FLUSH : Z_NO_FLUSH)
 }
 
 /** Returns a body without its content coding; or why not, also if it is longer than `max` bytes. Stops decoding there. */
@@ -163,54 +178,31 @@ export async function unpacked(
   const decoder = decoderFor(name)
   if (!decoder) return 'unknown_encoding'
   const pieces: Buffer[] = []
-  let whole: Buffer | undefined
   let length = 0
-  const keep = (chunk: Buffer): void => {
-    whole ??= length > IN_PIECES ? inOnePiece(pieces, max) : undefined
-    if (whole) chunk.copy(whole, length - chunk.length)
-    else pieces.push(chunk)
-  }
   decoder.end(bytes)
   try {
-    for await (const chunk of decoder as AsyncIterable<Buffer>) {
-      length += chunk.length
+    for await (const piece of decoder as AsyncIterable<Buffer>) {
+      length += piece.length
       if (length > max) return 'body_too_large'
-      if (lease && !lease.grow(chunk.length)) return 'no_room'
-      keep(chunk)
+      if (lease && !lease.grow(piece.length)) return 'no_room'
+      pieces.push(piece)
     }
   } catch {
     return 'unreadable_body'
   }
-  return whole ? whole.subarray(0, length) : Buffer.concat(pieces, length)
+  return Buffer.concat(pieces, length)
 }
 
 /** Returns the same, or `undefined` for any reason. */
-export async function decoded(
-  bytes: Buffer,
-  encoding: string | undefined,
-  max: number,
-  lease?: Lease,
-): Promise<Buffer | undefined> {
-  const plain = await unpacked(bytes, encoding, max, lease)
+export async function decoded(...body: Parameters<typeof unpacked>): Promise<Buffer | undefined> {
+  const plain = await unpacked(...body)
   return Buffer.isBuffer(plain) ? plain : undefined
 }
 
-/** Decodes synchronously, at most `max` bytes. Returns as much of a truncated body as can be decoded; `undefined` on failure. */
+/** Decodes at once, at most `max` bytes. Returns as much of a truncated body as can be decoded; `undefined` on failure. */
 export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
-  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants
-  const options = { maxOutputLength: max, finishFlush: Z_SYNC_FLUSH }
   try {
-    switch (encoding) {
-      case 'gzip':
-      case 'x-gzip':
-        return zlib.gunzipSync(bytes, options)
-      case 'deflate':
-        return zlib.inflateSync(bytes, options)
-      case 'br':
-        return zlib.brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH })
-      default:
-        return undefined
-    }
+    return CODINGS.get(encoding)?.atOnce?.(bytes, max)
   } catch {
     return undefined
   }

@@ -61,10 +61,10 @@ export interface ResponseBody {
   /** Bytes of `waiting`. */
   length: number
   /** Set once the last byte came, or the response broke off. */
-  ending: BodyEnd | undefined
-  sink: BodySink | undefined
+  ending?: BodyEnd
+  sink?: BodySink
   /** Called at the next chunk and at the end. */
-  wake: (() => void) | undefined
+  wake?: () => void
   isPaused: boolean
   /** How many promises of the observer the rest of the body waits for. */
   holds: number
@@ -102,48 +102,16 @@ export interface InFlight {
   abort(): void
 }
 
-/** Bytes of a head that is decoded as one text: undici gives views of the one chunk in which the fields came. */
-const MAX_HEAD = 65_536
-
 /** Returns raw headers of undici, which are buffers, as texts; Latin-1 keeps bytes above ASCII. */
-function rawList(headers: readonly (Buffer | string)[] | null): string[] {
-  const list: string[] = []
-  if (!headers || headers.length === 0) return list
-  const [first] = headers
-  const last = headers.at(-1)
-  if (first instanceof Buffer && last instanceof Buffer) {
-    const start = first.byteOffset
-    const length = last.byteOffset + last.length - start
-    if (first.buffer === last.buffer && length > 0 && length <= MAX_HEAD) {
-      const text = Buffer.from(first.buffer, start, length).toString('latin1')
-      for (const item of headers) {
-        const at = item instanceof Buffer && item.buffer === first.buffer ? item.byteOffset - start : -1
-        const isInside = at >= 0 && at + item.length <= length
-        list.push(isInside ? text.slice(at, at + item.length) : latin1Of(item))
-      }
-      return list
-    }
-  }
-  for (const item of headers) list.push(latin1Of(item))
-  return list
-}
-
-function latin1Of(item: Buffer | string): string {
-  return typeof item === 'string' ? item : item.toString('latin1')
+function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
+  const list = (headers ?? []).map((item) => (typeof item === 'string' ? item : item.toString('latin1')))
+  return withoutGovernorHeaders(list)
 }
 
 /** Returns a reason phrase, which undici decodes as UTF-8, in Latin-1 like the headers. */
-function reasonOf(text: string | undefined): string {
+function reasonOf(text = '\ufffd'): string {
   if (text === 'OK') return text
-  return text === undefined || text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
-}
-
-/**
- * Returns true for an error to be ignored: undici misses the body of a 304 whose Content-Length is that of the 200 which the
- * client has (RFC 9110, section 8.6).
- */
-function isWholeAnyway(status: number, error: Error): boolean {
-  return status === 304 && error instanceof errors.ResponseContentLengthMismatchError
+  return text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
 }
 
 /** The upstream is paused when more bytes than this wait. */
@@ -156,10 +124,10 @@ interface Sending {
   readonly resolve: (response: UpstreamResponse) => void
   readonly reject: (error: UpstreamFailed) => void
   readonly abort: () => void
-  stop: ((error: Error) => void) | undefined
-  body: ResponseBody | undefined
-  observer: ResponseObserver | undefined
-  filter: ChunkFilter | undefined
+  stop?: (error: Error) => void
+  body?: ResponseBody
+  observer?: ResponseObserver | undefined
+  filter?: ChunkFilter | undefined
   status: number
   isAborted: boolean
   isOver: boolean
@@ -201,14 +169,17 @@ function deliver(body: ResponseBody, sink: BodySink, abort: () => void): void {
   for (const chunk of waiting) hasRoom = sink.data(chunk)
   if (body.ending) {
     endSink(sink, body.ending)
-    return abort()
-  }
-  if (hasRoom) resumeBody(body)
+    abort()
+  } else if (hasRoom) resumeBody(body)
   else body.isPaused = true
 }
 
+function endSink(sink: BodySink, ending: BodyEnd): void {
+  if ('failure' in ending) sink.fail(ending.failure)
+  else sink.end(ending.trailers)
+}
+
 function finish(sending: Sending, ending: BodyEnd): void {
-  if (sending.isOver) return
   sending.isOver = true
   const { body, filter } = sending
   if (!body) {
@@ -231,11 +202,6 @@ function settle(sending: Sending): void {
   sending.observer?.end()
 }
 
-function endSink(sink: BodySink, ending: BodyEnd): void {
-  if ('failure' in ending) sink.fail(ending.failure)
-  else sink.end(ending.trailers)
-}
-
 function fail(sending: Sending, error: Error): void {
   if (sending.isOver) return
   const { body, upstream } = sending.call
@@ -245,40 +211,30 @@ function fail(sending: Sending, error: Error): void {
   finish(sending, { failure: sending.isAborted ? { ...failure, code: 'aborted' } : failure })
 }
 
-function begin(sending: Sending, head: Head, resume: () => void): ResponseBody {
-  const { options, resolve, abort } = sending
-  options.onHead?.(head)
-  sending.observer = options.observerFor?.(head)
-  sending.filter = options.filterFor?.(head)
-  const body: ResponseBody = {
-    waiting: [],
-    length: 0,
-    ending: undefined,
-    sink: undefined,
-    wake: undefined,
-    isPaused: false,
-    holds: 0,
-    resume,
-  }
-  resolve({ head, body, abort })
-  return body
-}
-
 /**
  * Returns the handler for undici's dispatcher. It is of the older kind: undici converts a newer one into it and also
  * builds an object of all headers, which is not needed here.
  */
 function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
+  const { options, resolve, abort } = sending
   return {
-    onConnect(abort) {
-      sending.stop = abort
-      if (sending.isAborted) abort(new errors.RequestAbortedError())
+    onConnect(stop) {
+      sending.stop = stop
+      if (sending.isAborted) stop(new errors.RequestAbortedError())
     },
     onHeaders(status, rawHeaders, resume, reason) {
-      const head = { status, reason: reasonOf(reason), headers: withoutGovernorHeaders(rawList(rawHeaders)) }
+      const head = { status, reason: reasonOf(reason), headers: rawList(rawHeaders) }
       sending.status = status
-      if (status < 200) sending.options.onInformational?.(head)
-      else sending.body = begin(sending, head, resume)
+      if (status < 200) {
+        options.onInformational?.(head)
+        return true
+      }
+      options.onHead?.(head)
+      sending.observer = options.observerFor?.(head)
+      sending.filter = options.filterFor?.(head)
+      const body: ResponseBody = { waiting: [], length: 0, isPaused: false, holds: 0, resume }
+      sending.body = body
+      resolve({ head, body, abort })
       return true
     },
     onData(chunk) {
@@ -290,16 +246,18 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
       return !body.isPaused
     },
     onComplete(rawTrailers) {
-      finish(sending, { trailers: withoutGovernorHeaders(rawList(rawTrailers)) })
+      if (!sending.isOver) finish(sending, { trailers: rawList(rawTrailers) })
     },
     onError(error) {
-      if (isWholeAnyway(sending.status, error)) finish(sending, { trailers: [] })
-      else fail(sending, error)
+      // undici misses the body of a 304 whose Content-Length is that of the 200 which the client has (RFC 9110, section 8.6).
+      const isWhole = sending.status === 304 && error instanceof errors.ResponseContentLengthMismatchError
+      if (!isWhole) fail(sending, error)
+      else if (!sending.isOver) finish(sending, { trailers: [] })
     },
   }
 }
 
-/** Sends a request once. It is never repeated automatically, as the upstream may have acted on it (RFC 9110, section 9.2.2). */
+/** Sends a request once. It is never repeated automatically: the upstream may have acted on it (RFC 9110, section 9.2.2). */
 export function send(transport: Transport, call: UpstreamCall, options: SendOptions): InFlight {
   let sending: Sending | undefined
   const abort = (): void => {
@@ -309,21 +267,8 @@ export function send(transport: Transport, call: UpstreamCall, options: SendOpti
     sending.stop?.(new errors.RequestAbortedError())
   }
   const response = new Promise<UpstreamResponse>((resolve, reject) => {
-    sending = {
-      call,
-      options,
-      resolve,
-      reject,
-      abort,
-      stop: undefined,
-      body: undefined,
-      observer: undefined,
-      filter: undefined,
-      status: 0,
-      isAborted: false,
-      isOver: false,
-      isSettled: false,
-    }
+    const flags = { status: 0, isAborted: false, isOver: false, isSettled: false }
+    sending = { call, options, resolve, reject, abort, ...flags }
     const { upstream, method, path, headers, body } = call
     try {
       transport.dispatch(
@@ -360,8 +305,8 @@ function nextChange(body: ResponseBody): Promise<void> {
 }
 
 /**
- * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the event
- * loop. A reader that stops before the end aborts the response.
+ * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the
+ * event loop. A reader that stops before the end aborts the response.
  * @throws {UpstreamFailed} if the response breaks off
  */
 export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerator<Buffer, void, undefined> {
@@ -406,7 +351,7 @@ export async function peek(
 ): Promise<Buffer | undefined> {
   let timer: NodeJS.Timeout | undefined
   let isLate = false
-  let isDecided = isEnough === undefined
+  let isDecided = false
   try {
     for (;;) {
       const [first] = body.waiting
@@ -433,9 +378,6 @@ export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer):
   return { ...response, head, body }
 }
 
-const UNDECODABLE =
-  'The body of the upstream’s response is not in the coding that its content-encoding names.'
-
 /** Yields a body without its content coding. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
 async function* decode(
   body: AsyncIterable<Buffer>,
@@ -447,8 +389,9 @@ async function* decode(
     yield* plain
   } catch (error) {
     if (error instanceof UpstreamFailed) throw error
-    const cause = error as Error
-    throw new UpstreamFailed({ status: 502, code: 'upstream_undecodable', message: UNDECODABLE, cause })
+    const message =
+      'The body of the upstream’s response is not in the coding that its content-encoding names.'
+    throw new UpstreamFailed({ status: 502, code: 'upstream_undecodable', message, cause: error as Error })
   }
 }
 

@@ -14,9 +14,6 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
     const body: ResponseBody = {
       waiting,
       length: 60_000,
-      ending: undefined,
-      sink: undefined,
-      wake: undefined,
       isPaused: true,
       holds: 0,
       resume,

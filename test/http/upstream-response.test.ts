@@ -17,8 +17,6 @@ it('lets others run after each 64 KB of a body that is there at once', async () 
     waiting,
     length: 50 * CHUNK,
     ending: { trailers: [] },
-    sink: undefined,
-    wake: undefined,
     isPaused: false,
     holds: 0,
     resume: () => undefined,
