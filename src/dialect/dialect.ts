@@ -291,11 +291,10 @@ export type ErrorKind =
 export interface Api {
   /** The name of the built-in upstream for paths that name no upstream. */
   readonly upstream: string
-  /**
-   * True if a request certainly belongs to this API. `path`: without the name of an upstream; `header` takes a name in
-   * lower case.
-   */
-  recognizes(path: string, header: (name: string) => string | undefined): boolean
+  /** Paths, without the name of an upstream, that belong to this API alone. */
+  readonly ownPaths?: RegExp
+  /** A header, in lower case, that only clients of this API send. */
+  readonly ownHeader?: string
   /** Names, in lower case, of the headers in which clients send a key; `authorization` holds a bearer token. */
   readonly credentialHeaders: readonly string[]
   /** Names of the parameters of a query in which clients send a key. */

@@ -9,7 +9,8 @@ import type { Edit } from '../json/edit.ts'
 import { errorReplyOf } from './answer/storm-reply.ts'
 import type { EvaluatedRequest } from './evaluated-request.ts'
 import { observeUsage } from './observe-usage.ts'
-import { errorBodyOf, errorFrameFilter, explainRefusal } from './overflow/watch.ts'
+import { explainFrame, explainRefusal } from './overflow/explain.ts'
+import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
 import {
   isBoundThinkingError,
   type ModelRequest,
@@ -120,7 +121,7 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   const open = (one: UpstreamCall) =>
     exchange.open(one, {
       observerFor: evaluation && ((head) => observeUsage({ services, exchange, evaluation }, one, head)),
-      filterFor: watched && ((head) => errorFrameFilter(watched, head)),
+      filterFor: watched && ((head) => errorFrameFilter(head, (...frame) => explainFrame(watched, ...frame))),
     })
   let response: UpstreamResponse
   try {

@@ -7,7 +7,6 @@ import { decode, elements, member, members, root, type Span } from '../../src/js
 
 const api: Api = {
   upstream: 'openai',
-  recognizes: () => false,
   credentialHeaders: ['x-toy-key'],
   credentialParameters: [],
   credentialHeader: () => 'x-toy-key',

@@ -28,11 +28,11 @@ import {
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
-import { attachmentHashes, resultText, textsOfParts } from '../shared/content-parts.ts'
-import { dialectMembers, requestMembers } from '../shared/members.ts'
+import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
+  attachmentHashes,
   fieldOf,
   holdsItems,
   indexRequest,
@@ -41,9 +41,12 @@ import {
   type ListedItem,
   lastInput,
   type NamedRole,
+  resultText,
   roleOf,
   stringAt,
+  textsOfParts,
 } from '../shared/request-list.ts'
+import { requestMembers } from '../shared/request-members.ts'
 import {
   messagesAfterBlock,
   readChatAnswer,
@@ -329,7 +332,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
         .flatMap((blockedMessage) => messagesAfterBlock(blockedMessage, onlyStandardFields))
         .map((message) => appendElement(json, list, JSON.stringify(message))),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index),
+    ...requestMembers(index, [['response_format']]),
   }
 }
 

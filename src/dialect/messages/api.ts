@@ -15,8 +15,8 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
 export const anthropic: Api = {
   upstream: 'anthropic',
   // Paths like `threads/ID/messages` belong to the Assistants API.
-  recognizes: (path, header) =>
-    /^\/v1\/messages(?:\/|$)/.test(path) || header('anthropic-version') !== undefined,
+  ownPaths: /^\/v1\/messages(?:\/|$)/,
+  ownHeader: 'anthropic-version',
   credentialHeaders: ['authorization', 'x-api-key'],
   credentialParameters: [],
   credentialHeader(key, sent) {

@@ -20,8 +20,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { attachmentHashes, resultText } from '../shared/content-parts.ts'
-import { stringAt } from '../shared/request-list.ts'
+import { attachmentHashes, resultText, stringAt } from '../shared/request-list.ts'
 
 const QUOTE = 0x22
 const OPEN_BRACE = 0x7b

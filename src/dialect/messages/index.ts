@@ -18,7 +18,7 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
-import { dialectMembers, requestMembers } from '../shared/members.ts'
+import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addText,
@@ -32,9 +32,9 @@ import {
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
+import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
-import { blockedResults, messagesAfterBlock, resultMessage, withoutMessageCalls } from './buffered-calls.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -50,7 +50,15 @@ import {
   textsAndCallsOf,
   textsOf,
 } from './content.ts'
-import { readMessage, replyInMessages, writeMessage } from './reply.ts'
+import {
+  blockedResults,
+  messagesAfterBlock,
+  readMessage,
+  replyInMessages,
+  resultMessage,
+  withoutMessageCalls,
+  writeMessage,
+} from './reply.ts'
 import { messagesStream } from './stream.ts'
 import { messagesBoundThinking } from './thinking.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
@@ -226,6 +234,9 @@ function announceIn(index: RequestIndex, conversation: MessagesConversation, tex
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
 }
 
+/** Where the output format stands, now and in an older form. */
+const FORMATS: readonly FormatPlace[] = [['output_config', 'format'], ['output_format']]
+
 /** The API refuses MCP servers without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
@@ -333,7 +344,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     injectPendingResults: (pendingResults, redirectTo) =>
       previous === undefined ? [] : injectionEdits(index, conversation, pendingResults, redirectTo),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index),
+    ...requestMembers(index, FORMATS),
   }
 }
 

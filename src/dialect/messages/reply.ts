@@ -1,23 +1,30 @@
-/** Whole Messages responses that end a run: without tool calls, with the terminal state. */
-import { parseObject, textOf } from '../../core/json-object.ts'
+/** Whole Messages responses: read, put together from a stream, without calls, and in the form that the input takes. */
+import { parseForeign } from '../../core/foreign-json.ts'
+import { isObject, type Json, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
-import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { jsonReply, streamReply, writeAnswer } from '../shared/whole-response.ts'
-import { readMessageCalls } from './buffered-calls.ts'
-import { event, textEvents } from './events.ts'
-import { answerText, contentOf, isCall, isCutOff, stopWithoutCalls } from './wire.ts'
+import { withMembers } from '../../json/edit.ts'
+import { memberText } from '../../json/scan.ts'
+import { createFrameReader } from '../../sse/frames.ts'
+import type { AnswerChange, BlockedMessage, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
+import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
+import { callsOf, contentAt } from './content.ts'
+import { contentOf, event, eventIn, isCall, isCutOff, stopWithoutCalls, textEvents } from './wire.ts'
+
+/** Returns the calls of a response; its content is JSON text, which keeps every digit. @throws {SyntaxError} */
+function bufferedCallsOf(id: string, content: string): BufferedCalls {
+  const blocks = contentOf({ content: parseForeign(content, content.length) })
+  const texts = blocks.filter(({ type }) => type === 'text').map(({ text }) => textOf(text))
+  const calls = callsOf(contentAt(Buffer.from(content), 0))
+  return { calls, text: texts.join(''), message: { id, content }, ...(id === '' ? {} : { id }) }
+}
 
 /** Reads a whole response; `undefined` if it is no message. */
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
-  const buffered = readMessageCalls(body)
-  return {
-    text: answerText(contentOf(answer)),
-    calls: buffered?.calls ?? [],
-    end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete',
-    buffered,
-  }
+  const buffered = bufferedCallsOf(textOf(answer['id']), memberText(body, 'content') ?? '[]')
+  const { text, calls } = buffered
+  return { text, calls, end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete', buffered }
 }
 
 /** Writes a whole response as the final answer of a run. */
@@ -48,22 +55,147 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   )
 }
 
+/**
+ * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of
+ * the `earlier` responses added.
+ */
+export function withoutMessageCalls(
+  body: Buffer,
+  blocked: ReadonlySet<number>,
+  earlier: readonly Buffer[],
+): Buffer {
+  return rewritten(body, earlier, (answer, before) => {
+    let call = 0
+    const kept = contentOf(answer).filter((block) => !isCall(block) || !blocked.has(call++))
+    const others = before.flatMap(contentOf).filter((block) => !isCall(block))
+    const { stop_reason: reason } = answer
+    return {
+      content: [...others, ...kept],
+      stop_reason: kept.some(isCall) ? reason : stopWithoutCalls(reason),
+    }
+  })
+}
+
+/** Returns the results of a blocked message as blocks of a user message. */
+function resultsOf({ buffered, results }: BlockedMessage): Json[] {
+  return buffered.calls.map(({ id }, at) => ({
+    type: 'tool_result',
+    tool_use_id: id,
+    content: results[at],
+  }))
+}
+
+/** Returns the user message (JSON text) that holds the results of a blocked message. */
+export function resultMessage(blockedMessage: BlockedMessage): string {
+  return JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) })
+}
+
+/** Returns the messages (JSON texts) that a blocked message adds to the input: its own, and the results. */
+export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
+  const content = textOf(propertyOf(blockedMessage.buffered.message, 'content')) || '[]'
+  return [`{"role":"assistant","content":${content}}`, resultMessage(blockedMessage)]
+}
+
+/** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
+export function blockedResults(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
+  return resultsOf(blockedMessage)
+    .filter((_, at) => blocked.has(at))
+    .map((result) => JSON.stringify(result))
+}
+
+interface AssembledBlock {
+  readonly start: Json
+  /** The texts of the block, by the field that their pieces arrive in. */
+  readonly texts: Map<string, string>
+  /** The input of a call, as JSON text. */
+  json: string
+  /** The place of a call among the calls of the response. */
+  readonly call: number | undefined
+}
+
+/** The part of a streamed response that has arrived. */
+export interface Assembly {
+  /** `undefined` if its beginning has not come. */
+  readonly id: string | undefined
+  readonly blocks: AssembledBlock[]
+  /** Blocks by the indexes that the provider sends. */
+  readonly byIndex: Map<unknown, AssembledBlock>
+  /** The number of its calls. */
+  calls: number
+  hasEnd: boolean
+}
+
+/** Returns a response of which nothing more than its id has arrived. */
+export function newAssembly(id?: string): Assembly {
+  return { id, blocks: [], byIndex: new Map(), calls: 0, hasEnd: false }
+}
+
+/** Adds an event of a stream; returns the response that it belongs to. */
+export function addEvent(assembly: Assembly, data: Json): Assembly {
+  const { type, index, content_block: start, delta } = data
+  if (type === 'message_start') return newAssembly(textOf(propertyOf(data['message'], 'id')))
+  assembly.hasEnd ||= type === 'message_delta' || type === 'message_stop'
+  if (type === 'content_block_start' && isObject(start)) {
+    const call = isCall(start) ? assembly.calls++ : undefined
+    const block = { start, texts: new Map<string, string>(), json: '', call }
+    assembly.blocks.push(block)
+    assembly.byIndex.set(index, block)
+  }
+  const block = assembly.byIndex.get(index)
+  if (type !== 'content_block_delta' || !block || !isObject(delta)) return assembly
+  if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
+  for (const key of ['text', 'thinking', 'signature']) {
+    const piece = delta[key]
+    if (typeof piece === 'string')
+      block.texts.set(key, (block.texts.get(key) ?? textOf(block.start[key])) + piece)
+  }
+  return assembly
+}
+
+/** Returns the JSON of a block; `undefined` for a text block without text, which the API refuses in the input. */
+function blockJson({ start, texts, json }: AssembledBlock): string | undefined {
+  const block: Json = { ...start, ...Object.fromEntries(texts) }
+  if (block['type'] === 'text' && textOf(block['text']) === '') return undefined
+  const whole = Buffer.from(JSON.stringify(block))
+  if (json === '') return whole.toString()
+  parseForeign(json, json.length)
+  return withMembers(whole, { input: json }).toString()
+}
+
+/** Returns the calls of a streamed response; `undefined` if it has no beginning, or ended in the middle of a call. */
+export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
+  if (id === undefined) return undefined
+  try {
+    return bufferedCallsOf(id, `[${blocks.flatMap((block) => blockJson(block) ?? []).join()}]`)
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
+/** Reads the calls of a whole streamed response; `undefined` if it has no end. */
+export function streamedMessage(body: Buffer): BufferedCalls | undefined {
+  const reader = createFrameReader()
+  let assembly = newAssembly()
+  for (const frame of [...reader.push(body), ...reader.end()])
+    assembly = addEvent(assembly, eventIn(frame) ?? {})
+  return assembly.hasEnd ? assembled(assembly) : undefined
+}
+
 /** Returns a reply of Governor's own. */
 export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
   const { text, model, terminal: governor } = answer
-  const reason = governor.truncated ? 'max_tokens' : 'end_turn'
+  const delta = { stop_reason: governor.truncated ? 'max_tokens' : 'end_turn', stop_sequence: null }
   const message = {
     id: answer.id ?? `msg_${id}`,
     type: 'message',
     role: 'assistant',
     model,
     content: text === '' ? [] : [{ type: 'text', text }],
-    stop_reason: reason,
-    stop_sequence: null,
+    ...delta,
     usage: { input_tokens: 0, output_tokens: 0 },
   }
   if (!streams) return jsonReply({ ...message, governor })
-  const delta = { stop_reason: reason, stop_sequence: null }
   return streamReply([
     event({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
     ...(text === '' ? [] : textEvents(0, text)),

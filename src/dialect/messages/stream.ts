@@ -3,10 +3,9 @@ import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
-import { type Assembly, addEvent, assembled, newAssembly } from './buffered-calls.ts'
-import { event, eventIn, textEvents } from './events.ts'
-import { isCall, isCutOff, laterUsage, stopWithoutCalls } from './wire.ts'
+import type { KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
+import { type Assembly, addEvent, assembled, newAssembly } from './reply.ts'
+import { event, eventIn, isCutOff, laterUsage, stopWithoutCalls, textEvents } from './wire.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json
@@ -28,110 +27,49 @@ interface MessagesStream {
   isTextOpen: boolean
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
   readonly indexes: Map<unknown, number>
-  /** The places of the calls of the current response, by the provider's indexes of their blocks. */
-  readonly callBlocks: Map<unknown, number>
-  /** The number of calls of the current response. */
-  calls: number
-  id: string | undefined
+  /** The current response. */
   assembly: Assembly
   usage: unknown
-  hasEnd: boolean
 }
 
-const start = (): MessagesStream => ({
-  hasBegun: false,
-  next: 0,
-  open: undefined,
-  isTextOpen: false,
-  indexes: new Map(),
-  callBlocks: new Map(),
-  calls: 0,
-  id: undefined,
-  assembly: newAssembly(),
-  usage: undefined,
-  hasEnd: false,
-})
-
-/** Outside of filter mode the message stays, as its calls are read after its end. */
-function nextResponse(stream: MessagesStream, mode: StreamMode): void {
-  if (mode === 'filter') beginMessage(stream, undefined)
-  stream.callBlocks.clear()
-  stream.calls = 0
-  stream.usage = undefined
-  stream.hasEnd = false
-}
-
-function beginMessage(stream: MessagesStream, id: string | undefined): void {
-  stream.id = id
-  stream.assembly = newAssembly()
-}
-
-function addToMessage(data: Json, stream: MessagesStream): void {
-  const { type, index, content_block: block } = data
-  if (type === 'message_start') {
-    const message = isObject(data['message']) ? data['message'] : {}
-    beginMessage(stream, textOf(message['id']))
-    stream.usage = message['usage']
-  }
-  if (type === 'message_delta') stream.usage = laterUsage(stream.usage, data['usage'])
-  stream.hasEnd ||= type === 'message_delta' || type === 'message_stop'
-  if (type === 'content_block_start') {
-    stream.callBlocks.delete(index)
-    if (isCall(block)) stream.callBlocks.set(index, stream.calls++)
-  }
-  addEvent(stream.assembly, data)
-}
+const KINDS: ReadonlyMap<unknown, Part['kind']> = new Map([
+  ['content_block_start', 'other'],
+  ['content_block_delta', 'other'],
+  ['content_block_stop', 'other'],
+  ['message_start', 'other'],
+  ['message_delta', 'end'],
+  ['message_stop', 'end'],
+  ['error', 'failed'],
+] as const)
 
 /** True for the beginning of a text block. */
 function isText({ type, content_block: block }: Json): boolean {
-  return type === 'content_block_start' && isObject(block) && block['type'] === 'text'
-}
-
-function kindOf(data: Json, stream: MessagesStream): Part['kind'] {
-  const { type, index } = data
-  switch (type) {
-    case 'content_block_start':
-    case 'content_block_delta':
-    case 'content_block_stop':
-      if (stream.callBlocks.has(index)) return 'call'
-      return isText(data) ? 'text' : 'other'
-    case 'message_start':
-      return 'other'
-    case 'message_delta':
-    case 'message_stop':
-      return 'end'
-    case 'error':
-      return 'failed'
-    default:
-      return 'comment'
-  }
-}
-
-/** Returns the text that an event adds to a block. */
-function addedText(data: Json): string {
-  const { type, content_block: block, delta } = data
-  if (isText(data)) return isObject(block) ? textOf(block['text']) : ''
-  return type === 'content_block_delta' && isObject(delta) && delta['type'] === 'text_delta'
-    ? textOf(delta['text'])
-    : ''
+  return type === 'content_block_start' && propertyOf(block, 'type') === 'text'
 }
 
 function parse(frame: Frame, stream: MessagesStream, isLater: boolean): MessagesPart {
   const data = eventIn(frame)
   const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
-  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.calls }
-  addToMessage(data, stream)
-  const { type, index } = data
-  const kind = kindOf(data, stream)
+  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.assembly.calls }
+  stream.assembly = addEvent(stream.assembly, data)
+  const { type, index, message, content_block: block, delta, usage } = data
+  if (type === 'message_start') stream.usage = propertyOf(message, 'usage')
+  if (type === 'message_delta') stream.usage = laterUsage(stream.usage, usage)
+  const { call } = stream.assembly.byIndex.get(index) ?? {}
+  const isDelta = type === 'content_block_delta'
+  const isTextDelta = isDelta && propertyOf(delta, 'type') === 'text_delta'
+  let kind = KINDS.get(type) ?? 'comment'
+  if (kind === 'other' && call !== undefined) kind = 'call'
+  else if (isText(data)) kind = 'text'
   return {
     ...base,
     data,
     kind,
-    text: addedText(data),
-    isEmpty: type !== 'content_block_delta' && kind !== 'failed',
+    text: textOf(propertyOf(isText(data) ? block : isTextDelta ? delta : undefined, 'text')),
+    isEmpty: !isDelta && kind !== 'failed',
     isOver: type === 'message_stop',
     usage: stream.usage,
-    calls: (stream.callBlocks.get(index) ?? stream.calls - 1) + 1,
+    calls: call === undefined ? stream.assembly.calls : call + 1,
   }
 }
 
@@ -167,15 +105,14 @@ function closeOpen(stream: MessagesStream): Buffer[] {
 /** Returns changes to a `message_delta` whose response has no more calls. */
 function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
   const { delta } = data
-  const reason = isObject(delta) ? delta['stop_reason'] : undefined
+  const reason = propertyOf(delta, 'stop_reason')
   const changed = stopWithoutCalls(reason)
   const text = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
   if (changed === reason || text === undefined) return {}
   return { delta: withMembers(Buffer.from(text), { stop_reason: JSON.stringify(changed) }).toString() }
 }
 
-const usageChange = (usage: unknown): Record<string, string> =>
-  isObject(usage) ? { usage: JSON.stringify(usage) } : {}
+const usageChange = (usage: unknown) => (isObject(usage) ? { usage: JSON.stringify(usage) } : {})
 
 function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesPart | undefined {
   if (part.kind === 'call') return blocked.has(part.calls - 1) ? undefined : part
@@ -243,13 +180,23 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(end)]
 }
 
-const assemble = ({ id, assembly }: MessagesStream) => assembled(id, assembly)
-
 /** How the stream engine reads and writes Messages. */
 export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   keepsOrder: true,
-  start,
-  nextResponse,
+  start: () => ({
+    hasBegun: false,
+    next: 0,
+    open: undefined,
+    isTextOpen: false,
+    indexes: new Map(),
+    assembly: newAssembly(),
+    usage: undefined,
+  }),
+  nextResponse(stream, mode) {
+    // Outside of filter mode the response stays, as its calls are read after its end.
+    if (mode === 'filter') stream.assembly = newAssembly()
+    stream.usage = undefined
+  },
   parse,
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
@@ -258,9 +205,9 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   endsText: ({ data: { type, index } }, { open, isTextOpen, indexes }) =>
     type === 'content_block_stop' && isTextOpen && open !== undefined && indexes.get(index) === open,
   closeOpen,
-  assemble,
-  newest: assemble,
-  mayFollow: ({ hasEnd }) => hasEnd,
+  assemble: ({ assembly }) => assembled(assembly),
+  newest: ({ assembly }) => assembled(assembly),
+  mayFollow: ({ assembly }) => assembly.hasEnd,
   hasBegun: ({ hasBegun }) => hasBegun,
   isTruncated: (parts) => isCutOff(propertyOf(lastDelta(parts)?.data['delta'], 'stop_reason')),
   ending,

@@ -6,7 +6,7 @@ import { isObject, parseObject, propertyOf, textOf } from '../../core/json-objec
 import { type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, member, members, root } from '../../json/scan.ts'
 import type { BoundThinking, ThinkingRemoval } from '../dialect.ts'
-import { BETA_HEADER } from '../shared/beta.ts'
+import { BETA_HEADER } from '../shared/dialect-members.ts'
 
 /** The setting below needs this beta. */
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }

@@ -1,12 +1,12 @@
 /** Reads usage, ids and calls from a relayed Messages response. */
-import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import { decode, member, members, rootStart } from '../../json/scan.ts'
-import { createFrameReader, dataOf } from '../../sse/frames.ts'
+import { createFrameReader } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts'
-import { readMessageCalls, streamedMessage } from './buffered-calls.ts'
-import { laterUsage } from './wire.ts'
+import { readMessage, streamedMessage } from './reply.ts'
+import { eventIn, laterUsage } from './wire.ts'
 
 /** Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. */
 function messagesUsage(usage: unknown): TokenUsage | undefined {
@@ -28,20 +28,14 @@ function messagesUsage(usage: unknown): TokenUsage | undefined {
 /** Returns the message in `message_start`, the first event of a stream except for pings. */
 function startOf(head: Buffer): unknown {
   for (const frame of createFrameReader().push(head)) {
-    const data = parseObject(dataOf(frame) ?? '')
+    const data = eventIn(frame)
     if (data?.['type'] === 'message_start') return data['message']
   }
   return undefined
 }
 
-/** The usage and the id that a response states; the id is empty if it states none. */
-interface Stated {
-  readonly usage: unknown
-  readonly id: string
-}
-
 /** Reads a whole response without decoding its content; `undefined` if it is incomplete or not JSON. */
-function statedInWhole(whole: Buffer): Stated | undefined {
+function statedInWhole(whole: Buffer) {
   try {
     const fields = members(whole, { start: rootStart(whole), end: whole.length })
     const value = (key: string): unknown => {
@@ -54,7 +48,8 @@ function statedInWhole(whole: Buffer): Stated | undefined {
   }
 }
 
-function statedIn({ head, tail, whole, streams }: ResponseTail): Stated {
+/** Returns the usage and the id that a response states; the id is empty if it states none. */
+function statedIn({ head, tail, whole, streams }: ResponseTail) {
   if (streams) {
     const start = startOf(head)
     return {
@@ -84,7 +79,7 @@ export function messagesMetadata(response: ResponseTail): ResponseMetadata {
     const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
     return { usage: messagesUsage(usage), id: called }
   }
-  const buffered = whole && (streams ? streamedMessage(whole) : readMessageCalls(whole))
+  const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
   return { usage: messagesUsage(usage), id, calls: buffered?.calls }
 }
 

@@ -1,5 +1,6 @@
-/** Reads the parts of Messages responses and events. */
-import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
+/** Reads the parts of Messages responses, and writes events of their streams. */
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
+import { dataEvent, dataOf, type Frame } from '../../sse/frames.ts'
 
 /** True if a block is a call that the client has to make. */
 export function isCall(block: unknown): boolean {
@@ -9,14 +10,6 @@ export function isCall(block: unknown): boolean {
 /** Returns the content blocks of a response. */
 export function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
-}
-
-/** Returns the text of a response's blocks. */
-export function answerText(content: readonly Json[]): string {
-  return content
-    .filter(({ type }) => type === 'text')
-    .map(({ text }) => textOf(text))
-    .join('')
 }
 
 /** Returns the stop reason that is true once the calls are removed: the client has nothing to run or to continue. */
@@ -45,4 +38,24 @@ export function previousIdIn(field: (name: string) => unknown): string | undefin
   const thread = field('thread')
   if (!isObject(thread) || thread['type'] !== 'continue') return undefined
   return textOf(thread['previous_message_id']) || undefined
+}
+
+/** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
+export function eventIn(frame: Frame): Json | undefined {
+  const text = dataOf(frame)
+  return text === undefined ? undefined : parseObject(text)
+}
+
+/** Writes an event; its type stands in the frame and in the data. */
+export function event(data: Json & { readonly type: string }): Buffer {
+  return dataEvent(data.type, JSON.stringify(data))
+}
+
+/** Writes the events of a whole text block. */
+export function textEvents(index: number, text: string): Buffer[] {
+  return [
+    event({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),
+    event({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } }),
+    event({ type: 'content_block_stop', index }),
+  ]
 }

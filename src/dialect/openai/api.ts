@@ -1,4 +1,7 @@
+import { type Json, propertyOf } from '../../core/json-object.ts'
+import type { TokenUsage } from '../../core/usage.ts'
 import type { Api, ErrorKind } from '../dialect.ts'
+import { tokens } from '../shared/usage-text.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   invalid_request: 'invalid_request_error',
@@ -17,8 +20,6 @@ export const DONE = '[DONE]'
 /** OpenAI's API, which Chat Completions and Responses share. */
 export const openai: Api = {
   upstream: 'openai',
-  // Only the path identifies its requests, and dialects claim their paths.
-  recognizes: () => false,
   // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
   credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],
   // Google's and Azure's; the last is of OAuth (RFC 6750, section 2.3).
@@ -36,4 +37,26 @@ export const openai: Api = {
         : `This model's maximum context length is ${limit} tokens.${sent} Please reduce the length of the messages.`
     return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
   },
+}
+
+/** Reads a `usage` object with the names of OpenAI or of other providers; `undefined` if it states no tokens. */
+export function tokenUsage(
+  usage: Json,
+  inputDetails: unknown,
+  outputDetails: unknown,
+): TokenUsage | undefined {
+  const input = tokens(usage['prompt_tokens']) ?? tokens(usage['input_tokens'])
+  const output = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens'])
+  if (input === undefined && output === undefined) return undefined
+  const cached =
+    tokens(propertyOf(inputDetails, 'cached_tokens')) ??
+    tokens(usage['prompt_cache_hit_tokens']) ??
+    tokens(usage['cached_tokens'])
+  return {
+    input: input ?? 0,
+    output: output ?? 0,
+    cachedInput: cached === undefined ? undefined : Math.min(cached, input ?? 0),
+    cacheWrite: undefined,
+    reasoning: tokens(propertyOf(outputDetails, 'reasoning_tokens')),
+  }
 }

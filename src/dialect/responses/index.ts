@@ -31,11 +31,11 @@ import {
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
-import { attachmentHashes } from '../shared/content-parts.ts'
-import { dialectMembers, requestMembers } from '../shared/members.ts'
+import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
   addTextPart,
+  attachmentHashes,
   fieldOf,
   holdsItems,
   indexRequest,
@@ -45,7 +45,7 @@ import {
   memoize,
   stringAt,
 } from '../shared/request-list.ts'
-import { toolLists } from '../shared/tools.ts'
+import { requestMembers, toolLists } from '../shared/request-members.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
@@ -416,7 +416,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     injectPendingResults: (pendingResults, redirectTo) =>
       injectPendingResults(index, pendingResults, redirectTo),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index),
+    ...requestMembers(index, [['text', 'format']]),
   }
 }
 

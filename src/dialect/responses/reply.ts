@@ -3,16 +3,16 @@ import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/
 import type { FinalAnswer } from '../../core/terminal.ts'
 import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
-import { eventFrame, messageEvents } from './events.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
+  eventFrame,
   isClientCall,
+  itemsLeft,
+  messageEvents,
   messageItem,
-  placesWithoutBlocked,
   textOfOutputItems,
   withAddedText,
-  withoutCallItems,
 } from './wire.ts'
 
 /** Reads a whole response; `undefined` if the body is no response. */
@@ -44,7 +44,7 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
     (response) => {
       const id = governorId('msg', response['id'])
       let output = objectsOf(response['output'])
-      if (dropCalls) output = withoutCallItems(output)
+      if (dropCalls) output = itemsLeft(output, () => true)
       if (text !== undefined) output = [messageItem(id, text)]
       if (footer !== undefined) {
         const last = output.findLast(({ type }) => type === 'message')
@@ -70,10 +70,7 @@ export function withoutResponseCalls(
     const messages = before
       .flatMap((one) => objectsOf(one['output']))
       .filter(({ type }) => type === 'message')
-    const left = placesWithoutBlocked(output, blocked)
-      .map((at) => output[at])
-      .filter(isObject)
-    return outputOf(response, [...messages, ...left])
+    return outputOf(response, [...messages, ...itemsLeft(output, (call) => blocked.has(call))])
   })
 }
 

@@ -5,15 +5,17 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
-import { closingEvents, eventFrame, messageEvents } from './events.ts'
 import { governorId } from './reply.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
+  eventFrame,
   isClientCall,
+  itemsLeft,
+  messageEvents,
   messageItem,
-  placesWithoutBlocked,
   textOfOutputItems,
+  textPart,
   textsOfContent,
   withAddedText,
 } from './wire.ts'
@@ -76,33 +78,7 @@ interface ResponsesStream {
   done: Frame | undefined
 }
 
-const start = (mode: StreamMode): ResponsesStream => ({
-  mode,
-  response: 0,
-  beganWith: undefined,
-  output: [],
-  items: new Map(),
-  hasText: false,
-  isOver: false,
-  dropped: [],
-  latest: {},
-  taken: {},
-  isChanged: false,
-  isNumbered: false,
-  number: undefined,
-  done: undefined,
-})
-
-function nextResponse(stream: ResponsesStream, mode: StreamMode, isTaken: boolean): void {
-  if (isTaken) stream.taken = stream.latest
-  else stream.latest = stream.taken
-  stream.isChanged ||= stream.mode !== mode
-  stream.mode = mode
-  stream.response++
-  stream.items = new Map()
-  stream.hasText = false
-  stream.isOver = false
-}
+const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, isOver: false })
 
 const itemsOf = (entries: Iterable<OutputItem>): Json[] => [...entries].map(({ item }) => item)
 
@@ -115,7 +91,7 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
   const existing = stream.items.get(place)
   if (isObject(item) && existing) existing.item = item
-  if (isObject(item) && !existing) {
+  else if (isObject(item)) {
     const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
     stream.items.set(place, added)
     if (stream.mode === 'answer' && isClientCall(item)) {
@@ -129,19 +105,18 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   // Some providers do not stream text, but send all of it with the end of the item.
   const isLateText = isDone && entry.text === '' && entry.item['type'] === 'message'
   const isText = type === 'response.output_text.delta' || type === 'response.refusal.delta'
-  const text = isLateText
-    ? textsOfContent(entry.item['content']).join('')
-    : isText
-      ? textOf(event['delta'])
-      : ''
+  const delta = isText ? textOf(event['delta']) : ''
+  const text = isLateText ? textsOfContent(entry.item['content']).join('') : delta
   entry.text += text
   stream.hasText ||= text !== ''
   return text
 }
 
-type Reading = Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'>
-
-function readEvent(event: Json, frame: Frame, stream: ResponsesStream): Reading {
+function readEvent(
+  event: Json,
+  frame: Frame,
+  stream: ResponsesStream,
+): Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'> {
   const empty = { text: '', isEmpty: true, isOver: false }
   switch (event['type']) {
     case 'response.created':
@@ -231,10 +206,9 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
   const { event, items, isOver } = part
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
-  const places = [...items.keys()]
-  const left = placesWithoutBlocked(itemsOf(items.values()), blocked)
-  const isLeft = left.some((at) => places[at] === event['output_index'])
-  return isLeft ? part : undefined
+  const entry = items.get(event['output_index'])
+  const left = itemsLeft(itemsOf(items.values()), (call) => blocked.has(call))
+  return entry && left.includes(entry.item) ? part : undefined
 }
 
 function isTruncated(parts: readonly ResponsesPart[]): boolean {
@@ -285,11 +259,13 @@ function providersEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStre
 function closeItems(stream: ResponsesStream): Buffer[] {
   return stream.output.flatMap((entry, index) => {
     if (entry.isDone) return []
-    const { item, events } = closingEvents(entry.shown, entry.text, index)
+    const { shown, text } = entry
+    const isText = shown['type'] === 'message' && text !== ''
+    const item = { ...shown, status: 'completed', ...(isText ? { content: [textPart(text)] } : {}) }
     entry.shown = item
     entry.isDone = true
     stream.isChanged = true
-    return governorEvents(events, stream)
+    return governorEvents(messageEvents(item, text, index).slice(isText ? 3 : -1), stream)
   })
 }
 
@@ -379,8 +355,28 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
   isNamedByLast: true,
-  start,
-  nextResponse,
+  start: (mode) => ({
+    ...newResponse(),
+    mode,
+    response: 0,
+    beganWith: undefined,
+    output: [],
+    dropped: [],
+    latest: {},
+    taken: {},
+    isChanged: false,
+    isNumbered: false,
+    number: undefined,
+    done: undefined,
+  }),
+  nextResponse(stream, mode, isTaken) {
+    if (isTaken) stream.taken = stream.latest
+    else stream.latest = stream.taken
+    stream.isChanged ||= stream.mode !== mode
+    stream.mode = mode
+    stream.response++
+    Object.assign(stream, newResponse())
+  },
   parse,
   render,
   withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),

@@ -3,7 +3,7 @@ import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { tokenUsage } from '../openai/usage.ts'
+import { tokenUsage } from '../openai/api.ts'
 import { firstText, lastObject } from '../shared/usage-text.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 

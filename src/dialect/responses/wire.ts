@@ -1,8 +1,9 @@
-/** Reads the parts of Responses requests, responses and events. */
+/** Reads the parts of Responses requests and responses, and writes events of their streams. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
+import { dataEvent } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { attachmentHash } from '../shared/content-parts.ts'
+import { attachmentHash } from '../shared/request-list.ts'
 
 /** Types of calls that the provider makes itself and answers in the same response. */
 const HOSTED = new Set([
@@ -119,22 +120,23 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * Returns the places of the items that are left of an output once others are removed. Reasoning is removed together
- * with the item after it: providers refuse reasoning that is sent back without that item.
+ * Returns the items that are left of an output without its blocked calls; `isBlocked` takes a place among the calls.
+ * Reasoning is removed together with the item after it: providers refuse reasoning that is sent back without that item.
  */
-function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) => boolean): number[] {
-  const kept: number[] = []
-  let reasoning: number[] = []
+export function itemsLeft(output: readonly Json[], isBlocked: (call: number) => boolean): Json[] {
+  const kept: Json[] = []
+  let reasoning: Json[] = []
   let isLost = false
-  for (const [at, item] of items.entries()) {
+  let calls = 0
+  for (const item of output) {
     if (item['type'] === 'reasoning') {
       // The item after the earlier reasoning is removed.
       if (isLost) reasoning = []
       isLost = false
-      reasoning.push(at)
-    } else if (isRemoved(item, at)) isLost = true
+      reasoning.push(item)
+    } else if (isClientCall(item) && isBlocked(calls++)) isLost = true
     else {
-      kept.push(...reasoning, at)
+      kept.push(...reasoning, item)
       reasoning = []
       isLost = false
     }
@@ -142,17 +144,9 @@ function keptPlaces(items: readonly Json[], isRemoved: (item: Json, at: number) 
   return isLost ? kept : [...kept, ...reasoning]
 }
 
-/** Returns the places of the items that are left without the calls in `blocked`, as places among the calls. */
-export function placesWithoutBlocked(output: readonly Json[], blocked: ReadonlySet<number>): number[] {
-  const calls = output.flatMap((item, at) => (isClientCall(item) ? [at] : []))
-  return keptPlaces(output, (_, at) => blocked.has(calls.indexOf(at)))
-}
-
-/** Returns the items that are left without any calls. */
-export function withoutCallItems(output: readonly Json[]): Json[] {
-  return keptPlaces(output, isClientCall)
-    .map((at) => output[at])
-    .filter(isObject)
+/** Returns the part of a message with a text of the model. */
+export function textPart(text: string): Json {
+  return { type: 'output_text', text, annotations: [], logprobs: [] }
 }
 
 /** Returns an output item with a message of the model. */
@@ -162,7 +156,7 @@ export function messageItem(id: string, text: string): Json {
     type: 'message',
     status: 'completed',
     role: 'assistant',
-    content: [{ type: 'output_text', text, annotations: [], logprobs: [] }],
+    content: [textPart(text)],
   }
 }
 
@@ -170,8 +164,7 @@ export function messageItem(id: string, text: string): Json {
 export function withAddedText(item: Json, added: string): Json {
   const content = objectsOf(item['content'])
   const last = content.findLast(({ text }) => typeof text === 'string')
-  const more = { type: 'output_text', text: added, annotations: [], logprobs: [] }
-  if (!last) return { ...item, content: [...content, more] }
+  if (!last) return { ...item, content: [...content, textPart(added)] }
   const changed = (part: Json) => (part === last ? { ...part, text: textOf(part['text']) + added } : part)
   return { ...item, content: content.map(changed) }
 }
@@ -184,4 +177,23 @@ export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedC
   const named = typeof id === 'string' ? { id } : {}
   const calls = output.filter(isClientCall).map(callOfItem)
   return { calls, text: textOfOutputItems(output), message: { id, output }, ...named }
+}
+
+/** Writes an event; its type stands in the frame and in the data. */
+export function eventFrame(event: Json): Buffer {
+  return dataEvent(String(event['type']), JSON.stringify(event))
+}
+
+/** Returns the events of a whole message at an index of the output, without sequence numbers: three begin it, three end it. */
+export function messageEvents(item: Json, text: string, index: number): Json[] {
+  const place = { item_id: item['id'], output_index: index, content_index: 0 }
+  const begun = { ...item, status: 'in_progress', content: [] }
+  return [
+    { type: 'response.output_item.added', output_index: index, item: begun },
+    { type: 'response.content_part.added', ...place, part: textPart('') },
+    { type: 'response.output_text.delta', ...place, delta: text, logprobs: [] },
+    { type: 'response.output_text.done', ...place, text, logprobs: [] },
+    { type: 'response.content_part.done', ...place, part: textPart(text) },
+    { type: 'response.output_item.done', output_index: index, item },
+  ]
 }

@@ -1,6 +1,8 @@
 /** Reads and edits requests that are an object with a list of messages or items. */
 import type { Role } from '../../core/conversation.ts'
 import { MAX_LENGTH } from '../../core/foreign-json.ts'
+import { nameOf } from '../../core/hash.ts'
+import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import { TooMuchToRead, type Work } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../../json/edit.ts'
@@ -158,4 +160,36 @@ export function addTextPart(json: Buffer, parts: Span, type: string, text: strin
   const isCached = member(part, 'cache_control') !== undefined
   if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
   return appendElement(json, parts, JSON.stringify({ type, text }))
+}
+
+/** Returns the texts of those parts of a list that have one; an empty list if `parts` is not a list. */
+export function textsOfParts(parts: unknown): string[] {
+  const texts: string[] = []
+  if (!Array.isArray(parts)) return texts
+  for (const part of parts) {
+    if (typeof part === 'string') texts.push(part)
+    else if (isObject(part) && typeof part['text'] === 'string') texts.push(part['text'])
+  }
+  return texts
+}
+
+/** Returns a text that is equal for equal attachments. Its letters are not those of ids, which comparisons mask. */
+export function attachmentHash({ cache_control: _cacheControl, ...part }: Json): string {
+  const letters = [...nameOf(JSON.stringify(part))].map(
+    (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
+  )
+  return `[${textOf(part['type'])} ${letters.join('')}]`
+}
+
+/** Returns the attachment hashes of the parts without a text. */
+export function attachmentHashes(parts: unknown): string[] {
+  return objectsOf(parts)
+    .filter((part) => typeof part['text'] !== 'string')
+    .map(attachmentHash)
+}
+
+/** Returns a decoded tool result as one text, with hashes for its attachments. */
+export function resultText(content: unknown): string {
+  if (typeof content === 'string') return content
+  return [...textsOfParts(content), ...attachmentHashes(content)].join('\n')
 }

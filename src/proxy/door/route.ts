@@ -164,8 +164,9 @@ function apiOf(
   headers: RawHeaders,
   claimed: Dialect | undefined,
 ): Api {
-  const header = (name: string) => headerOf(headers, name)
-  const marked = dialects.find(({ api }) => api.recognizes(path, header))
+  const marked = dialects.find(
+    ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
+  )
   return (marked ?? claimed)?.api ?? DEFAULT_API
 }
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { overWindow } from '../../../src/overflow/overflow.ts'
-import { clampOutput } from '../../../src/proxy/overflow/clamp.ts'
+import { clampOutput } from '../../../src/proxy/overflow/recover.ts'
 
 describe('a lowered output cap', () => {
   it('equals the limit that the provider stated, or the computed room minus a margin', () => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { watchErrorFrames } from '../../../src/proxy/overflow/error-frames.ts'
+import { watchErrorFrames } from '../../../src/proxy/overflow/find-errors.ts'
 import { TOOLS } from '../../support/agent.ts'
 import { startBoth } from '../../support/governor.ts'
 

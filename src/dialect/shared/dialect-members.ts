@@ -1,0 +1,85 @@
+/** Members of `Dialect` that are the same for all APIs whose request bodies have such fields. */
+import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
+import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
+import type { AskedOutput, Dialect } from '../dialect.ts'
+import { openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
+import { writtenCharacters } from './usage-text.ts'
+
+/** The members of a dialect whose request bodies have the fields `model` and `stream`. */
+export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
+  return {
+    modelOf({ body }) {
+      const value = member(members(body, root(body)), 'model')?.value
+      const model = value && decode(body, value)
+      return typeof model === 'string' ? model : undefined
+    },
+    withLowerOutput,
+    withoutLongContext,
+    writtenCharacters,
+    openStream: (dropCalls, isJson, mayHaveFooter) => openAnswer(stream, dropCalls, isJson, mayHaveFooter),
+    openFilter: () => openFilter(stream),
+    openText: () => openText(stream),
+  } as const satisfies Partial<Dialect>
+}
+
+/** The fields that cap the output of a request; gateways accept each of them in any dialect. */
+const CAPS = ['max_completion_tokens', 'max_output_tokens', 'max_tokens', 'max_new_tokens']
+
+function numberAt(json: Buffer, field: Member | undefined): number | undefined {
+  const value = field && decode(json, field.value)
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
+}
+
+/**
+ * Returns the body with the output cap that `lower` allows, in tokens; `undefined` if it has no cap or `lower` returns
+ * `undefined`.
+ * @throws {JsonScanError}
+ */
+function withLowerOutput(
+  json: Buffer,
+  lower: (asked: AskedOutput) => AskedOutput | undefined,
+): Buffer | undefined {
+  const fields = members(json, root(json))
+  const caps = CAPS.flatMap((key) => {
+    const field = member(fields, key)
+    const value = numberAt(json, field)
+    return field && value !== undefined ? [{ field, value }] : []
+  })
+  const cap = Math.max(0, ...caps.map(({ value }) => value))
+  if (cap === 0) return undefined
+  const thinking = member(fields, 'thinking')
+  const budget = thinking && kindAt(json, thinking.value) === 'object' ? members(json, thinking.value) : []
+  const tokens = numberAt(json, member(budget, 'budget_tokens'))
+  const allowed = lower({ cap, ...(tokens === undefined ? {} : { thinking: tokens }) })
+  if (!allowed) return undefined
+  const edits: Edit[] = caps
+    .filter(({ value }) => value > allowed.cap)
+    .map(({ field }) => ({ ...field.value, text: String(allowed.cap) }))
+  if (thinking && allowed.thinking !== undefined && allowed.thinking !== tokens)
+    edits.push(setMember(thinking.value, budget, 'budget_tokens', String(allowed.thinking)))
+  return applyEdits(json, edits)
+}
+
+/** The header that turns on beta features of Anthropic's API; gateways pass it on in any dialect. */
+export const BETA_HEADER = 'anthropic-beta'
+
+/** Betas that give a longer context. */
+const LONG_CONTEXT = /^context-\d+[km]-/i
+
+/** Returns raw headers without the betas of a longer context; `undefined` if there are none. */
+function withoutLongContext(headers: readonly string[]): string[] | undefined {
+  let isFound = false
+  const kept: string[] = []
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const [name = '', value = ''] = [headers[at], headers[at + 1]]
+    if (name.toLowerCase() !== BETA_HEADER) {
+      kept.push(name, value)
+      continue
+    }
+    const betas = value.split(',').map((beta) => beta.trim())
+    const others = betas.filter((beta) => !LONG_CONTEXT.test(beta))
+    isFound ||= others.length < betas.length
+    if (others.length > 0) kept.push(name, others.join(','))
+  }
+  return isFound ? kept : undefined
+}
