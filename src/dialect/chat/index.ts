@@ -1,5 +1,5 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
-import type { Conversation, RawResult, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
@@ -40,6 +40,7 @@ import {
   isTrue,
   type ListedItem,
   lastInput,
+  memoize,
   type NamedRole,
   resultText,
   roleOf,
@@ -134,127 +135,95 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
 }
 
 const NO_CALLS: readonly ToolCall[] = []
-const NO_RESULTS: readonly ToolResult[] = []
-const NO_TEXTS: readonly string[] = []
 
-/** The messages of a request, each decoded on demand and once. */
-interface Messages {
-  readonly json: Buffer
-  readonly work: Work
-  readonly items: readonly ChatItem[]
-  /** Indexed by the distance from the end, as the last messages are read most. */
-  readonly texts: (readonly string[])[]
-  readonly calls: (readonly ToolCall[])[]
-}
-
-/** Decodes a content that is a list; `undefined` if it is anything else. */
-function partsIn({ json, work }: Messages, item: ChatItem): unknown {
-  const start = item.start + item.content
-  if (item.content === 0 || json[start] !== OPEN_BRACKET) return undefined
-  return decodeToCompare(json, { start, end: item.start + item.contentEnd }, work)
-}
-
-function textsIn(messages: Messages, item: ChatItem): readonly string[] {
-  if (item.content === 0) return NO_TEXTS
-  const { json, work } = messages
-  const start = item.start + item.content
-  if (json[start] !== QUOTE) return textsOfParts(partsIn(messages, item))
-  return [decodeStringToCompare(json, { start, end: item.start + item.contentEnd }, work)]
-}
-
-function textsAt(messages: Messages, at: number): readonly string[] {
-  const { items, texts } = messages
-  const item = items[at]
-  if (!item) return NO_TEXTS
-  const place = items.length - at
-  const value = texts[place] ?? textsIn(messages, item)
-  texts[place] = value
-  return value
-}
-
-function callsAt({ json, work, items, calls }: Messages, at: number): readonly ToolCall[] {
-  const item = items[at]
-  if (!item || item.callCount === 0) return NO_CALLS
-  const place = items.length - at
-  const known = calls[place]
-  if (known) return known
-  const listed =
-    item.calls > 0 ? listedCalls(decodeAtToCompare(json, item.start + item.calls, work)) : NO_CALLS
-  const value = listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as Json)
-  calls[place] = value
-  return value
+/** Returns functions that decode messages, each when it is read and once. */
+function messagesOf({ json, work, items }: RequestIndex) {
+  /** Where the content of a message stands; `undefined` if it does not begin with the byte `first`. */
+  const contentAt = (at: number, first: number): Span | undefined => {
+    const item = items[at]
+    if (!item || item.content === 0 || json[item.start + item.content] !== first) return undefined
+    return { start: item.start + item.content, end: item.start + item.contentEnd }
+  }
+  /** The content of a message if it is a list. */
+  const partsAt = (at: number): unknown => {
+    const list = contentAt(at, OPEN_BRACKET)
+    return list && decodeToCompare(json, list, work)
+  }
+  const textsAt = memoize((at): readonly string[] => {
+    const text = contentAt(at, QUOTE)
+    return text ? [decodeStringToCompare(json, text, work)] : textsOfParts(partsAt(at))
+  })
+  const callsAt = memoize((at): readonly ToolCall[] => {
+    const item = items[at]
+    const list = item && item.calls > 0 ? item.start + item.calls : 0
+    const listed = list > 0 ? listedCalls(decodeAtToCompare(json, list, work)) : NO_CALLS
+    return listed.length > 0 || !item ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as Json)
+  })
+  /** The id of the call that a message answers; empty if it names none. */
+  const callIdAt = (at: number): string => {
+    const item = items[at]
+    return stringAt(json, item && item.answers > 0 ? item.start + item.answers : undefined)
+  }
+  return { contentAt, partsAt, textsAt, callsAt, callIdAt }
 }
 
 /** Decodes the texts and the calls of a large message. */
-function* prepare(messages: Messages, at: number, item: ChatItem): Generator<void> {
-  const { json, work, items, texts, calls } = messages
-  const place = items.length - at
-  const start = item.start + item.content
-  if (item.content > 0 && json[start] === OPEN_BRACKET) {
-    const end = item.start + item.contentEnd
-    texts[place] ??= textsOfParts(yield* decodeInTurns(json, { start, end }, work))
-  }
-  if (item.calls === 0) return
-  const list = { start: item.start + item.calls, end: skipValue(json, item.start + item.calls) }
-  calls[place] ??= listedCalls(yield* decodeInTurns(json, list, work))
+function* prepare(
+  { json, work }: RequestIndex,
+  { contentAt, textsAt, callsAt }: ReturnType<typeof messagesOf>,
+  at: number,
+  { start, calls }: ChatItem,
+): Generator<void> {
+  const parts = contentAt(at, OPEN_BRACKET)
+  if (parts) textsAt.set(at, textsOfParts(yield* decodeInTurns(json, parts, work)))
+  if (calls === 0) return
+  const list = { start: start + calls, end: skipValue(json, start + calls) }
+  callsAt.set(at, listedCalls(yield* decodeInTurns(json, list, work)))
 }
 
-/** Returns the id of the call that a message answers; empty if it names none. */
-function callIdIn({ json }: Messages, item: ChatItem): string {
-  return stringAt(json, item.answers === 0 ? undefined : item.start + item.answers)
-}
-
-function resultsAt(messages: Messages, at: number): readonly ToolResult[] {
-  const item = messages.items[at]
-  if (item?.role !== 'tool') return NO_RESULTS
-  const parts = partsIn(messages, item)
-  const text = parts === undefined ? (textsAt(messages, at)[0] ?? '') : resultText(parts)
-  return [{ callId: callIdIn(messages, item), text }]
-}
-
-function rawResultAt(messages: Messages, at: number): RawResult | undefined {
-  const { json, items } = messages
-  const item = items[at]
-  if (item?.role !== 'tool' || item.content === 0) return undefined
-  const start = item.start + item.content
-  if (json[start] !== QUOTE) return undefined
-  return { callId: callIdIn(messages, item), bytes: json.subarray(start, item.start + item.contentEnd) }
-}
-
-function conversationOf({ json, fields, items, work }: RequestIndex): Conversation {
-  const messages: Messages = { json, work, items, texts: [], calls: [] }
+function conversationOf(index: RequestIndex): Conversation {
+  const { json, fields, items, work } = index
+  const messages = messagesOf(index)
+  const { contentAt, partsAt, textsAt, callsAt, callIdAt } = messages
   const role = (at: number): Role => items[at]?.role ?? 'system'
+  const callCount = (at: number): number => items[at]?.callCount ?? 0
   return {
     work,
     model: stringAt(json, member(fields, 'model')?.value.start),
     streams: isTrue(json, member(fields, 'stream')?.value),
-    offersTools:
-      holdsItems(json, member(fields, 'tools')?.value) ||
-      holdsItems(json, member(fields, 'functions')?.value),
+    offersTools: ['tools', 'functions'].some((name) => holdsItems(json, member(fields, name)?.value)),
     length: items.length,
     systemText() {
-      const texts: string[] = []
-      for (let at = 0; at < items.length && role(at) === 'system'; at++) texts.push(...textsAt(messages, at))
-      return texts.join('\n')
+      const end = items.findIndex((item) => item.role !== 'system')
+      return items
+        .slice(0, end === -1 ? items.length : end)
+        .flatMap((_, at) => textsAt(at))
+        .join('\n')
     },
     role,
-    texts: (at) => textsAt(messages, at),
-    pictures: (at) => {
-      const item = items[at]
-      return item ? attachmentHashes(partsIn(messages, item)) : NO_TEXTS
+    texts: textsAt,
+    pictures: (at) => attachmentHashes(partsAt(at)),
+    calls: (at) => (callCount(at) > 0 ? callsAt(at) : NO_CALLS),
+    results(at): ToolResult[] {
+      if (role(at) !== 'tool') return []
+      const parts = partsAt(at)
+      return [
+        { callId: callIdAt(at), text: parts === undefined ? (textsAt(at)[0] ?? '') : resultText(parts) },
+      ]
     },
-    calls: (at) => callsAt(messages, at),
-    results: (at) => resultsAt(messages, at),
-    rawResult: (at) => rawResultAt(messages, at),
+    rawResult(at) {
+      const text = role(at) === 'tool' ? contentAt(at, QUOTE) : undefined
+      return text && { callId: callIdAt(at), bytes: json.subarray(text.start, text.end) }
+    },
     prepare(at) {
       const item = items[at]
-      return item && item.end - item.start > PIECE ? prepare(messages, at, item) : undefined
+      return item && item.end - item.start > PIECE ? prepare(index, messages, at, item) : undefined
     },
     forget() {
-      messages.texts.length = 0
-      messages.calls.length = 0
+      textsAt.forget()
+      callsAt.forget()
     },
-    callCount: (at) => items[at]?.callCount ?? 0,
+    callCount,
     resultCount: (at) => (role(at) === 'tool' ? 1 : 0),
   }
 }

@@ -118,109 +118,52 @@ function indexText(json: Buffer): RequestIndex | undefined {
   return { json, work, object, fields, list: input, items: [item] }
 }
 
-/** Returns, for each item, whether it continues the model response before it. */
-function partsOf(items: readonly InputItem[]): readonly boolean[] {
-  let isOpen = false
-  return items.map(({ role, isAside }) => {
-    const isPart = isOpen && (isAside || role === 'assistant')
-    isOpen = role === 'assistant' || isPart
-    return isPart
-  })
-}
-
-/** An input with its items decoded on demand. */
-interface Input {
-  readonly items: readonly InputItem[]
-  /** Whether the item at an index continues the response before it. */
-  readonly isPart: readonly boolean[]
-  readonly item: Memo<Json>
-}
-
 function itemOf(value: unknown): Json {
   if (typeof value === 'string') return { content: value }
   return isObject(value) ? value : {}
 }
 
-function inputOf({ json, items, work }: RequestIndex): Input {
-  return {
-    items,
-    isPart: partsOf(items),
-    item: memoize((at): Json => {
-      const span = items[at]
-      return itemOf(span && decodeToCompare(json, span, work))
-    }),
+/** Returns functions that read items, each decoded when it is read and once. */
+function inputOf({ json, items, work }: RequestIndex) {
+  let isOpen = false
+  /** Whether each item continues the response before it. */
+  const isPart = items.map(({ role, isAside }) => {
+    const continues = isOpen && (isAside || role === 'assistant')
+    isOpen = role === 'assistant' || continues
+    return continues
+  })
+  const itemAt = memoize((at): Json => {
+    const span = items[at]
+    return itemOf(span && decodeToCompare(json, span, work))
+  })
+  const roleAt = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
+  /** The indexes of all items of the response that begins `at`; none if none begins there. */
+  const partsFrom = (at: number): number[] => {
+    if (roleAt(at) !== 'assistant') return []
+    const all = [at]
+    for (let next = at + 1; isPart[next]; next++) all.push(next)
+    return all
   }
+  /** The texts of one item only, not of the whole response that it begins. */
+  const textsOfItem = (at: number): string[] => {
+    const { type, id, content } = itemAt(at)
+    // The request contains only the id of what it refers to.
+    if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
+    return type === 'reasoning' ? [] : textsOfContent(content)
+  }
+  return { itemAt, roleAt, partsFrom, textsOfItem }
 }
 
 /** Decodes a large item, or one of a response. */
-function prepareItem(
-  { json, work, items }: RequestIndex,
-  input: Input,
-  at: number,
-): Generator<void> | undefined {
-  const span = items[at]
-  // A response may consist of thousands of small items.
-  if (!span || (span.role !== 'assistant' && span.end - span.start <= PIECE)) return undefined
-  return (function* () {
-    const value = yield* decodeInTurns(json, span, work)
-    input.item.set(at, itemOf(value))
-  })()
-}
-
-function roleAt({ isPart, items }: Input, at: number): Role {
-  return isPart[at] ? 'part' : (items[at]?.role ?? 'system')
-}
-
-/** Returns the indexes of all items of the response that begins `at`. */
-function partsFrom({ isPart }: Input, at: number): number[] {
-  const all = [at]
-  for (let next = at + 1; isPart[next]; next++) all.push(next)
-  return all
-}
-
-/** Returns the texts of one item only, not of the whole response that it begins. */
-function textsOfItem({ items, item }: Input, at: number): string[] {
-  const { type, id, content } = item(at)
-  // The request contains only the id of what it refers to.
-  if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
-  return type === 'reasoning' ? [] : textsOfContent(content)
-}
-
-function textsAt(input: Input, at: number): string[] {
-  switch (roleAt(input, at)) {
-    case 'part':
-      return []
-    case 'tool':
-      return [textOfOutput(input.item(at)['output'])]
-    case 'assistant':
-      return partsFrom(input, at).flatMap((part) => textsOfItem(input, part))
-    default:
-      return textsOfItem(input, at)
-  }
-}
-
-/** Returns the indexes of the calls of the response that begins `at`. */
-function callsFrom(input: Input, at: number): number[] {
-  if (roleAt(input, at) !== 'assistant') return []
-  return partsFrom(input, at).filter((part) => input.items[part]?.isCall)
-}
-
-function systemTextOf(input: Input, field: (name: string) => unknown): string {
-  const { items } = input
-  const first = items.findIndex(({ role }) => role !== 'system')
-  const leading = items.slice(0, first === -1 ? items.length : first)
-  const instructions = field('instructions')
-  const prompt = field('prompt')
-  return [
-    ...(typeof instructions === 'string' ? [instructions] : []),
-    ...(isObject(prompt) ? [textOf(prompt['id'])] : []),
-    ...leading.flatMap((_, at) => textsOfItem(input, at)),
-  ].join('\n')
+function* prepare({ json, work }: RequestIndex, itemAt: Memo<Json>, at: number, item: Span): Generator<void> {
+  itemAt.set(at, itemOf(yield* decodeInTurns(json, item, work)))
 }
 
 function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
   const { json, items, fields, work } = index
-  const input = inputOf(index)
+  const { itemAt, roleAt, partsFrom, textsOfItem } = inputOf(index)
+  const callsFrom = (at: number) => partsFrom(at).filter((part) => items[part]?.isCall)
+  const isResult = (at: number) => items[at]?.role === 'tool'
   return {
     work,
     hasParts: true,
@@ -230,30 +173,44 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     offersTools:
       toolLists(index).some((tools) => holdsItems(json, tools)) ||
       (!member(fields, 'tools') && isObject(field('prompt'))),
-    isCompaction:
-      items.at(-1)?.isAside === true && input.item(items.length - 1)['type'] === 'compaction_trigger',
-    systemText: () => systemTextOf(input, field),
+    isCompaction: items.at(-1)?.isAside === true && itemAt(items.length - 1)['type'] === 'compaction_trigger',
+    systemText() {
+      const end = items.findIndex(({ role }) => role !== 'system')
+      const leading = items.slice(0, end === -1 ? items.length : end).flatMap((_, at) => textsOfItem(at))
+      const prompt = field('prompt')
+      const fixed = [field('instructions'), isObject(prompt) ? textOf(prompt['id']) : undefined]
+      return [...fixed.filter((text) => typeof text === 'string'), ...leading].join('\n')
+    },
     length: items.length,
-    role: (at) => roleAt(input, at),
-    texts: (at) => textsAt(input, at),
+    role: roleAt,
+    texts(at) {
+      if (isResult(at)) return [textOfOutput(itemAt(at)['output'])]
+      if (roleAt(at) === 'part') return []
+      return roleAt(at) === 'assistant' ? partsFrom(at).flatMap(textsOfItem) : textsOfItem(at)
+    },
     calls: (at) =>
-      callsFrom(input, at).map((part): ToolCall => {
-        const call = input.item(part)
+      callsFrom(at).map((part): ToolCall => {
+        const call = itemAt(part)
         const id = textOf(call['id'])
         return call['type'] === 'item_reference'
           ? { id, item: id, name: '', arguments: '' }
           : callOfItem(call)
       }),
     results(at): ToolResult[] {
-      if (items[at]?.role !== 'tool') return []
-      const { call_id: call, approval_request_id: approval, id, output, approve } = input.item(at)
+      if (!isResult(at)) return []
+      const { call_id: call, approval_request_id: approval, id, output, approve } = itemAt(at)
       return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
     },
-    pictures: (at) => (roleAt(input, at) === 'user' ? attachmentHashes(input.item(at)['content']) : []),
-    prepare: (at) => prepareItem(index, input, at),
-    forget: input.item.forget,
-    callCount: (at) => callsFrom(input, at).length,
-    resultCount: (at) => (items[at]?.role === 'tool' ? 1 : 0),
+    pictures: (at) => (roleAt(at) === 'user' ? attachmentHashes(itemAt(at)['content']) : []),
+    prepare(at) {
+      const item = items[at]
+      // A response may consist of thousands of small items.
+      const isLong = item && (item.role === 'assistant' || item.end - item.start > PIECE)
+      return isLong ? prepare(index, itemAt, at, item) : undefined
+    },
+    forget: itemAt.forget,
+    callCount: (at) => callsFrom(at).length,
+    resultCount: (at) => (isResult(at) ? 1 : 0),
   }
 }
 
@@ -313,12 +270,6 @@ function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
     return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...withoutBackground(index)]
   }
   return [setMember(object, fields, 'tool_choice', '"none"'), ...withoutBackground(index)]
-}
-
-function keepForced(index: RequestIndex, name: string | undefined): Edit[] {
-  if (name === undefined) return withoutBackground(index)
-  const choice = JSON.stringify({ type: 'function', name })
-  return [setMember(index.object, index.fields, 'tool_choice', choice), ...withoutBackground(index)]
 }
 
 /** Returns the id of the response or conversation that the request continues without sending it. */
@@ -400,7 +351,11 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
       }),
     announce: (text) => announceIn(index, text),
     banTools: (ban) => banTools(index, ban),
-    keepForced: (name) => keepForced(index, name),
+    keepForced(name) {
+      const choice = JSON.stringify({ type: 'function', name })
+      const forced = name === undefined ? [] : [setMember(index.object, index.fields, 'tool_choice', choice)]
+      return [...forced, ...withoutBackground(index)]
+    },
     continueAfterBlock: (blockedMessages) =>
       continueAfterBlock(index, blockedMessages, {
         isKept: isStored,

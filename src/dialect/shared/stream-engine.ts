@@ -104,12 +104,12 @@ export interface StreamDialect<P extends Part, S> {
 }
 
 /** One upstream response. */
-interface StreamedResponse<P> {
+interface StreamedResponse {
   hasBegun: boolean
   /** In `filter`: its parts before any content. */
-  opening: P[]
+  opening: Part[]
   /** The parts that are held: all of them from its first call or its end on. */
-  buffered: P[]
+  buffered: Part[]
   /** A call or the end has come, so that all later parts are held. */
   holdsAll: boolean
   usage: unknown
@@ -120,9 +120,10 @@ interface StreamedResponse<P> {
 }
 
 /** The state of one client's stream. */
-interface StreamState<P extends Part, S> {
-  readonly dialect: StreamDialect<P, S>
-  readonly dialectState: S
+interface StreamState {
+  /** The engine hands parts and state of a dialect back to it alone. */
+  readonly dialect: StreamDialect<Part, unknown>
+  readonly dialectState: unknown
   mode: StreamMode
   /** The client asked for a JSON object, so that one in the text is an answer and not a call written as text. */
   isJson: boolean
@@ -130,9 +131,9 @@ interface StreamState<P extends Part, S> {
   begun: number
   /** How many responses have ended; in `filter`, without those that can't be used. */
   responses: number
-  current: StreamedResponse<P>
+  current: StreamedResponse
   /** In `filter`: the response that ended last. */
-  last: StreamedResponse<P> | undefined
+  last: StreamedResponse | undefined
   /** The usage of the responses that have ended; in `filter`, of those before the last. */
   earlierUsage: unknown
   /** In `filter`: the client has received the beginning of a response. */
@@ -142,8 +143,7 @@ interface StreamState<P extends Part, S> {
   /** The text that the client got of the current section. */
   text: string
   /** Parts that are held because their text may not be an answer. */
-  pendingParts: P[]
-  pendingText: string
+  pendingParts: Part[]
   /** What decides whether the held text is an answer. */
   replyStart: ReplyStart
   /** The text is certain to be an answer. */
@@ -151,13 +151,13 @@ interface StreamState<P extends Part, S> {
   /** A footer may follow, so that the end of a text is held until other content follows. */
   mayHaveFooter: boolean
   /** The held end of the newest text. */
-  textEnd: P[]
+  textEnd: Part[]
   /** The client has received content. */
   hasShown: boolean
   hasFailed: boolean
 }
 
-function newResponse<P>(): StreamedResponse<P> {
+function newResponse(): StreamedResponse {
   return {
     hasBegun: false,
     opening: [],
@@ -170,12 +170,12 @@ function newResponse<P>(): StreamedResponse<P> {
   }
 }
 
-function newState<P extends Part, S>(
-  dialect: StreamDialect<P, S>,
+function newState(
+  dialect: StreamDialect<Part, unknown>,
   mode: StreamMode,
   isJson: boolean,
   mayHaveFooter: boolean,
-): StreamState<P, S> {
+): StreamState {
   return {
     dialect,
     dialectState: dialect.start(mode),
@@ -190,7 +190,6 @@ function newState<P extends Part, S>(
     textBefore: '',
     text: '',
     pendingParts: [],
-    pendingText: '',
     replyStart: beginReply(isJson),
     isAnswer: mode === 'observe',
     mayHaveFooter,
@@ -202,36 +201,42 @@ function newState<P extends Part, S>(
 
 const rawOf = ({ frame }: Part): Buffer => frame.raw
 
-function textIn(parts: readonly Part[]): string {
-  return parts.map(({ text }) => text).join('')
-}
+const textIn = (parts: readonly Part[]): string => parts.map(({ text }) => text).join('')
 
-function allText({ textBefore, text }: { readonly textBefore: string; readonly text: string }): string {
-  return textBefore === '' || text === '' ? textBefore + text : `${textBefore}\n\n${text}`
-}
+const allText = ({ textBefore, text }: StreamState): string =>
+  textBefore === '' || text === '' ? textBefore + text : `${textBefore}\n\n${text}`
 
-function read<P extends Part, S>(state: StreamState<P, S>, frame: Frame): P {
-  const { dialect, dialectState, current, responses } = state
+/** Reads a frame, and begins a response with its first one. Returns its part, and the bytes that come before it. */
+function read(state: StreamState, frame: Frame): { readonly part: Part; readonly before: Buffer[] } {
+  const { current, dialect, dialectState, last, responses } = state
+  const before: Buffer[] = []
+  if (!current.hasBegun) {
+    current.hasBegun = true
+    state.begun++
+    if (responses > 0 && last && !dialect.isNamedByLast) current.opening = [...last.opening]
+    if (responses > 0)
+      before.push(...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? []))
+  }
   const part = dialect.parse(frame, dialectState, responses > 0)
-  if (part.usage !== undefined) current.usage = part.usage
+  current.usage = part.usage ?? current.usage
   current.isOver ||= part.isOver
-  return part
+  return { part, before }
 }
 
 /** Returns what separates a text from the text of an earlier response. */
-function separatorBefore<P extends Part, S>(state: StreamState<P, S>, text: string): Buffer[] {
+function separatorBefore(state: StreamState, text: string): Buffer[] {
   const isSecond = text !== '' && state.text === '' && state.textBefore !== ''
   return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
 }
 
 /** Shows the held end of a text. */
-function showTextEnd<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+function showTextEnd(state: StreamState): Buffer[] {
   const parts = state.textEnd
   state.textEnd = []
   return parts.flatMap((part) => state.dialect.render(part, state.dialectState))
 }
 
-function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
+function show(state: StreamState, parts: readonly Part[]): Buffer[] {
   const { dialect, dialectState, mayHaveFooter } = state
   // Held text may be 100,000 parts.
   const bytes: Buffer[] = []
@@ -249,67 +254,53 @@ function show<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]):
 }
 
 /**
- * Shows parts while calls are held. A first response keeps its exact bytes, unterminated ones too, as no other may
- * follow.
+ * Shows parts while calls are held, after the beginning of the client's stream. A first response keeps its exact bytes,
+ * unterminated ones too, as no other may follow.
  */
-function pass<P extends Part, S>(state: StreamState<P, S>, parts: readonly P[]): Buffer[] {
-  return parts.flatMap((part) => {
+function pass(state: StreamState, opening: readonly Part[], parts: readonly Part[] = []): Buffer[] {
+  const all = state.hasOpened ? parts : [...opening, ...parts]
+  state.hasOpened = true
+  return all.flatMap((part) => {
     if (part.kind === 'comment') return [part.frame.raw]
     const bytes = show(state, [part])
     return part.isLater ? bytes : [part.frame.raw]
   })
 }
 
-/** Begins the client's stream, once. */
-function open<P extends Part, S>(state: StreamState<P, S>, opening: readonly P[]): Buffer[] {
-  if (state.hasOpened) return []
-  state.hasOpened = true
-  return pass(state, opening)
-}
-
-/** True if a part contains a call or the end of the response, as an error may too. */
-function mustWait<P extends Part, S>(
-  { withoutAllCalls: withoutCalls }: StreamDialect<P, S>,
-  part: P,
-): boolean {
-  if (part.kind === 'failed') return part.isOver || withoutCalls(part) !== part
-  return part.kind === 'call' || part.kind === 'end'
-}
-
 /**
  * True for the beginning of an event, with which a stream may end: it has no content, and would corrupt the event after
  * it.
  */
-function isHalf({ kind, frame }: Part): boolean {
-  return kind === 'comment' && !isWhole(frame)
-}
+const isHalf = ({ kind, frame }: Part): boolean => kind === 'comment' && !isWhole(frame)
 
-function filtered<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
+function filtered(state: StreamState, frame: Frame): Buffer[] {
+  const { part, before } = read(state, frame)
   const { dialect, current, dialectState } = state
+  const { kind } = part
+  const held = current.buffered
   if (dialect.isUnfilterable?.(dialectState)) {
-    const buffered = current.buffered.map(rawOf)
     current.buffered = []
-    return [...open(state, current.opening), ...buffered, part.frame.raw]
+    return [...before, ...pass(state, current.opening), ...held.map(rawOf), frame.raw]
   }
-  current.hasFailed ||= part.kind === 'failed'
+  current.hasFailed ||= kind === 'failed'
   // The client gets the response before it instead.
-  if (part.isLater && (current.hasFailed || isHalf(part))) return []
-  current.holdsAll ||= mustWait(dialect, part)
-  const isWaiting = part.kind === 'lead' || (part.kind === 'comment' && current.buffered.length > 0)
-  if (current.holdsAll || isWaiting) {
-    current.buffered.push(part)
-    return []
+  if (part.isLater && (current.hasFailed || isHalf(part))) return before
+  // An error may contain a call or the end of the response.
+  const isHeldError = kind === 'failed' && (part.isOver || dialect.withoutAllCalls(part) !== part)
+  current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
+  if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
+    held.push(part)
+    return before
   }
   if (part.isEmpty && !state.hasOpened) {
     current.opening.push(part)
-    return []
+    return before
   }
-  const leading = current.buffered
   current.buffered = []
-  return [...open(state, current.opening), ...pass(state, [...leading, part])]
+  return [...before, ...pass(state, current.opening, [...held, part])]
 }
 
-function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
+function beginSection(state: StreamState): void {
   state.textBefore = allText(state)
   state.text = ''
 }
@@ -318,27 +309,17 @@ function beginSection<P extends Part, S>(state: StreamState<P, S>): void {
  * Shows the content of the last response other than its calls, once another response follows, and begins a new section
  * of text.
  */
-function showRest<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+function showRest(state: StreamState): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(dialectState)) return []
   const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
-  const bytes = rest.length > 0 ? [...open(state, last.opening), ...show(state, rest)] : []
+  const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
   beginSection(state)
   return bytes
 }
 
-function beginResponse<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const { current, dialect, dialectState, last, responses } = state
-  if (current.hasBegun) return []
-  current.hasBegun = true
-  state.begun++
-  if (responses === 0) return []
-  if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
-  return [...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? [])]
-}
-
-function endFiltered<P extends Part, S>(state: StreamState<P, S>): BufferedCalls | undefined {
+function endFiltered(state: StreamState): BufferedCalls | undefined {
   const { dialect, dialectState, current } = state
   const calls = dialect.isUnfilterable?.(dialectState) ? undefined : dialect.assemble(dialectState)
   const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(dialectState))
@@ -351,13 +332,12 @@ function endFiltered<P extends Part, S>(state: StreamState<P, S>): BufferedCalls
   return calls
 }
 
-function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlySet<number>): Buffer[] {
+function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
   const { dialect, dialectState, last, begun, responses, earlierUsage } = state
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
-  const isUnchanged = begun <= 1 && blocked.size === 0
-  const opening = open(state, last.opening)
-  if (isUnchanged) return [...opening, ...last.buffered.map(rawOf)]
+  const opening = pass(state, last.opening)
+  if (begun <= 1 && blocked.size === 0) return [...opening, ...last.buffered.map(rawOf)]
   // The response after the last one may be incomplete and have left something open.
   const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
   const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
@@ -369,23 +349,20 @@ function release<P extends Part, S>(state: StreamState<P, S>, blocked: ReadonlyS
   return [...opening, ...closing, ...bytes]
 }
 
-/** Forgets the held text, and expects the beginning of a reply. */
-function dropPendingText<P extends Part, S>(state: StreamState<P, S>): void {
+/** Returns the parts that were held because their text may be no answer, and expects the beginning of a reply. */
+function takePending(state: StreamState): readonly Part[] {
+  const parts = state.pendingParts
   state.pendingParts = []
-  state.pendingText = ''
   state.replyStart = beginReply(state.isJson)
+  return parts
 }
 
 /**
  * Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run.
  */
-function becomeAnswer<P extends Part, S>(
-  state: StreamState<P, S>,
-  isJson: boolean,
-  mayHaveFooter: boolean,
-): Buffer[] {
+function becomeAnswer(state: StreamState, isJson: boolean, mayHaveFooter: boolean): Buffer[] {
   const { last, dialect, dialectState } = state
-  const opening = dialect.isNamedByLast || !last ? [] : open(state, last.opening)
+  const opening = dialect.isNamedByLast || !last ? [] : pass(state, last.opening)
   const rest = showRest(state)
   state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
   state.last = undefined
@@ -394,76 +371,71 @@ function becomeAnswer<P extends Part, S>(
   state.mayHaveFooter = mayHaveFooter
   state.current = newResponse()
   state.hasShown = false
-  dropPendingText(state)
+  takePending(state)
   beginSection(state)
   dialect.nextResponse(dialectState, state.mode, false)
   return [...opening, ...rest]
 }
 
-function showPendingText<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
-  const parts = state.pendingParts
-  dropPendingText(state)
-  return show(state, parts)
-}
-
 /** Returns all that is held of a response that failed or is incomplete. */
-function abandon<P extends Part, S>(state: StreamState<P, S>): Buffer[] {
+function abandon(state: StreamState): Buffer[] {
   const { buffered } = state.current
   state.current.buffered = []
-  const text = [...showPendingText(state), ...showTextEnd(state)]
+  const text = [...show(state, takePending(state)), ...showTextEnd(state)]
   return [...text, ...buffered.map(({ frame }) => terminated(frame))]
 }
 
-function answering<P extends Part, S>(state: StreamState<P, S>, part: P): Buffer[] {
-  const { dialect, current, mode } = state
-  const { frame, kind } = part
+function answering(state: StreamState, frame: Frame): Buffer[] {
+  if (state.hasFailed) return [frame.raw]
+  const { part, before } = read(state, frame)
+  const { dialect, dialectState, current, mode } = state
+  const { kind } = part
   if (kind === 'comment') {
-    if (mode === 'answer' && isHalf(part)) return []
+    if (mode === 'answer' && isHalf(part)) return before
     state.hasShown ||= !part.isEmpty
-    return [frame.raw]
+    return [...before, frame.raw]
   }
   if (kind === 'failed') {
     state.hasFailed = true
-    return [...abandon(state), ...dialect.render(part, state.dialectState)]
+    return [...before, ...abandon(state), ...dialect.render(part, dialectState)]
   }
   if (kind === 'end' || current.buffered.length > 0) {
     current.buffered.push(part)
-    return []
+    return before
   }
   const kept = mode === 'answer' ? dialect.withoutAllCalls(part) : part
-  if (!kept) return []
+  if (!kept) return before
   const isBehindText = dialect.keepsOrder === true && state.pendingParts.length > 0
-  if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return show(state, [kept])
+  if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return [...before, ...show(state, [kept])]
   state.pendingParts.push(kept)
-  state.pendingText += kept.text
   state.isAnswer = !mayStillBeMarkup(state.replyStart, kept.text)
-  return state.isAnswer ? showPendingText(state) : []
+  return state.isAnswer ? [...before, ...show(state, takePending(state))] : before
 }
 
-function endAnswering<P extends Part, S>(state: StreamState<P, S>): ReturnType<AnswerStream['endResponse']> {
+function endAnswering(state: StreamState): ReturnType<AnswerStream['endResponse']> {
   const { dialect, dialectState, current, mode } = state
-  const text = state.text + state.pendingText + textIn(current.buffered)
+  const text = state.text + textIn(state.pendingParts) + textIn(current.buffered)
   const isAnswered = isRealAnswer(text, state.isJson)
   state.responses++
   state.earlierUsage = addUsage(state.earlierUsage, current.usage)
   dialect.nextResponse(dialectState, mode, true)
   if (state.hasFailed || !current.isOver) return 'broken'
   if (!isAnswered && mode === 'answer') {
-    dropPendingText(state)
+    takePending(state)
     state.current = newResponse()
   }
   return isAnswered ? 'answered' : 'silent'
 }
 
-function finish<P extends Part, S>(
-  state: StreamState<P, S>,
+function finish(
+  state: StreamState,
   terminalFor: TerminalFor,
   fallback: string | undefined,
   footer: string | undefined,
 ): Buffer[] {
   const { dialect, dialectState, mode, responses, earlierUsage } = state
   const parts = state.current.buffered
-  const buffered = showPendingText(state)
+  const bytes = show(state, takePending(state))
   const endText = textIn(parts)
   const isAnswered = isRealAnswer(state.text + endText, state.isJson)
   const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
@@ -471,7 +443,7 @@ function finish<P extends Part, S>(
   const separator = separatorBefore(state, usedFallback ?? endText)
   state.text = usedFallback ?? state.text + endText
   const added = isAnswered ? footerAfter(state.text, footer) : undefined
-  if (added === undefined) buffered.push(...showTextEnd(state))
+  if (added === undefined) bytes.push(...showTextEnd(state))
   const ending = {
     parts,
     mode,
@@ -482,10 +454,10 @@ function finish<P extends Part, S>(
     footer: added,
     textEnd: state.textEnd,
   }
-  return [...buffered, ...separator, ...dialect.ending(ending, dialectState)]
+  return [...bytes, ...separator, ...dialect.ending(ending, dialectState)]
 }
 
-function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
+function answerOf(state: StreamState): AnswerStream {
   return {
     get hasBegun() {
       return state.dialect.hasBegun(state.dialectState)
@@ -502,8 +474,7 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
     get buffered() {
       return state.dialect.newest?.(state.dialectState)
     },
-    push: (frame) =>
-      state.hasFailed ? [frame.raw] : [...beginResponse(state), ...answering(state, read(state, frame))],
+    push: (frame) => answering(state, frame),
     endResponse: () => endAnswering(state),
     finish: (terminalFor, fallback, footer) => finish(state, terminalFor, fallback, footer),
     abandon: () => abandon(state),
@@ -514,8 +485,8 @@ function answerOf<P extends Part, S>(state: StreamState<P, S>): AnswerStream {
  * Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it
  * itself. `mayHaveFooter`: the end of a text is held, as a footer may be added to it.
  */
-export function openAnswer<P extends Part, S>(
-  dialect: StreamDialect<P, S>,
+export function openAnswer(
+  dialect: StreamDialect<Part, unknown>,
   dropCalls: boolean,
   isJson: boolean,
   mayHaveFooter = false,
@@ -524,16 +495,16 @@ export function openAnswer<P extends Part, S>(
 }
 
 /** Returns a function that takes the frames of one response and returns the text that each adds; it changes no byte. */
-export function openText<P extends Part, S>(dialect: StreamDialect<P, S>): (frame: Frame) => string {
+export function openText(dialect: StreamDialect<Part, unknown>): (frame: Frame) => string {
   const dialectState = dialect.start('observe')
   return (frame) => dialect.parse(frame, dialectState, false).text
 }
 
 /** Opens a stream whose calls are held until Governor has decided on them. */
-export function openFilter<P extends Part, S>(dialect: StreamDialect<P, S>): ToolCallFilter {
+export function openFilter(dialect: StreamDialect<Part, unknown>): ToolCallFilter {
   const state = newState(dialect, 'filter', false, false)
   return {
-    push: (frame) => [...beginResponse(state), ...filtered(state, read(state, frame))],
+    push: (frame) => filtered(state, frame),
     endResponse: () => endFiltered(state),
     release: (blocked) => release(state, blocked),
     becomeAnswer: (isJson, mayHaveFooter = false) => [
