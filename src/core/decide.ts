@@ -13,6 +13,7 @@ import {
   type Thresholds,
   type Tier,
 } from './budget/tiers.ts'
+import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { StormReply } from './session/error-streak.ts'
 import type { RunState } from './session/session.ts'
@@ -153,14 +154,15 @@ interface BudgetNotice {
 
 /** Returns the caution or warning that is due, if any. */
 function tierNotice(
-  { isStagnating }: RunState,
+  { thread: { loopState } }: RunState,
   policy: BudgetPolicy,
   meters: readonly Meter[],
 ): BudgetNotice | undefined {
   const pressure = pressureOf(meters, policy.thresholds)
   if (!pressure || pressure.tier === 'none') return undefined
   const { tier, meter } = pressure
-  if (tier === 'caution' && policy.cautionWhen === 'stagnating' && !isStagnating) return undefined
+  if (tier === 'caution' && policy.cautionWhen === 'stagnating')
+    if (!loopState || !isStagnating(loopState.memory.history)) return undefined
   const notice = noticeFor(tier, meter, policy.texts, policy.thresholds.style)
   return notice === undefined ? undefined : { tier, meter, notice, dropsTools: tier === 'warning' }
 }
@@ -221,7 +223,7 @@ export function decide(input: DecisionInput): Decision {
   // A framework asks once more to get the answer in its own form; it cannot use the recorded text.
   if (ended && runState.asksForOtherForm) return goOn(input, undefined)
   if (ended && !REASONS[ended.terminal.terminal_reason].mayResume) return replay(ended)
-  if (runState.isStopAsked) {
+  if (runState.run.operator?.isStopAsked) {
     const used = Math.max(0, runState.iteration - 1)
     const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
@@ -230,8 +232,8 @@ export function decide(input: DecisionInput): Decision {
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) return ended ? replay(ended) : refuse(input, refused)
   const meters: Meter[] = []
-  addMeters(meters, runState.run, policy.run)
-  addMeters(meters, runState.session, policy.session)
+  addMeters(meters, runState.used, policy.run)
+  addMeters(meters, runState.usedBySession, policy.session)
   const spent = exhausted(meters)
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
@@ -283,10 +285,10 @@ function stop({ runState, policy, asksForSummary }: DecisionInput, limit: Limit,
 
 /** Ends the run without asking the model: an answer would cost nobody knows how much. */
 function refuse(
-  { runState: { run, storm }, policy: { channel, texts } }: DecisionInput,
+  { runState: { used, storm }, policy: { channel, texts } }: DecisionInput,
   max: number,
 ): Decision {
-  const meter = { name: 'cost', used: run.cost, max } as const
+  const meter = { name: 'cost', used: used.cost, max } as const
   const speech: Speech = {
     notice: undefined,
     tier: undefined,
@@ -324,7 +326,7 @@ function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
 
 /** Returns the notice about loops: about the loop that was found now, and the current notice about an earlier one. */
 function loopNotice({ runState, loop }: DecisionInput): string | undefined {
-  return paragraphs(runState.loopState?.currentNotice, loop?.notice)
+  return paragraphs(runState.thread.loopState?.currentNotice, loop?.notice)
 }
 
 /** Returns the texts for the model if the budget gives no notice. */
@@ -354,7 +356,7 @@ function budgetSpeech(
     notice: paragraphs(loopNotice(input), notice),
     tier,
     meter,
-    channel: tier === 'warning' && policy.escalate && runState.wasIgnored ? 'user' : policy.channel,
+    channel: tier === 'warning' && policy.escalate && runState.run.wasIgnored ? 'user' : policy.channel,
     dropTools: dropsTools ? policy.dropTools : NO_TOOLS,
     announcement,
   }

@@ -7,7 +7,7 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Emit, Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { RequestSpan } from '../telemetry/tracing.ts'
-import type { Route } from './door/route.ts'
+import { type Route, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 
 /** The facts for the log about the decision on a request. */
@@ -217,4 +217,15 @@ export function beginExchange(
     },
     fail: (failure, governorHeaders) => fail(state, failure, governorHeaders),
   }
+}
+
+/** Returns the request as it goes upstream when nothing is changed. */
+export function callFor(
+  services: Services,
+  { request, route }: Pick<Exchange, 'request' | 'route'>,
+  body: UpstreamCall['body'],
+): UpstreamCall {
+  const { upstream } = route
+  const method = request.method ?? 'GET'
+  return { upstream, method, ...upstreamHead(route, request.rawHeaders, services), body }
 }

@@ -9,6 +9,7 @@
 import { fill } from '../core/budget/notice.ts'
 import { blockText, fallbackText, NOT_EXECUTED } from '../core/loop/notice.ts'
 import type { BlockDecision } from '../core/loop/observe.ts'
+import { noteInjected } from '../core/session/transitions.ts'
 import { type Limit, REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/buffer-budget.ts'
@@ -26,12 +27,12 @@ import {
   streamFilter,
 } from './answer/held-response.ts'
 import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
-import { failRequest } from './evaluated-request.ts'
 import { type AnswerVariant, askForAnswer, endingOf } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
 import { isUnsupported, placeFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
+import type { Turn } from './turn.ts'
+import { failRequest } from './turn.ts'
 
 type Blocks = BlockDecision['blocked']
 
@@ -48,7 +49,7 @@ interface Filtering extends FilteredResponse {
 }
 
 /** Sends the request and gives the client the response without blocked calls. */
-export async function filterCalls(evaluated: EvaluatedRequest): Promise<void> {
+export async function filterCalls(evaluated: Turn): Promise<void> {
   const { exchange, call, services } = evaluated
   const { dialect } = exchange.route
   if (!dialect) return
@@ -76,7 +77,7 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   let buffered = await filter.take(first)
   for (;;) {
     const { blocked, endsRun } = buffered?.calls.length
-      ? await x.evaluation.handle.decideBlocks(buffered.calls)
+      ? await x.handle.decideBlocks(buffered.calls)
       : NOTHING_BLOCKED
     const positions = new Set(blocked.flatMap((block, at) => (block ? [at] : [])))
     if (!buffered || positions.size === 0) {
@@ -124,12 +125,12 @@ function blockHeaders(blocked: Blocks): GovernorHeaders {
   return { 'x-governor-verdict': 'block', 'x-governor-loop': `${block.pattern};count=${block.count}` }
 }
 
-function noteBlocks({ exchange, evaluation }: EvaluatedRequest, blocked: Blocks): void {
-  void evaluation.handle.noteInjected()
+function noteBlocks({ exchange, handle, runState }: Turn, blocked: Blocks): void {
+  if (!runState.thread.noticeSent) void handle.change(noteInjected)
   for (const block of blocked) {
     if (!block) continue
     const { pattern, tool } = block
-    exchange.emit({ kind: 'call_blocked', pattern, tool, ...evaluation.handle.names })
+    exchange.emit({ kind: 'call_blocked', pattern, tool, ...handle.names })
     exchange.noteVerdict('block', pattern)
   }
 }
@@ -142,10 +143,10 @@ function fallbackFor(blocked: Blocks): string {
 
 /** Returns variants that continue after blocks: with everything that the model said, then without fields that the API may not know. */
 function continuations({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
-  const { request } = x.evaluation
+  const { sent } = x
   const textOf = (edits: readonly Edit[]) => edits.map(({ text }) => text).join('')
-  const all = request.continueAfterBlock(rounds)
-  const bare = request.continueAfterBlock(rounds, true)
+  const all = sent.continueAfterBlock(rounds)
+  const bare = sent.continueAfterBlock(rounds, true)
   if (!all) return []
   const variants = bare && textOf(bare) !== textOf(all) ? [all, bare] : [all]
   return variants.map((edits) => ({ edits: [...(variant.edits ?? []), ...edits], features: [] }))
@@ -192,7 +193,7 @@ async function endRun(
   fallback: string,
 ): Promise<void> {
   const { x, dialect, client, lease } = filtering
-  const { runState, policy } = x.evaluation
+  const { runState, policy } = x
   const limit: Limit = {
     meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
     reason: 'loop_guard',
@@ -208,7 +209,7 @@ async function endRun(
 
 /** Returns the variants that ask for the last answer, best first: after all responses, or without the last one. */
 function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): AnswerVariant[] {
-  const { request, policy, runState } = x.evaluation
+  const { sent, policy, runState } = x
   const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
   const notice = fill(policy.texts[REASONS.loop_guard.text], meter)
   const last = rounds.at(-1)
@@ -216,13 +217,13 @@ function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage
     ...last,
     results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
   }
-  const continued = lastRound && request.continueAfterBlock([...rounds.slice(0, -1), lastRound])
+  const continued = lastRound && sent.continueAfterBlock([...rounds.slice(0, -1), lastRound])
   const banned = (ban: ToolBan, edits: readonly Edit[], name: string = ban): AnswerVariant => ({
-    edits: [...edits, ...request.banTools(ban)],
+    edits: [...edits, ...sent.banTools(ban)],
     features: ban === 'choice_none' ? ['tool_choice'] : [],
     name,
   })
-  const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
+  const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
   const after = continued && [...variant.textEdits, ...continued]
   return [
     ...(after && mayChoose ? [banned('choice_none', after)] : []),

@@ -23,11 +23,11 @@ import {
   takeResponse,
 } from './answer/answer-response.ts'
 import { openClientStream } from './answer/client-stream.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
-import { failRequest } from './evaluated-request.ts'
 import { noteFault } from './fault.ts'
 import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
+import type { Turn } from './turn.ts'
+import { failRequest } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
 /** One way to ask for the last answer. */
@@ -58,28 +58,27 @@ function terminalHeaders(terminal: Terminal): GovernorHeaders {
 
 /** Returns what the steps of a last answer share; the client's response says from now on that the run is over. */
 export function endingOf(
-  x: EvaluatedRequest,
+  x: Turn,
   limit: Limit,
   made: Pick<Ending, 'dialect' | 'client' | 'lease' | 'isStop' | 'fallback' | 'rounds'>,
   hasFooter = x.services.policies().stop.hasFooter,
 ): Ending {
-  const { request, sessionId = '' } = x.evaluation
+  const { session = '' } = x.handle.names
   const { client } = made
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, sessionId, hasFinalAnswer, isTruncated)
+    terminalOf(limit, session, hasFinalAnswer, isTruncated)
   client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
-  const isJson = request.hasFormat()
+  const isJson = x.sent.hasFormat()
   return { ...made, x, isJson, terminal, footer: hasFooter && !isJson ? footerOf(limit) : undefined }
 }
 
 /** Answers a stopped request, or one with which an agent ends its run itself. */
-export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
-  const { exchange, evaluation, governorHeaders, services } = evaluated
+export async function finalAnswer(turn: Turn): Promise<void> {
+  const { exchange, decision, governorHeaders, services } = turn
   const { dialect } = exchange.route
-  const { decision } = evaluation
   if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
   const isStop = decision.kind === 'stop'
-  const x = { ...evaluated, call: withoutCompression(evaluated.call) }
+  const x = { ...turn, call: withoutCompression(turn.call) }
   const client = openClientStream(exchange, governorHeaders)
   const lease = leaseFor(services.buffers, exchange.response)
   const fallback = isStop ? decision.fallback : ''
@@ -93,14 +92,14 @@ export async function finalAnswer(evaluated: EvaluatedRequest): Promise<void> {
     if (!isStop || exchange.response.headersSent) throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
-    evaluation.handle.noteFinalText(fallback, ending.terminal(false))
+    turn.handle.noteFinalText(fallback, ending.terminal(false))
     sendFallback(ending)
   }
 }
 
 /** Returns a variant, with a notice if it has a `place`. `choice_none` keeps the list of tools, except those `dropped`. */
 function answerVariant(
-  { evaluation }: EvaluatedRequest,
+  { sent }: Turn,
   ban: ToolBan,
   announced: readonly Edit[],
   dropped: readonly Edit[],
@@ -111,7 +110,7 @@ function answerVariant(
   if (announced.length > 0) features.push('announce')
   if (place) features.push(place.channel)
   if (isChoice) features.push('tool_choice')
-  const banned = evaluation.request.banTools(ban)
+  const banned = sent.banTools(ban)
   return {
     edits: [...announced, ...banned, ...(isChoice ? dropped : []), ...(place?.edits ?? [])],
     features,
@@ -123,9 +122,9 @@ function answerVariant(
  * Returns the variants of a stopped request, best first. Tools that stay in the list but cannot be chosen keep the provider's
  * prompt cache; each other variant is for providers that refuse the one before. Returns none if the model must not be asked.
  */
-function stopVariants(x: EvaluatedRequest, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
+function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
   if (isUnpriced) return []
-  const { request, policy } = x.evaluation
+  const { sent, policy } = x
   // Every request of a run has it, also the last one, as the system text begins the prompt.
   const announcing = announcementFor(x)
   // The list of tools also begins the prompt: tools that earlier requests dropped are dropped here too.
@@ -133,7 +132,7 @@ function stopVariants(x: EvaluatedRequest, { speech: { notice }, isUnpriced }: S
   // An agent that asks for its last answer itself gets no notice.
   const places = notice === undefined ? [] : [...placesFor(x, notice)]
   const [best] = places
-  const mayChoose = request.conversation.offersTools && !isUnsupported(x, 'tool_choice')
+  const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
   return [
     ...forcedVariants(x, [...announcing, ...dropping, ...(best?.edits ?? [])]),
     ...(mayChoose ? [answerVariant(x, 'choice_none', announcing, dropping, best)] : []),
@@ -160,19 +159,18 @@ function calledIn(conversation: Conversation, steps: number): ReadonlySet<string
  * Returns the variant for an agent whose answer is a call of a forced tool. If the client names no tool, it is one that the run
  * has not called, as a tool for the answer is called once. Returns none if the provider keeps the history, which would show that.
  */
-function forcedVariants({ evaluation }: EvaluatedRequest, edits: readonly Edit[]): AnswerVariant[] {
-  const { request, runState } = evaluation
-  const { names, isNamed } = request.forcedTools()
-  if (names.length === 0 || (!isNamed && request.previous !== undefined)) return []
-  const called = isNamed ? new Set() : calledIn(request.conversation, runState.iteration - 1)
+function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
+  const { names, isNamed } = sent.forcedTools()
+  if (names.length === 0 || (!isNamed && sent.previous !== undefined)) return []
+  const called = isNamed ? new Set() : calledIn(sent.conversation, runState.iteration - 1)
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
-  return [{ edits: [...edits, ...request.keepForced(only)], features: [], name: 'forced_tool', keeps }]
+  return [{ edits: [...edits, ...sent.keepForced(only)], features: [], name: 'forced_tool', keeps }]
 }
 
 /** Returns the variants of a request with which an agent ends its run: unchanged, or with the announcement that the run had before. */
-function selfStopVariants(x: EvaluatedRequest): AnswerVariant[] {
+function selfStopVariants(x: Turn): AnswerVariant[] {
   const edits = announcementFor(x)
   return edits.length === 0 ? [OWN_BYTES] : [{ edits, features: ['announce'], name: 'announced' }, OWN_BYTES]
 }
@@ -192,10 +190,10 @@ export async function askForAnswer(
   const { x, isStop } = ending
   const answer = beginAnswer(ending, begun)
   // Those that failed in this run come last, the newest failure at the end.
-  const failed = x.evaluation.runState.stopTries?.failedForms ?? []
+  const failed = x.runState.run.stopTries?.failedForms ?? []
   const left = variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
   // Some providers would keep the answer to them in the history, where the client never sees it.
-  const mayProbe = isStop && x.evaluation.request.hasOneEnd !== true
+  const mayProbe = isStop && x.sent.hasOneEnd !== true
   const last = mayProbe && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
   let answers = 0
   for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
@@ -216,7 +214,7 @@ export async function askForAnswer(
     const taken = await takeResponse(answer, response, variant.keeps)
     if (taken === 'answered') return completeAnswer(answer)
     if (taken === 'failed' && isStop)
-      await x.evaluation.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
+      await x.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
   await giveFallback(answer, true)
@@ -224,10 +222,10 @@ export async function askForAnswer(
 
 /** Returns true if the client cannot repeat the request: the provider keeps the blocked responses that led to the end. */
 function cannotRepeat({ rounds, x }: Ending): boolean {
-  return rounds !== undefined && x.evaluation.request.isKept === true
+  return rounds !== undefined && x.sent.isKept === true
 }
 
-/** Returns `undefined` if the upstream failed and the client cannot repeat the request. @throws {UpstreamFailed} */
+/** Returns `undefined` if the upstream failed and the client cannot repeat the sent. @throws {UpstreamFailed} */
 async function attemptAnswer(
   ending: Ending,
   first: AnswerVariant,
@@ -250,18 +248,18 @@ async function passFailure(
   { variant, response }: Attempt<AnswerVariant>,
 ): Promise<void> {
   const { x, isStop } = ending
-  const { services, exchange, evaluation, governorHeaders } = x
+  const { services, exchange, handle, governorHeaders } = x
   const { status, overflow } = response.head
   const mayBeVariant = isStop && status === 500 && !overflow
   const now = services.now()
   const tries = mayBeVariant
-    ? await evaluation.handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
+    ? await handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
     : NO_STOP_ATTEMPTS
   if (cannotRepeat(ending) || isHopeless(tries, now)) {
     response.abort()
     return giveFallback(answer, cannotRepeat(ending))
   }
-  void evaluation.handle.releaseIteration(status)
+  void handle.releaseIteration(status)
   const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
   if (!ending.client.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()
@@ -270,7 +268,7 @@ async function passFailure(
 }
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */
-export function replayAnswer(x: EvaluatedRequest, answer: FinalAnswer): void {
+export function replayAnswer(x: Turn, answer: FinalAnswer): void {
   const { services, exchange, governorHeaders } = x
   const { dialect } = exchange.route
   if (!dialect) return

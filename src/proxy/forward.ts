@@ -5,13 +5,13 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import type { Exchange } from './begin-exchange.ts'
-import { type EvaluatedRequest, failRequest } from './evaluated-request.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteTold } from './note-decision.ts'
 import { asksForModels, observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placeFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import type { Services } from './services.ts'
+import { failRequest, type Turn } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
 /** The client's request with a notice, or unchanged. */
@@ -24,8 +24,8 @@ export interface SpokenRequest extends RequestVariant {
 const UNCHANGED: SpokenRequest = { features: [], textEdits: [] }
 
 /** Returns the request with what Governor says; after a fault of Governor's own in editing it, the client's bytes. */
-function spokenRequest(x: EvaluatedRequest): SpokenRequest {
-  const { speech } = x.evaluation.decision
+function spokenRequest(x: Turn): SpokenRequest {
+  const { speech } = x.decision
   if (!speech) return UNCHANGED
   try {
     const announcing = announcementFor(x)
@@ -47,14 +47,13 @@ function spokenRequest(x: EvaluatedRequest): SpokenRequest {
 }
 
 /** An accepted or refused request, and the headers for the client that say what the model got. */
-type Spoken = Attempt<SpokenRequest> & Pick<EvaluatedRequest, 'governorHeaders'>
+type Spoken = Attempt<SpokenRequest> & Pick<Turn, 'governorHeaders'>
 
 /**
  * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records whether
  * the model got the notice. @throws {UpstreamFailed}
  */
-export async function sendSpoken(x: EvaluatedRequest): Promise<Spoken> {
-  const { services, evaluation } = x
+export async function sendSpoken(x: Turn): Promise<Spoken> {
   let { governorHeaders } = x
   let notice: PlacedNotice | undefined
   try {
@@ -63,17 +62,17 @@ export async function sendSpoken(x: EvaluatedRequest): Promise<Spoken> {
       return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
     })
     const { status } = made.response.head
-    if (status >= 400) void evaluation.handle.releaseIteration(status)
+    if (status >= 400) void x.handle.releaseIteration(status)
     else notice = made.variant.notice
     if (notice) governorHeaders = await noteTold(x, notice)
     return { governorHeaders, ...made }
   } finally {
-    noteLoop(services, evaluation, notice !== undefined)
+    noteLoop(x, notice !== undefined)
   }
 }
 
 /** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
-export async function forward(x: EvaluatedRequest): Promise<void> {
+export async function forward(x: Turn): Promise<void> {
   try {
     const { response, governorHeaders } = await sendSpoken(x)
     relay(response, x.exchange.response, governorHeaders, (failure) => failRequest(x, failure))

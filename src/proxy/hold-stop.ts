@@ -3,36 +3,33 @@
  * a comment or an unknown event breaks clients, and nobody knows yet which response it will be.
  */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
+import { targetOf, withoutProbe } from '../core/session/error-streak.ts'
+import { changeErrors, noteDelivery } from '../core/session/transitions.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
-import type { Exchange } from './begin-exchange.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
 import { countFault } from './fault.ts'
-import type { Services } from './services.ts'
-
-type Held = Pick<EvaluatedRequest, 'evaluation'>
+import type { Turn } from './turn.ts'
 
 /**
  * Returns the request as it is to be handled: at once, unless a limit stops it and an operator is asked; `undefined` once the
  * client has left. `evaluateAgain`: decides on the request once more. After a fault the request is stopped: a limit that was
  * reached stays reached.
  */
-export async function holdStop<Request extends Held>(
-  services: Services,
-  exchange: Exchange,
-  request: Request,
-  evaluateAgain: () => Promise<Request | undefined>,
-): Promise<Request | undefined> {
-  let held = request
+export async function holdStop(
+  turn: Turn,
+  evaluateAgain: () => Promise<Turn | undefined>,
+): Promise<Turn | undefined> {
+  const { services, exchange } = turn
+  let held = turn
   let asked: Meter<LimitName> | undefined
   try {
     for (;;) {
-      const limit = limitToAskAbout(services, exchange, held)
+      const limit = limitToAskAbout(held)
       // A limit that was asked about and is reached still, as the operator has not raised it far enough.
       if (!limit || (asked?.name === limit.name && asked.max === limit.max)) return held
       asked = limit
-      const outcome = await hold(services, exchange, held, limit)
+      const outcome = await hold(held, limit)
       if (!outcome) return held
-      services.emit({ kind: 'hold_ended', ...held.evaluation.handle.names, outcome })
+      services.emit({ kind: 'hold_ended', ...held.handle.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') return held
       // The request is sent again, by its client or by the next evaluation.
       await giveUp(held)
@@ -49,11 +46,8 @@ export async function holdStop<Request extends Held>(
 }
 
 /** Returns the limit that stops a request, if an operator is to be asked about it. */
-function limitToAskAbout(
-  { policies, draining }: Services,
-  exchange: Exchange,
-  { evaluation: { decision } }: Held,
-): Meter<LimitName> | undefined {
+function limitToAskAbout({ services, exchange, decision }: Turn): Meter<LimitName> | undefined {
+  const { policies, draining } = services
   if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined)
     return undefined
   // A higher limit does not make the price known. An agent that asks for its final answer itself gets no notice.
@@ -62,38 +56,18 @@ function limitToAskAbout(
 }
 
 /** Counts a sending of a request that got no answer as one that its client gave up. */
-export async function giveUp({ evaluation: { handle, runState } }: Held): Promise<void> {
-  await handle.noteDelivery('client_left')
-  if (runState.hasErrors) await handle.noteReached(false)
-}
-
-function tellQuestion(
-  { now }: Services,
-  exchange: Exchange,
-  { names }: Held['evaluation']['handle'],
-  { name: meter, used, max }: Meter<LimitName>,
-  left: number,
-): void {
-  exchange.emit({
-    kind: 'operator_asked',
-    ...names,
-    meter,
-    used: Math.min(used, max),
-    max,
-    seconds: Math.round(left / 1_000),
-    until: now() + left,
-  })
+export async function giveUp({ request, handle, runState }: Turn): Promise<void> {
+  await handle.change(noteDelivery, 'client_left', runState.isRetry)
+  if (runState.hasErrors) await handle.change(changeErrors, withoutProbe, targetOf(request))
 }
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
 async function hold(
-  services: Services,
-  exchange: Exchange,
-  { evaluation: { handle } }: Held,
+  { services, exchange, handle }: Turn,
   limit: Meter<LimitName>,
 ): Promise<HoldOutcome | undefined> {
   const { now, draining, policies } = services
-  const question = handle.question()
+  const { question } = handle
   const { askTimeout } = policies().stop
   let end: (outcome: HoldOutcome) => void = () => undefined
   const ended = new Promise<HoldOutcome>((resolve) => {
@@ -110,7 +84,17 @@ async function hold(
     // The question may come from a replica with another clock.
     const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
     if (!asked || left <= 0) return undefined
-    if (asked.isNew) tellQuestion(services, exchange, handle, limit, left)
+    const { name: meter, used, max } = limit
+    if (asked.isNew)
+      exchange.emit({
+        kind: 'operator_asked',
+        ...handle.names,
+        meter,
+        used: Math.min(used, max),
+        max,
+        seconds: Math.round(left / 1_000),
+        until: now() + left,
+      })
     exchange.response.once('close', leave)
     draining.addEventListener('abort', drain)
     timer = setTimeout(end, left, 'no_answer')

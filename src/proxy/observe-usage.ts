@@ -1,27 +1,25 @@
 /** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
 import { costLimit } from '../core/budget/tiers.ts'
 import { succeedInSession } from '../core/context-window.ts'
+import { changeContexts, noteAcknowledged } from '../core/session/transitions.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { recordUsage } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/observe.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
 import { noteFault } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { NoteUnpricedModel } from './services.ts'
-
-type Asked = Pick<EvaluatedRequest, 'services' | 'exchange' | 'evaluation'>
+import type { Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
-export function observeUsage(x: Asked, call: UpstreamCall, head: Head): ResponseObserver | undefined {
-  const { services, exchange, evaluation } = x
+export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
+  const { services, exchange, decision, sent, handle } = x
   const { dialect } = exchange.route
   if (head.status !== 200 || !dialect) return undefined
-  const { decision, request, handle } = evaluation
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
-  const isKept = request.isKept === true
+  const isKept = sent.isKept === true
   return observeResponse({
     dialect,
     head,
@@ -35,11 +33,10 @@ export function observeUsage(x: Asked, call: UpstreamCall, head: Head): Response
   })
 }
 
-function noteAnswer({ services, exchange, evaluation }: Asked, answer: Answered): void {
+function noteAnswer({ services, exchange, handle, request, policy, runState }: Turn, answer: Answered): void {
   const { catalogue, noteUnpricedModel, windows } = services
   const { emit, route } = exchange
   const { upstream } = route
-  const { handle, request, policy, runState } = evaluation
   const { model } = request.conversation
   recordUsage(
     {
@@ -70,14 +67,14 @@ function noteAnswer({ services, exchange, evaluation }: Asked, answer: Answered)
     const { reductions } = runState
     const key = { upstream: upstream.name, model: keptName(model) }
     if (reductions !== undefined && succeedInSession(reductions, key, tokens) !== reductions)
-      void handle.changeContexts((contexts) => ({
+      void handle.change(changeContexts, (contexts) => ({
         ...contexts,
         reductions: succeedInSession(contexts.reductions, key, tokens),
       }))
   }
   if (answer.callsNothing && handle.wasWarned()) {
     emit({ kind: 'warning_answered', reaction: 'acknowledged' })
-    void handle.noteAcknowledged()
+    void handle.change(noteAcknowledged)
   }
 }
 

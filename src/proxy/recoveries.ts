@@ -3,6 +3,7 @@
  * allowed, and reasoning that was made for another prompt.
  */
 import { NO_CONTEXTS, reduce } from '../core/context-window.ts'
+import { changeContexts } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, withHeaders } from '../http/headers.ts'
@@ -10,17 +11,16 @@ import type { UpstreamCall } from '../http/upstream.ts'
 import { peek, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Classified } from '../overflow/classify.ts'
 import type { Overflow } from '../overflow/overflow.ts'
-import type { Evaluation } from './evaluate.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
 import { noteFault } from './fault.ts'
 import type { Annotation, WatchedRequest } from './overflow/explain.ts'
 import { bodyOf, modelIn, recovered } from './overflow/recover.ts'
 import { keptName } from './overflow/windows.ts'
 import { withEdits } from './request-edits.ts'
+import type { Turn } from './turn.ts'
 
-/** A request on its way to a model; without an evaluation it goes there unchanged. */
-export type ModelRequest = Pick<EvaluatedRequest, 'services' | 'exchange'> & {
-  readonly evaluation?: Evaluation | undefined
+/** A request on its way to a model; without a turn it goes there unchanged. */
+export type ModelRequest = Pick<Turn, 'services' | 'exchange'> & {
+  readonly turn?: Turn | undefined
 }
 
 /** Returns what is needed to find overflow errors in the responses to a call; `undefined` if nobody looks for them. */
@@ -43,19 +43,19 @@ export function watchedRequest(x: ModelRequest, call: UpstreamCall): WatchedRequ
 
 /** Records an overflow: in the known window of the model, and in the effective context of this session. */
 function noteOverflow(
-  { services, exchange, evaluation }: ModelRequest,
+  { services, exchange, turn }: ModelRequest,
   call: UpstreamCall,
   classified: Classified,
 ): Annotation {
   const { windows, now, policies } = services
   const { overflow, quirk } = classified
   const { upstream, dialect, asked } = exchange.route
-  const named = evaluation?.request.conversation.model ?? (dialect && modelIn(dialect, asked, call))
+  const named = turn?.request.conversation.model ?? (dialect && modelIn(dialect, asked, call))
   const model = named ?? ''
   const at = { upstream, model }
   windows.learn(at, overflow)
   const { recovery } = overflow
-  if (recovery !== 'loop_refused') evaluation?.handle.noteOverflow(recovery)
+  if (recovery !== 'loop_refused') turn?.handle.noteOverflow(recovery)
   const refusal = {
     upstream: upstream.name,
     model: keptName(model),
@@ -63,12 +63,12 @@ function noteOverflow(
     now: now(),
     ttl: policies().overflow.effectiveTtl,
   }
-  void evaluation?.handle.changeContexts((contexts) => ({
+  void turn?.handle.change(changeContexts, (contexts) => ({
     ...contexts,
     reductions: reduce(contexts.reductions, refusal),
   }))
-  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery, quirk, ...evaluation?.handle.names })
-  const before = evaluation?.runState.reductions ?? NO_CONTEXTS.reductions
+  exchange.emit({ kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.handle.names })
+  const before = turn?.runState.reductions ?? NO_CONTEXTS.reductions
   return { classified, base: windows.base(at), effective: windows.effective(at, reduce(before, refusal)) }
 }
 
@@ -115,7 +115,7 @@ export async function isBoundThinkingError(
  * setting, or after a fault of Governor.
  */
 export function withoutBoundThinking(
-  { services, call, bytes }: EvaluatedRequest,
+  { services, call, bytes }: Turn,
   bound: BoundThinking,
   sent: UpstreamCall,
 ): UpstreamCall | undefined {

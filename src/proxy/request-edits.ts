@@ -5,21 +5,18 @@ import { globMatches } from '../core/glob.ts'
 import { withoutLength } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
+import type { Turn } from './turn.ts'
 import type { Refused, RequestEdit } from './unsupported-edits.ts'
 
 /** True if this request's upstream has refused an edit for its model. */
-export function isUnsupported(
-  { services, exchange, evaluation }: EvaluatedRequest,
-  edit: RequestEdit,
-): boolean {
-  const { model } = evaluation.request.conversation
+export function isUnsupported({ services, exchange, request }: Turn, edit: RequestEdit): boolean {
+  const { model } = request.conversation
   return services.unsupportedEdits.isRefused(exchange.route.upstream.name, model, edit)
 }
 
 /** Records that an upstream's model refused an edit, and reports it once the edit is not tried again. */
-export function noteRefused({ services, exchange, evaluation }: EvaluatedRequest, refused: Refused): void {
-  const { model } = evaluation.request.conversation
+export function noteRefused({ services, exchange, request }: Turn, refused: Refused): void {
+  const { model } = request.conversation
   const upstream = exchange.route.upstream.name
   if (!services.unsupportedEdits.refused(upstream, model, refused)) return
   const { edit: alteration, status } = refused
@@ -27,11 +24,11 @@ export function noteRefused({ services, exchange, evaluation }: EvaluatedRequest
 }
 
 /** Returns edits that state the budget in the system text; none if it is not stated, or the model refused them. */
-export function announcementFor(x: EvaluatedRequest): readonly Edit[] {
-  const { request, decision } = x.evaluation
+export function announcementFor(x: Turn): readonly Edit[] {
+  const { sent, decision } = x
   const announcement = decision.speech?.announcement
   if (announcement === undefined || isUnsupported(x, 'announce')) return []
-  return request.announce(announcement)
+  return sent.announce(announcement)
 }
 
 /** A notice placed in a request. */
@@ -44,32 +41,28 @@ const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
 
 /** Returns the places where a notice can go, the preferred channel first, without channels that the model refused. */
 export function* placesFor(
-  x: EvaluatedRequest,
+  x: Turn,
   text: string,
-  preferred: Channel = x.evaluation.policy.channel,
+  preferred: Channel = x.policy.channel,
 ): Generator<PlacedNotice> {
   for (const channel of new Set([preferred, ...OTHERWISE])) {
-    const edits = isUnsupported(x, channel) ? undefined : x.evaluation.request.notice(text, channel)
+    const edits = isUnsupported(x, channel) ? undefined : x.sent.notice(text, channel)
     if (edits) yield { channel, edits }
   }
 }
 
 /** Returns the first place where a notice can go; `undefined` if there is none. */
-export function placeFor(x: EvaluatedRequest, text: string, preferred?: Channel): PlacedNotice | undefined {
+export function placeFor(x: Turn, text: string, preferred?: Channel): PlacedNotice | undefined {
   for (const place of placesFor(x, text, preferred)) return place
   return undefined
 }
 
 /** Returns edits that no longer offer the tools that match the globs; none if the model refused them. */
-export function droppedFor(
-  x: EvaluatedRequest,
-  globs: readonly string[],
-  instead?: readonly Edit[],
-): readonly Edit[] {
+export function droppedFor(x: Turn, globs: readonly string[], instead?: readonly Edit[]): readonly Edit[] {
   if (globs.length === 0 || isUnsupported(x, 'drop_tools')) return []
-  const { request } = x.evaluation
+  const { sent } = x
   const isDropped = (name: string) => globs.some((glob) => globMatches(glob, name))
-  return request.dropTools(isDropped, instead ?? request.banTools('choice_none'))
+  return sent.dropTools(isDropped, instead ?? sent.banTools('choice_none'))
 }
 
 /** Up to so many bytes, copying them into one piece costs less than sending several. */

@@ -2,12 +2,18 @@
  * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
  * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
  */
-import { isStormError } from '../core/session/error-streak.ts'
+import {
+  isStormError,
+  targetOf,
+  withError,
+  withoutErrors,
+  withoutProbe,
+} from '../core/session/error-streak.ts'
+import { changeErrors, dropBoundThinking, noteInjected } from '../core/session/transitions.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import { errorReplyOf } from './answer/storm-reply.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
 import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
 import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
@@ -20,6 +26,7 @@ import {
   withoutBoundThinking,
 } from './recoveries.ts'
 import { noteRefused, withEdits } from './request-edits.ts'
+import type { Turn } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
@@ -55,11 +62,11 @@ const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
  * @throws {UpstreamFailed}
  */
 export async function sendModel<Variant extends RequestVariant>(
-  x: EvaluatedRequest,
+  x: Turn,
   first: Variant,
   next: (refused: Attempt<Variant>) => Variant | undefined,
 ): Promise<Attempt<Variant>> {
-  const { services, exchange, evaluation } = x
+  const { services, exchange, request } = x
   let refused: { readonly features: readonly RequestEdit[]; status: number; sentAt: number } | undefined
   let variant = first
   for (;;) {
@@ -68,7 +75,7 @@ export async function sendModel<Variant extends RequestVariant>(
     const response = await sendVariant(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
     const { status } = response.head
     if (status < 400) {
-      const { model } = evaluation.request.conversation
+      const { model } = request.conversation
       if (features.length > 0)
         services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
       const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
@@ -90,24 +97,27 @@ export async function sendModel<Variant extends RequestVariant>(
  * Governor, which the history does not contain, the request is sent once more and asks the provider to drop such
  * reasoning. All later requests of the conversation do the same. @throws {UpstreamFailed}
  */
-async function sendVariant(x: EvaluatedRequest, call: UpstreamCall): Promise<UpstreamResponse> {
-  const bound = x.exchange.route.dialect?.boundThinking
-  if (!bound) return sendOnce(x, call)
-  const { runState, handle } = x.evaluation
+async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
+  const { services, exchange, runState, handle } = x
+  const model = { services, exchange, turn: x }
+  const bound = exchange.route.dialect?.boundThinking
+  if (!bound) return sendOnce(model, call)
+  const { noticeSent } = runState.thread
   const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
-  let response = await sendOnce(x, mended ?? call)
-  if (!x.thinking.isDropped && runState.noticeSent && (await isBoundThinkingError(response, bound))) {
+  let response = await sendOnce(model, mended ?? call)
+  if (!x.thinking.isDropped && noticeSent && (await isBoundThinkingError(response, bound))) {
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
       x.thinking.isDropped = true
-      void handle.dropBoundThinking()
+      void handle.change(dropBoundThinking)
       response.abort()
-      response = await sendOnce(x, again)
+      response = await sendOnce(model, again)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
     }
   }
   // The model has seen content that the client's history does not contain.
-  if (call.body !== x.call.body && response.head.status < 400) void handle.noteInjected()
+  const isEdited = call.body !== x.call.body && response.head.status < 400
+  if (isEdited && !noticeSent) void handle.change(noteInjected)
   return response
 }
 
@@ -116,11 +126,11 @@ async function sendVariant(x: EvaluatedRequest, call: UpstreamCall): Promise<Ups
  * smaller request, if that is answered. @throws {UpstreamFailed}
  */
 export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { services, exchange, evaluation } = x
+  const { services, exchange, turn } = x
   const watched = watchedRequest(x, call)
   const open = (one: UpstreamCall) =>
     exchange.open(one, {
-      observerFor: evaluation && ((head) => observeUsage({ services, exchange, evaluation }, one, head)),
+      observerFor: turn && ((head) => observeUsage(turn, one, head)),
       filterFor: watched && ((head) => errorFrameFilter(head, (...frame) => explainFrame(watched, ...frame))),
     })
   let response: UpstreamResponse
@@ -165,10 +175,15 @@ function statusOf({ failure }: UpstreamFailed): number {
 }
 
 /** Records the provider's success or error in the error streak of the session. `body`: that of an error, if it is whole. */
-function noteOutcome({ services, exchange, evaluation }: ModelRequest, head: Head, body?: Buffer): void {
-  if (!evaluation) return
-  const { handle } = evaluation
-  if (isStormError(head.status))
-    void handle.noteError(errorReplyOf(head, body, exchange.route.api, services.now()))
-  else if (handle.runState.hasErrors) void handle.noteReached(head.status < 400)
+function noteOutcome({ services, exchange, turn }: ModelRequest, head: Head, body?: Buffer): void {
+  if (!turn) return
+  const { handle, request, runState } = turn
+  const { storm } = request
+  const target = targetOf(request)
+  if (isStormError(head.status)) {
+    const now = services.now()
+    const error = errorReplyOf(head, body, exchange.route.api, now)
+    if (storm.enabled) void handle.change(changeErrors, withError, target, error, storm, now)
+  } else if (runState.hasErrors)
+    void handle.change(changeErrors, head.status < 400 ? withoutErrors : withoutProbe, target)
 }

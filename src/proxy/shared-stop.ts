@@ -4,12 +4,9 @@
  */
 import type { ServerResponse } from 'node:http'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
-import type { Exchange } from './begin-exchange.ts'
-import type { EvaluatedRequest } from './evaluated-request.ts'
 import { giveUp } from './hold-stop.ts'
 import type { Services } from './services.ts'
-
-type Stopped = Pick<EvaluatedRequest, 'evaluation'>
+import type { Turn } from './turn.ts'
 
 /** Milliseconds for which a replica alone may ask for a last answer; after that another one asks too. */
 const CLAIM_MS = 30_000
@@ -57,22 +54,22 @@ async function release({ store, emit }: Services, thread: string, by: string): P
 }
 
 /** Waits until the session has changed, at most a second, or the client has left. */
-async function untilChanged({ evaluation }: Stopped, end: Promise<void>): Promise<void> {
+async function untilChanged({ handle }: Turn, end: Promise<void>): Promise<void> {
   let changed: () => void = () => undefined
   const change = new Promise<void>((resolve) => {
     changed = resolve
   })
   const timer = setTimeout(changed, LOOK_MS)
-  const unsubscribe = await evaluation.handle.question().onChange(changed)
+  const unsubscribe = await handle.question.onChange(changed)
   await Promise.race([change, end])
   clearTimeout(timer)
   await unsubscribe()
 }
 
 /** Returns the thread of a request that is to be stopped; `undefined` if nobody can share its answer. */
-function threadOf({ evaluation: { decision, handle, runState } }: Stopped): string | undefined {
+function threadOf({ decision, handle, runState: { thread } }: Turn): string | undefined {
   const session = handle.names.apiId
-  return decision.kind === 'stop' && session !== undefined ? `${session} ${runState.thread}` : undefined
+  return decision.kind === 'stop' && session !== undefined ? `${session} ${thread.number}` : undefined
 }
 
 /**
@@ -80,20 +77,19 @@ function threadOf({ evaluation: { decision, handle, runState } }: Stopped): stri
  * stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other one got none, it
  * asks itself.
  */
-export async function shareStop<Request extends Stopped>(
-  services: Services,
-  exchange: Exchange,
-  request: Request,
-  evaluateAgain: () => Promise<Request | undefined>,
-): Promise<Request | undefined> {
+export async function shareStop(
+  turn: Turn,
+  evaluateAgain: () => Promise<Turn | undefined>,
+): Promise<Turn | undefined> {
+  const { services, exchange } = turn
   const { stops } = services
   const by = services.newId()
-  let current = request
+  let current = turn
   let hasWaited = false
   for (;;) {
     const thread = threadOf(current)
     // A recorded answer that this request cannot get, as a call that is an answer.
-    const isRecorded = hasWaited && current.evaluation.runState.finalAnswer !== undefined
+    const isRecorded = hasWaited && current.runState.finalAnswer !== undefined
     if (thread === undefined || isRecorded) return current
     const end = closed(exchange.response)
     const other = stops.get(thread)

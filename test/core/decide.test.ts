@@ -4,36 +4,17 @@ import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
 import { type BudgetPolicy, decide, decideWithoutBudget } from '../../src/core/decide.ts'
 import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
+import { BUDGET, newSession, user } from './transcript.ts'
 
 const NO_LIMITS = amountsBy(() => 0)
 
-const POLICY: BudgetPolicy = {
-  enabled: true,
-  run: { ...NO_LIMITS, iterations: 20 },
-  session: NO_LIMITS,
-  thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
-  trackerEvery: 5,
-  channel: 'auto',
-  announce: [],
-  cautionWhen: 'always',
-  escalate: true,
-  dropTools: [],
-  unknownPrice: 'warn',
-  texts: DEFAULT_TEXTS,
-}
+const POLICY: BudgetPolicy = { ...BUDGET, run: { ...NO_LIMITS, iterations: 20 } }
 
 const at = (iteration: number, toolCalls = 0, more: Partial<RunState> = {}): RunState => ({
+  ...newSession().see([user('Fix the bug.')]),
   iteration,
-  toolCalls,
-  thread: 1,
-  isRetry: false,
-  isNewRun: false,
-  isNew: false,
-  run: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
-  session: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
-  isStagnating: false,
-  wasIgnored: false,
-  hasErrors: false,
+  used: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
+  usedBySession: { ...NO_LIMITS, iterations: iteration, tool_calls: toolCalls },
   ...more,
 })
 const meter = { name: 'iterations', used: 21, max: 20 } as const

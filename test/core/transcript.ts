@@ -1,8 +1,13 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
+import { amountsBy } from '../../src/core/budget/meters.ts'
+import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
 import type { Conversation } from '../../src/core/conversation.ts'
+import type { BudgetPolicy } from '../../src/core/decide.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
 import { hashOf } from '../../src/core/hash.ts'
+import type { LoopPolicy } from '../../src/core/loop/policy.ts'
+import type { Request } from '../../src/core/request.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
 import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
 import { NEW_SESSION, type RunState, type Session } from '../../src/core/session/session.ts'
@@ -55,6 +60,60 @@ export function sightingOf(messages: readonly Message[], extra: Message = {}): R
   )
 }
 
+const NO_LIMITS = amountsBy(() => 0)
+
+/** A request with these facts, of an agent that nobody limits. */
+export function requestOf(facts: RequestFacts, more: Partial<Request> = {}): Request {
+  const conversation = conversationOf([])
+  return {
+    now: 0,
+    conversation,
+    registry,
+    transcript: emptyTranscript(conversation),
+    facts,
+    demands: [],
+    tools: [],
+    thread: '',
+    isDerived: false,
+    upstream: 'openai',
+    model: 'gpt-4o',
+    loop: LOOP,
+    budget: BUDGET,
+    limits: { run: NO_LIMITS, session: NO_LIMITS },
+    storm: { enabled: false, errors: 0 },
+    observesOnly: false,
+    ...more,
+  }
+}
+
+const LOOP: LoopPolicy = {
+  enabled: false,
+  mode: 'observe',
+  repetitionThreshold: 3,
+  standstill: 6,
+  sameCallAnyResult: 8,
+  pollMultiplier: 4,
+  maxWarningsBeforeBlock: 2,
+  exemptTools: [],
+  volatile: 'default',
+}
+
+/** A budget without limits. */
+export const BUDGET: BudgetPolicy = {
+  enabled: true,
+  run: NO_LIMITS,
+  session: NO_LIMITS,
+  thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
+  trackerEvery: 5,
+  channel: 'auto',
+  announce: [],
+  cautionWhen: 'always',
+  escalate: true,
+  dropTools: [],
+  unknownPrice: 'warn',
+  texts: DEFAULT_TEXTS,
+}
+
 export interface Seen {
   /** The client's name for the thread. */
   readonly thread?: string
@@ -78,10 +137,11 @@ export function newSession() {
     see(
       messages: readonly Message[],
       { thread = '', extra = {}, isDerived = false, now = 1_000 }: Seen = {},
-    ): RunState {
-      const seen = countRequest(session, { facts: sightingOf(messages, extra), thread, now, isDerived })
+    ): RunState & { readonly toolCalls: number } {
+      const request = requestOf(sightingOf(messages, extra), { thread, now, isDerived })
+      const seen = countRequest(session, request)
       session = seen.session
-      return seen.result
+      return { ...seen.result, toolCalls: seen.result.run.toolCalls }
     },
     iteration(messages: readonly Message[], seen: Seen = {}): number {
       return this.see(messages, seen).iteration

@@ -3,7 +3,7 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
 import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
-import { type Message, sightingOf, steps, system, user } from './transcript.ts'
+import { type Message, requestOf, sightingOf, steps, system, user } from './transcript.ts'
 
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: false }
@@ -11,7 +11,7 @@ const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: f
 /** The session after a request, and what identifies the request there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
   const facts = sightingOf(messages)
-  const next = countRequest(session, { facts, thread, now: 0 }).session
+  const next = countRequest(session, requestOf(facts, { thread })).session
   return { session: next, request: { fingerprint: facts.fingerprint, thread } }
 }
 
@@ -61,7 +61,7 @@ describe('a response that a client continues from', () => {
       ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
     }
-    const { result: runState, session: after } = countRequest(session, { facts, thread: '', now: 0 })
+    const { result: runState, session: after } = countRequest(session, requestOf(facts))
     expect(runState.iteration).toBe(2)
     expect(after.threads.at(-1)?.responses).toEqual(['resp_1'])
   })

@@ -13,7 +13,16 @@ import {
   type Versioned,
 } from '../../src/store/replicated-values.ts'
 import { type SessionKey, sessionKey } from '../../src/store/store.ts'
-import { called, type Message, result, said, sightingOf, system, user } from '../core/transcript.ts'
+import {
+  called,
+  type Message,
+  requestOf,
+  result,
+  said,
+  sightingOf,
+  system,
+  user,
+} from '../core/transcript.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -83,12 +92,10 @@ function startAgent(isNewChat: boolean) {
       const facts = sightingOf(messages)
       const request = { fingerprint: facts.fingerprint, thread: '' }
       const counted = await values.update(KEY, (session = NEW_SESSION) => {
-        const { session: value, result } = countRequest(session, {
-          facts,
-          thread: '',
-          now,
-          operation: `operation ${clock}`,
-        })
+        const { session: value, result } = countRequest(
+          session,
+          requestOf(facts, { now, operation: `operation ${clock}` }),
+        )
         return { value, result }
       })
       const usage = { input: TOKENS, output: 0, cachedInput: 0, cost: 0, estimated: false }

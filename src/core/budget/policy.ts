@@ -2,7 +2,7 @@
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
-import { type Amounts, LIMITS, type LimitName } from './meters.ts'
+import { LIMITS, type LimitName } from './meters.ts'
 import { costLimit } from './tiers.ts'
 
 /** Whether the system text states the budget; `auto`: if the client declared it. */
@@ -54,7 +54,7 @@ export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, sub
 }
 
 /** Limits of a run that a client declares in headers; unset if it declares none. 0: no limit. */
-export type Declared = Partial<Pick<Amounts, 'iterations' | 'tool_calls'>>
+export type Declared = { readonly [Name in 'iterations' | 'tool_calls']?: number | undefined }
 
 function limitFor(
   limit: number,
@@ -77,7 +77,9 @@ function announced(settings: BudgetSettings, declared: Declared): readonly Limit
   if (announce === 'never') return []
   if (announcesAlways(settings)) return LIMITS
   if (clientOverride === false) return []
-  return LIMITS.filter((name) => Object.hasOwn(declared, name))
+  return LIMITS.filter(
+    (name) => (name === 'iterations' || name === 'tool_calls') && declared[name] !== undefined,
+  )
 }
 
 /** Returns the budget policy of one request, with the limits that its client declares. */

@@ -292,10 +292,8 @@ export function skipTranscript(
 }
 
 /** Returns the state with the calls of a response whose conversation the provider keeps. */
-export function recordCalls(loopState: LoopState, calls: readonly ToolCall[], policy: LoopPolicy): LoopState {
-  return calls.length === 0
-    ? loopState
-    : { ...loopState, pendingCalls: addPendingCalls(loopState.pendingCalls ?? [], calls, policy) }
+export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
+  return { ...loopState, pendingCalls: addPendingCalls(loopState.pendingCalls ?? [], calls) }
 }
 
 /** Which calls of one response are blocked. */

@@ -47,21 +47,23 @@ export interface PendingCall extends CallSignature {
 /** The most calls that are remembered, the newest: a window of responses that call several tools each. */
 const MAX_PENDING = 64
 
-/** Returns the pending calls with those of a response; the same response again adds nothing. */
-export function addPendingCalls(
-  pending: readonly PendingCall[],
-  calls: readonly ToolCall[],
-  policy: LoopPolicy,
-): readonly PendingCall[] {
+/** Returns the calls of a response whose results are to come without them. */
+export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): readonly PendingCall[] {
   const withItem = (item: string | undefined) => (item === undefined ? {} : { item })
   const made = calls
     .filter(({ id }) => id !== '')
     .map((call): PendingCall => ({ ...signatureOf(call), id: call.id, ...withItem(call.item) }))
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
+  if (!batch) return made
   const items = made.flatMap(({ item }) => item ?? [])
-  const all: readonly PendingCall[] = batch
-    ? [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...withItem(hashOfAll(items)) }]
-    : made
-  const fresh = all.filter(({ id }) => !pending.some((call) => call.id === id))
-  return fresh.length === 0 ? pending : [...pending, ...fresh].slice(-MAX_PENDING)
+  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...withItem(hashOfAll(items)) }]
+}
+
+/** Returns the pending calls with those of a response; the same response again adds nothing. */
+export function addPendingCalls(
+  known: readonly PendingCall[],
+  calls: readonly PendingCall[],
+): readonly PendingCall[] {
+  const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
+  return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_PENDING)
 }

@@ -1,8 +1,8 @@
 /** How one more request, and its answer, change the record of a session that operators can read. */
 
+import type { Request } from '../request.ts'
 import type { Session, Thread } from '../session/session.ts'
 import type { CallUsage } from '../usage.ts'
-import type { LimitPair } from './operator-settings.ts'
 import {
   EMPTY_RECORD,
   type IterationFacts,
@@ -13,41 +13,25 @@ import {
   withTools,
 } from './session-record.ts'
 
-/** The limits and the facts of a request for the record. */
-export interface Asked {
-  /** The limits by the configuration and the client. */
-  readonly limits: LimitPair
-  readonly upstream: string
-  readonly model: string
-  /** The client's program; unset where it names none. */
-  readonly agent?: string | undefined
-  /** The client's own name for the session. */
-  readonly name: string | undefined
-  /** Names of the tools that the newest answer called. */
-  readonly tools: readonly string[]
-}
-
 /** Returns the number of the thread that a request is counted in. `known`: unset if it begins a thread. */
 export function threadNumber({ record, threads }: Session, known: Thread | undefined): number {
   return known?.number ?? (record?.threads ?? threads.length) + 1
 }
 
 /**
- * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning
- * another one; `asked`: unset after the end of its run, as the calls that the transcript shows from then on belong
- * to no iteration.
+ * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one;
+ * `isOver`: its run has ended, and the calls that it shows belong to no iteration.
  */
 export function recordRequest(
-  session: Session,
+  { record = EMPTY_RECORD }: Session,
+  { name, tools }: Request,
   number: number,
   ended: RunRecord | undefined,
-  asked: Asked | undefined,
+  isOver: boolean,
 ): SessionRecord {
-  const { record: before = EMPTY_RECORD } = session
-  const threads = Math.max(before.threads, number)
-  const begun = { ...before, name: before.name ?? asked?.name, threads }
-  const record = asked ? withTools(begun, number, asked.tools) : begun
-  return ended ? withRun(record, ended) : record
+  const begun = { ...record, name: record.name ?? name, threads: Math.max(record.threads, number) }
+  const shown = isOver ? begun : withTools(begun, number, tools)
+  return ended ? withRun(shown, ended) : shown
 }
 
 /** Returns the record with the outcome of a request of a thread. `given`: its number in its run. */

@@ -1,21 +1,18 @@
 /** How one more request changes its session. */
-
-import type { Hash } from '../hash.ts'
-import { isStagnating } from '../loop/call-history.ts'
-import { INITIAL_LOOP_STATE, type LoopState } from '../loop/observe.ts'
+import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/observe.ts'
 import type { LoopMode } from '../loop/policy.ts'
 import { withNewest } from '../newest.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
-import type { LimitPair } from '../operator/operator-settings.ts'
-import { type Asked, recordRequest, threadNumber } from '../operator/record-request.ts'
+import { recordRequest, threadNumber } from '../operator/record-request.ts'
+import { inMode, type Request } from '../request.ts'
 import { addCall } from '../usage.ts'
 import { isLate, withDemands } from './demands.ts'
+import { enterStorm, targetOf } from './error-streak.ts'
 import { addContinuation } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run-end.ts'
 import {
   type Changed,
-  type CheckErrors,
   MAX_RECENT_REQUESTS,
   MAX_THREADS,
   MAX_USER_MESSAGES,
@@ -33,42 +30,6 @@ import { totalsAfter } from './totals.ts'
 
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
-
-const NO_HASHES: readonly Hash[] = []
-const NO_REQUESTS: readonly RecentRequest[] = []
-
-/** How the loop guard reads the transcript of a request. */
-export interface TranscriptReading {
-  /** The history is another thread's: only what follows this request counts. */
-  readonly skipsHistory?: boolean
-  /** The last message is the harness's, although it looks like a user's. */
-  readonly skipsLast?: boolean
-}
-
-/** A request, and how it is to be counted. */
-export interface RequestToCount {
-  readonly facts: RequestFacts
-  /** The client's name for the thread; empty if it sends none. */
-  readonly thread: string
-  /** When it came, in milliseconds since the epoch. */
-  readonly now: number
-  /** A name of its own over all replicas: the run and the thread that it begins keep it. */
-  readonly operation?: string
-  /** The client sent no session id: the session is identified by its prompt and first answer. */
-  readonly isDerived?: boolean
-  /**
-   * Observes the calls of the transcript for the loop guard, in the mode that an operator has set; unset if they are
-   * not observed.
-   */
-  readonly follow?:
-    | ((loopState: LoopState, mode: LoopMode | undefined, reading: TranscriptReading) => LoopState)
-    | undefined
-  readonly checkErrors?: CheckErrors | undefined
-  /** What it demands besides plain text. */
-  readonly demands?: readonly Hash[]
-  /** The facts about it that operators see in the session. */
-  readonly asked?: Asked | undefined
-}
 
 /** Returns how many tokens fill the context window before a request; a history that got shorter fills it in proportion. */
 function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
@@ -93,34 +54,7 @@ function reactionOf(
 }
 
 function newRun(id: string | undefined, now: number): Run {
-  return {
-    id,
-    startedAt: now,
-    askedAt: now,
-    quietSince: undefined,
-    iteration: 0,
-    toolCalls: 0,
-    recentRequests: NO_REQUESTS,
-    usage: undefined,
-    isWarned: undefined,
-    wasIgnored: undefined,
-    isAnswered: undefined,
-    finalAnswer: undefined,
-    ownEnd: undefined,
-    isReported: undefined,
-    stopTries: undefined,
-    demands: undefined,
-    limits: undefined,
-    stated: undefined,
-    upstream: undefined,
-    model: undefined,
-    agent: undefined,
-    failedAs: undefined,
-    operator: undefined,
-    question: undefined,
-    isDoubted: undefined,
-    inherited: undefined,
-  } satisfies Required<Run>
+  return { id, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
 }
 
 /** Puts a thread last, as the most recently used one, and removes `known`. */
@@ -137,51 +71,41 @@ function withThread(
 /** The thread and run in which a request is counted. */
 interface Place {
   /** The thread it is counted in; unset if it begins one. */
-  readonly known: Thread | undefined
+  readonly known?: Thread
   /** The same thread if its conversation continues; unset if the conversation begins again. */
-  readonly from: Thread | undefined
+  readonly from?: Thread | undefined
+  /** The thread as the session holds it, which the request replaces. */
+  readonly replaces?: Thread
   /** The run it is counted in, before this request. */
   readonly run: Run
   /** The run that it ends by beginning another one. */
-  readonly over: Run | undefined
-  /** The thread's state for the loop guard before this request. */
-  readonly loopState: LoopState
-  /** How the loop guard reads the transcript. */
-  readonly reading: TranscriptReading
-  /** The thread as the session holds it, which the request replaces. */
-  readonly replaces: Thread | undefined
+  readonly over?: Run | undefined
+  /** The history is another thread's: the loop guard observes only what follows this request. */
+  readonly skipsHistory?: boolean
+  /** The last message is the harness's, although it looks like a user's. */
+  readonly skipsLast?: boolean
 }
 
-function placeOf(session: Session, { facts, thread: name, now, operation }: RequestToCount): Place {
+function placeOf(session: Session, { facts, thread: name, now, operation }: Request): Place {
   const found = findThread(session, facts, name, now)
   if (!found) {
+    const run = newRun(operation, now)
     const inherits = name !== '' && session.threads.some((other) => inheritsFrom(other, name, facts))
-    const inherited = inherits ? { iterations: facts.iteration - 1, toolCalls: facts.toolCalls } : undefined
-    const run = { ...newRun(operation, now), inherited }
-    const reading = { skipsHistory: inherits }
-    return {
-      known: undefined,
-      from: undefined,
-      run,
-      over: undefined,
-      loopState: INITIAL_LOOP_STATE,
-      reading,
-      replaces: undefined,
-    }
+    if (!inherits) return { run }
+    const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
+    return { run: { ...run, inherited }, skipsHistory: true }
   }
   const { startsOver, dropsMessage, showsRun } = found
   const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
-  const from = startsOver ? undefined : thread
   // Other replicas may have begun and ended runs since: one that the store could not confirm goes on only where it is shown.
   const startsRun = found.startsRun || (thread.run.isDoubted === true && !showsRun)
   return {
     known: thread,
-    from,
+    from: startsOver ? undefined : thread,
+    replaces: found.thread,
     run: startsRun ? newRun(operation, now) : thread.run,
     over: startsRun ? thread.run : undefined,
-    loopState: from?.loopState ?? INITIAL_LOOP_STATE,
-    reading: { skipsLast: dropsMessage && !startsRun && facts.endsInUserMessage },
-    replaces: found.thread,
+    skipsLast: dropsMessage && !startsRun && facts.endsInUserMessage,
   }
 }
 
@@ -211,20 +135,13 @@ function withoutMessage(thread: Thread): Thread {
   }
 }
 
-/** The facts about a request before its run changes. */
-interface Step {
-  readonly iteration: number
-  /** The same request as it was counted before; unset if it is not a repeated request. */
-  readonly before: RecentRequest | undefined
-  readonly reaction: WarningReaction | undefined
-  /** The current limits. */
-  readonly limits: LimitPair | undefined
-}
-
+/** Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. */
 function runAfter(
-  { facts, now, demands = NO_HASHES, asked }: RequestToCount,
+  { facts, now, demands, upstream, model, agent }: Request,
   { known, run, over }: Place,
-  { iteration, before, reaction: reactionOfKnown, limits }: Step,
+  before: RecentRequest | undefined,
+  iteration: number,
+  reactionOfKnown: WarningReaction | undefined,
 ): Run {
   const reaction = over ? undefined : reactionOfKnown
   const { fingerprint, newestAssistant: newest, callCounts } = facts
@@ -232,10 +149,8 @@ function runAfter(
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
   return {
-    id: run.id,
-    startedAt: run.startedAt,
+    ...run,
     askedAt: now,
-    quietSince: run.quietSince,
     iteration: Math.max(run.iteration, iteration),
     toolCalls: Math.max(
       facts.toolCalls - (run.inherited?.toolCalls ?? 0),
@@ -244,33 +159,24 @@ function runAfter(
     recentRequests: before
       ? renumbered(run.recentRequests, before, iteration)
       : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_RECENT_REQUESTS),
-    usage: run.usage,
     isWarned: reaction ? false : run.isWarned,
     wasIgnored: reaction ? reaction === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
-    finalAnswer: run.finalAnswer,
     ownEnd: before ? run.ownEnd : undefined,
-    isReported: run.isReported,
-    stopTries: run.stopTries,
     demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
-    limits,
-    stated: run.stated ?? limits?.run,
-    upstream: asked?.upstream,
-    model: asked?.model,
-    agent: asked?.agent,
+    upstream,
+    model,
+    agent,
     failedAs: undefined,
-    operator: run.operator,
-    question: run.question,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
-    inherited: run.inherited,
-  } satisfies Required<Run>
+  }
 }
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
 function numberOf(
   { known, run }: Place,
-  { facts, isDerived }: RequestToCount,
+  { facts, isDerived }: Request,
   before: RecentRequest | undefined,
 ): { readonly iteration: number; readonly resendCount: number | undefined } {
   const answered = before?.answered ?? 1
@@ -304,39 +210,28 @@ function renumbered(
 }
 
 function threadAfter(
-  { facts, thread: name, operation }: RequestToCount,
+  { facts, thread: name, operation }: Request,
   { known, from, over }: Place,
-  run: Run,
-  { number, loopState, errors }: Pick<Thread, 'number' | 'loopState' | 'errors'>,
+  rest: Pick<Thread, 'run' | 'number' | 'loopState' | 'errors'>,
 ): Thread {
   // A request that was counted before may be older than the newest one.
   const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
-  const view = isRetry ? from : viewOf(facts, from, over)
-  return {
+  const begun = {
     id: known ? known.id : operation,
-    name,
-    number,
     operator: known?.operator,
-    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
-    system: from ? from.system : facts.system,
-    userMessageHashes: view.userMessageHashes,
-    userMessageCount: view.userMessageCount,
-    endsInUserMessage: view.endsInUserMessage,
-    messages: view.messages,
-    promptLength: view.promptLength,
-    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
-    first: view.first,
-    newest: view.newest,
-    interrupted: view.interrupted,
-    run,
-    responses: from?.responses,
-    context: from?.context,
-    continuedFrom: addContinuation(from, facts),
-    loopState,
-    errors,
+    system: facts.system,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
-  } satisfies Required<Thread>
+  }
+  return {
+    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
+    ...(from ?? begun),
+    ...(isRetry ? from : viewOf(facts, from, over)),
+    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
+    continuedFrom: addContinuation(from, facts),
+    name,
+    ...rest,
+  }
 }
 
 /** What a thread keeps of what its newest request has shown. */
@@ -381,83 +276,83 @@ function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
-/** Returns the limits and the mode of the loop guard, with what an operator has set. */
-function settingsInForce(session: Session, { known, run, over }: Place, asked: Asked | undefined) {
-  const limits = asked && limitsInForce(asked.limits, session, known, !known || over ? undefined : run)
-  return { limits, loopMode: loopModeInForce(session, known) }
-}
-
-/** Returns the errors of a thread after a request, and the error that the request gets at once. */
-function errorsAfter(known: Thread | undefined, check: CheckErrors | undefined) {
-  const checked = known?.errors && check?.(known.errors)
-  return { errors: checked ? checked.streaks : known?.errors, storm: checked?.reply }
-}
-
-/** Returns a run that is over for the record, and for the metrics unless they have counted it. */
-function endedRun(run: Run, facts: RequestFacts, number: number) {
-  const state = endBefore(run, facts)
-  const record = recordOf(run, number, state)
-  return { record, toReport: state && !run.isReported ? { ...record, state } : undefined }
+/** Returns the loop guard's state after the calls of a request. After a fault in observing them, the next request begins here. */
+function observeCalls(
+  { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now }: Request,
+  { from, skipsHistory, skipsLast }: Place,
+  mode: LoopMode | undefined,
+): { readonly loopState?: LoopState; readonly fault?: Error | undefined } {
+  // The budget may need to know whether a run stagnates.
+  const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
+  if (!isNeeded) return {}
+  const before = from?.loopState ?? INITIAL_LOOP_STATE
+  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast }
+  const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
+  let fault: Error | undefined
+  try {
+    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now) }
+  } catch (error) {
+    fault = error as Error
+  }
+  return { loopState: skipTranscript(before, transcript), fault }
 }
 
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
-export function countRequest(session: Session, request: RequestToCount): Changed<RunState> {
-  const { facts, now, follow, checkErrors, asked } = request
+export function countRequest(session: Session, request: Request): Changed<RunState> {
+  const { facts, now } = request
   const place = placeOf(session, request)
-  const { known, from, run, over } = place
-  const before = retryOf(run, facts)
+  const { known, run: runBefore, over } = place
+  const before = retryOf(runBefore, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(place, request, before)
-  const { limits, loopMode } = settingsInForce(session, place, asked)
-  const loopState = follow?.(place.loopState, loopMode, place.reading)
-  const { errors, storm } = errorsAfter(known, checkErrors)
+  const limits = limitsInForce(request.limits, session, known, over ? undefined : known?.run)
+  const loopMode = loopModeInForce(session, known)
+  const { loopState, fault } = observeCalls(request, place, loopMode)
+  const storm = known?.errors && enterStorm(known.errors, targetOf(request), request.storm, now)
   const reaction = reactionOf(known, facts, isRetry)
-  const next = runAfter(request, place, { iteration, before, reaction, limits })
+  const run = {
+    ...runAfter(request, place, before, iteration, reaction),
+    limits,
+    stated: runBefore.stated ?? limits.run,
+  }
   const number = threadNumber(session, known)
-  const thread = threadAfter(request, place, next, { number, loopState, errors })
-  const late = isLate(next.demands, facts.fingerprint)
-  const totals = totalsAfter(session, request, {
-    known,
-    before: run,
-    after: next,
-    reaction,
-    isRelayedAfterEnd: late && !isRetry,
-  })
-  const ended = over && endedRun(over, facts, number)
-  const record = recordRequest(session, number, ended?.record, run.finalAnswer ? undefined : asked)
-  const after = { ...session, threads: withThread(session.threads, place.replaces, thread), totals, record }
+  const errors = storm?.streaks ?? known?.errors
+  const thread = threadAfter(request, place, { run, number, loopState, errors })
+  const asksForOtherForm = isLate(run.demands, facts.fingerprint)
+  const isRelayedAfterEnd = asksForOtherForm && !isRetry
+  const change = { known, before: runBefore, after: run, reaction, isRelayedAfterEnd }
+  const endedAs = over && endBefore(over, facts)
+  const ended = over && recordOf(over, number, endedAs)
+  const after = {
+    ...session,
+    threads: withThread(session.threads, place.replaces, thread),
+    totals: totalsAfter(session, request, change),
+    record: recordRequest(session, request, number, ended, runBefore.finalAnswer !== undefined),
+  }
   return {
     session: after,
     result: {
-      iteration: sinceReset(iteration, next),
-      toolCalls: next.toolCalls,
-      thread: number,
+      run,
+      thread,
+      iteration: sinceReset(iteration, run),
       isRetry,
       resendCount,
       isNewRun: !known || over !== undefined,
       isNew: session.totals === undefined,
-      ended: ended?.toReport,
-      run: usedBy(next, now, iteration),
+      ended: ended && endedAs && !over.isReported ? { ...ended, state: endedAs } : undefined,
+      used: usedBy(run, now, iteration),
       // A request after the end of its run is one too many.
-      session: usedIn(after, now, run.finalAnswer ? 1 : 0),
-      contextTokens: contextTokens(from, facts),
-      isStagnating: loopState !== undefined && isStagnating(loopState.memory.history),
-      wasIgnored: next.wasIgnored === true,
+      usedBySession: usedIn(after, now, runBefore.finalAnswer ? 1 : 0),
+      contextTokens: contextTokens(place.from, facts),
       reaction,
-      loop: loopState?.finding,
-      loopState,
-      reductions: session.contexts?.reductions,
-      finalAnswer: isRetry || showsNewest(known, facts) ? run.finalAnswer : undefined,
-      limits,
-      stated: next.stated,
+      loop: request.loop.enabled ? loopState?.finding : undefined,
+      loopFault: fault,
       loopMode,
-      isStopAsked: next.operator?.isStopAsked === true,
+      reductions: session.contexts?.reductions,
+      finalAnswer: isRetry || showsNewest(known, facts) ? runBefore.finalAnswer : undefined,
       hasErrors: known?.errors !== undefined,
-      storm,
-      stopTries: run.stopTries,
-      asksForOtherForm: late,
-      noticeSent: known?.noticeSent,
-      dropsThinking: known?.dropsThinking,
+      storm: storm?.reply,
+      asksForOtherForm,
     },
   }
 }

@@ -4,6 +4,8 @@
  * Plain data and pure functions. Times are milliseconds since the epoch.
  */
 
+import { nameOf } from '../hash.ts'
+
 /** When errors in a row become a storm. */
 export interface StormPolicy {
   readonly enabled: boolean
@@ -54,6 +56,14 @@ const LONGEST_WAIT_MS = 50_000
 const PROBE_MS = 60_000
 /** How many streaks a thread remembers: agents may alternate between models. */
 const MAX_STREAKS = 4
+
+/** Returns the key under which errors of a request are counted: its upstream and model. */
+export function targetOf(request: {
+  readonly upstream: string
+  readonly conversation: { readonly model: string }
+}): string {
+  return nameOf(request.upstream, request.conversation.model)
+}
 
 /** Returns whether a status says that the provider is overloaded or gone, whatever the request was. */
 export function isStormError(status: number): boolean {

@@ -141,12 +141,6 @@ export interface Thread extends ThinkingState {
   readonly errors?: readonly ErrorStreak[] | undefined
 }
 
-/** Checks a request against the errors of its thread; returns the error that it gets in a storm of them. */
-export type CheckErrors = (errors: readonly ErrorStreak[]) => {
-  readonly streaks: readonly ErrorStreak[]
-  readonly reply: StormReply | undefined
-}
-
 /** Sums over all threads and runs of a session. */
 export interface Totals {
   /** Milliseconds since the epoch. */
@@ -186,12 +180,12 @@ export interface FirstAnswer {
 export type WarningReaction = 'acknowledged' | 'ignored'
 
 /** Where a request stands in its session. */
-export interface RunState extends ThinkingState {
+export interface RunState {
+  /** The run and the thread that it is counted in, this request included. */
+  readonly run: Run
+  readonly thread: Thread
   /** Iteration number of this request, from 1. */
   readonly iteration: number
-  readonly toolCalls: number
-  /** The number of its thread in the session, from 1. */
-  readonly thread: number
   readonly isRetry: boolean
   /** How often the same bytes were sent, this time included; set if this makes the request count as an iteration. */
   readonly resendCount?: number | undefined
@@ -201,38 +195,28 @@ export interface RunState extends ThinkingState {
   /** The run that this request ended, where its end was not reported before. */
   readonly ended?: EndedRun | undefined
   /** What the run and the whole session have used, this request included. */
-  readonly run: Amounts
-  readonly session: Amounts
+  readonly used: Amounts
+  readonly usedBySession: Amounts
   /** Tokens that fill the context window before this request; unset if that is not known. */
   readonly contextTokens?: number | undefined
-  /** The newest calls brought nothing new. */
-  readonly isStagnating: boolean
-  /** The newest warning was ignored. */
-  readonly wasIgnored: boolean
   /** How the model reacted to the newest warning; set on the first request that shows it. */
   readonly reaction?: WarningReaction | undefined
-  /** The loop that the newest step of the run completed. */
+  /** The loop that the newest step of the run completed; unset while the loop guard is disabled. */
   readonly loop?: LoopFinding | undefined
-  /** The thread's state for the loop guard, this request included. */
-  readonly loopState?: LoopState | undefined
-  /** Context windows that are temporarily smaller for this session. */
-  readonly reductions?: readonly Reduction[] | undefined
-  readonly finalAnswer?: FinalAnswer | undefined
-  /** The current limits, including an operator's changes; unset if they were not requested. */
-  readonly limits?: LimitPair | undefined
-  /** The limits that are stated in the system text. */
-  readonly stated?: Amounts | undefined
+  /** The fault that kept the loop guard from observing the request. */
+  readonly loopFault?: Error | undefined
   /** The mode of the loop guard, if an operator has set it. */
   readonly loopMode?: LoopMode | undefined
-  /** An operator has asked for the end of the run. */
-  readonly isStopAsked?: boolean
+  /** Context windows that are temporarily smaller for this session. */
+  readonly reductions?: readonly Reduction[] | undefined
+  /** The answer that ended the run; unset where the request may be another agent's. */
+  readonly finalAnswer?: FinalAnswer | undefined
   /** The thread had errors before this request. */
   readonly hasErrors: boolean
   /** The error that the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
-  readonly stopTries?: StopAttempts | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */
-  readonly asksForOtherForm?: boolean
+  readonly asksForOtherForm: boolean
 }
 
 /** A changed session, and the result of the change. */

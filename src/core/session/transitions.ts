@@ -1,6 +1,10 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
-import { type BlockDecision, type LoopState, noticeTold } from '../loop/observe.ts'
+import { NO_CONTEXTS, type SessionContexts } from '../context-window.ts'
+import type { ToolCall } from '../conversation.ts'
+import { type BlockDecision, decideBlocks, noticeTold, recordCalls } from '../loop/observe.ts'
+import type { LoopPolicy } from '../loop/policy.ts'
+import type { PendingCall } from '../loop/tool-call.ts'
 import { recordAnswer, recordFirst } from '../operator/record-request.ts'
 import type { IterationFacts } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS, type Terminal } from '../terminal.ts'
@@ -73,8 +77,8 @@ export interface AnswerFacts {
   readonly callsNothing?: boolean | undefined
   /** Its outcome for the record; unset if it is not recorded. */
   readonly iteration?: IterationFacts | undefined
-  /** Observes the answer's calls for the loop guard. */
-  readonly follow?: ((loopState: LoopState) => LoopState) | undefined
+  /** The answer's calls, where their results will come without them. */
+  readonly calls?: readonly PendingCall[] | undefined
 }
 
 /** Adds ids and keeps the newest, each once. */
@@ -95,7 +99,7 @@ function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean |
 /** Adds an answer to a thread. */
 function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
   const { run, loopState } = thread
-  const { usage, ids, requestBytes, follow, callsNothing } = facts
+  const { usage, ids, requestBytes, calls, callsNothing } = facts
   return {
     ...thread,
     run: {
@@ -111,7 +115,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
       usage.estimated || usage.input === 0
         ? thread.context
         : { tokens: usage.input + usage.output, requestBytes },
-    loopState: follow && loopState ? follow(loopState) : loopState,
+    loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
   }
 }
 
@@ -208,22 +212,31 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
 
-/** No call is blocked if none was observed. */
-const NONE: BlockDecision = { blocked: [], endsRun: false }
+/** Which calls are blocked, and the fault that kept Governor from deciding that. */
+export type BlockResult = BlockDecision & { readonly fault?: Error }
 
-/** Lets `decide` read and change the loop guard's state of the thread that a request was counted in. */
-export function blockIn(
+/** No call is blocked. */
+export const NOTHING_BLOCKED: BlockResult = { blocked: [], endsRun: false }
+
+/** Decides which calls of a response are blocked; none if none were observed, or after a fault. `isAgain`: see `decideBlocks`. */
+export function blockCalls(
   session: Session,
   request: CountedRequest,
-  decide: (loopState: LoopState) => { readonly loopState: LoopState; readonly decision: BlockDecision },
-): Changed<BlockDecision> {
-  const at = placeOf(session, request)
-  const thread = session.threads[at]
-  if (!thread?.loopState) return { session, result: NONE }
-  const { loopState, decision } = decide(thread.loopState)
-  return {
-    session: { ...session, threads: withThreadAt(session.threads, at, { ...thread, loopState }) },
-    result: decision,
+  calls: readonly ToolCall[],
+  policy: LoopPolicy,
+  isAgain: boolean,
+  now: number,
+): Changed<BlockResult> {
+  const { loopState: before } = threadOf(session, request) ?? {}
+  if (!before) return { session, result: NOTHING_BLOCKED }
+  try {
+    const { loopState, decision } = decideBlocks(before, calls, policy, request.fingerprint, isAgain, now)
+    return {
+      session: changeThread(session, request, (thread) => ({ ...thread, loopState })),
+      result: decision,
+    }
+  } catch (error) {
+    return { session, result: { ...NOTHING_BLOCKED, fault: error as Error } }
   }
 }
 
@@ -320,31 +333,41 @@ export function adoptFirst(
   now: number,
   tools: readonly string[] = [],
 ): Changed<RunState> {
-  let { run } = runState
-  const changed = changeRun(session, request, (before) => {
-    const after: Run = { ...before, startedAt: askedAt, usage: addCall(before.usage, usage) }
-    run = usedBy(after, now, run.iterations)
-    return after
+  let { run, thread } = runState
+  const changed = changeThread(session, request, (before) => {
+    run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
+    thread = { ...before, run }
+    return thread
   })
-  const { totals, threads, record } = changed
-  const { number = 1 } = threads[placeOf(changed, request)] ?? {}
+  const { totals, record } = changed
   const after: Session = {
     ...changed,
-    record: recordFirst(record, number, { askedAt, endedAt }, usage, tools),
+    record: recordFirst(record, thread.number ?? 1, { askedAt, endedAt }, usage, tools),
     usage: addCall(session.usage, usage),
     ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
   }
-  return { session: after, result: { ...runState, run, session: usedIn(after, now) } }
+  const used = usedBy(run, now, runState.used.iterations)
+  return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }
 }
 
 /** Changes the error streaks of the thread that a request was counted in. */
-export function changeErrors(
+export function changeErrors<Args extends readonly unknown[]>(
   session: Session,
   request: CountedRequest,
-  change: (errors: readonly ErrorStreak[]) => readonly ErrorStreak[],
+  change: (errors: readonly ErrorStreak[], ...args: Args) => readonly ErrorStreak[],
+  ...args: Args
 ): Session {
   return changeThread(session, request, (thread) => {
-    const errors = change(thread.errors ?? [])
+    const errors = change(thread.errors ?? [], ...args)
     return { ...thread, errors: errors.length === 0 ? undefined : errors }
   })
+}
+
+/** Changes the known context windows of the session's models. */
+export function changeContexts(
+  session: Session,
+  _request: CountedRequest,
+  change: (contexts: SessionContexts) => SessionContexts,
+): Session {
+  return { ...session, contexts: change(session.contexts ?? NO_CONTEXTS) }
 }

@@ -4,6 +4,7 @@ import { isRealAnswer } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import { isLastTry, withTruncated } from '../../core/session/stop-attempts.ts'
+import { endRun, noteOwnEnd } from '../../core/session/transitions.ts'
 import type { FinalAnswer, Terminal } from '../../core/terminal.ts'
 import type {
   AnswerStream,
@@ -21,7 +22,7 @@ import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
-import { type EvaluatedRequest, failRequest } from '../evaluated-request.ts'
+import { failRequest, type Turn } from '../turn.ts'
 import { type ClientStream, rewrittenHeaders } from './client-stream.ts'
 import { saveResults, settleStream, standIn } from './pending-results.ts'
 
@@ -30,7 +31,7 @@ const MAX_RECORDED = 1_000_000
 
 /** What the steps of a last answer share. */
 export interface Ending {
-  readonly x: EvaluatedRequest
+  readonly x: Turn
   readonly dialect: Dialect
   /** The client's response; its headers say that the run is over. */
   readonly client: ClientStream
@@ -153,7 +154,7 @@ async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
 async function leaveBroken({ ending }: Answer, stream: AnswerStream): Promise<Taken> {
   const { client, x } = ending
-  void x.evaluation.handle.releaseIteration()
+  void x.handle.releaseIteration()
   const taken = client.isShown ? 'given' : 'failed'
   await client.fail(stream.abandon(), x.governorHeaders)
   return taken
@@ -230,7 +231,7 @@ async function takeWhole(
   }
   const read = dialect.readAnswer(body)
   if (!read || read.end === 'failed') {
-    void x.evaluation.handle.releaseIteration()
+    void x.handle.releaseIteration()
     client.governorHeaders = x.governorHeaders
     await client.send(head, rewrittenHeaders(head), [body])
     return 'failed'
@@ -250,19 +251,18 @@ async function record(
   id: string | undefined,
 ): Promise<void> {
   const { x, isStop, client } = answer.ending
-  const { exchange, evaluation } = x
-  const { handle } = evaluation
+  const { exchange, handle, request } = x
   const { terminal_reason: reason } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
   exchange.emit({ kind: 'stopped', reason, by, ...handle.names })
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
   handle.noteFinalText(recorded, terminal)
-  if (!isStop) return handle.noteOwnEnd(terminal)
+  if (!isStop) return handle.end(noteOwnEnd, terminal)
   const footer = footerFor(answer)
   const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
     text: recorded,
-    model: evaluation.request.conversation.model,
+    model: request.conversation.model,
     terminal,
     ...(id === undefined ? {} : { id }),
     ...(loop === undefined ? {} : { loop }),
@@ -271,9 +271,9 @@ async function record(
   }
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
-  if (!isHalf && isRecorded) return handle.end(final)
+  if (!isHalf && isRecorded) return handle.end(endRun, final)
   void handle.releaseIteration()
-  await handle.noteOwnEnd(terminal)
+  await handle.end(noteOwnEnd, terminal)
 }
 
 /** Returns the footer of an answer; a call of a tool has none. */
@@ -356,7 +356,7 @@ export async function giveFallback(answer: Answer, isRecorded: boolean): Promise
 
 /** Returns the fallback text as an answer. */
 function fallbackAnswer({ x, fallback, terminal, footer }: Ending, id: string | undefined): FinalAnswer {
-  const { model } = x.evaluation.request.conversation
+  const { model } = x.request.conversation
   return {
     text: fallback,
     model,
@@ -373,23 +373,23 @@ export function sendFallback(ending: Ending, id?: string): void {
 }
 
 function replyFor(
-  { services, evaluation: { request } }: EvaluatedRequest,
+  { services, sent }: Turn,
   dialect: Dialect,
   answer: FinalAnswer,
   streams: boolean,
 ): GovernorReply {
-  const said = request.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
-  return dialect.reply(said, streams, services.newId(), services.now(), request.asksForUsage?.())
+  const said = sent.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
+  return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
 export function sendAnswer(
-  x: EvaluatedRequest,
+  x: Turn,
   dialect: Dialect,
   answer: FinalAnswer,
   governorHeaders: GovernorHeaders,
 ): void {
-  const { streams } = x.evaluation.request.conversation
+  const { streams } = x.request.conversation
   const { contentType, body } = replyFor(x, dialect, answer, streams)
   reply(x.exchange.response, 200, contentType, body, governorHeaders)
 }

@@ -5,13 +5,13 @@ import type { Lease } from '../../http/buffer-budget.ts'
 import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../../http/headers.ts'
 import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame } from '../../sse/frames.ts'
-import type { EvaluatedRequest } from '../evaluated-request.ts'
+import type { Turn } from '../turn.ts'
 import type { BegunAnswer } from './answer-response.ts'
 import { type ClientStream, rewrittenHeaders } from './client-stream.ts'
 
 /** The client's response while it is made. */
 export interface FilteredResponse {
-  readonly x: EvaluatedRequest
+  readonly x: Turn
   readonly dialect: Dialect
   /** For what is held of responses. */
   readonly lease: Lease

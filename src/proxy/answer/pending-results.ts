@@ -1,21 +1,20 @@
 /** Results of blocked calls that the client has not seen, and for which a provider that keeps the conversation still waits. */
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../../dialect/dialect.ts'
-import type { EvaluatedRequest } from '../evaluated-request.ts'
+import type { Turn } from '../turn.ts'
 
 /** Returns the results that a request must add when it continues from another response; a conversation object has them already. */
 function pendingAfter(
-  { evaluation }: EvaluatedRequest,
+  { sent }: Turn,
   round: BlockedMessage,
   blocked: ReadonlySet<number>,
 ): readonly string[] {
-  const { request } = evaluation
-  return request.isConversation ? [] : (request.pendingResults?.(round, blocked) ?? [])
+  return sent.isConversation ? [] : (sent.pendingResults?.(round, blocked) ?? [])
 }
 
 /** Saves the results of the blocked calls of a response whose other calls the client has seen. `before`: blocked responses before it. */
 export async function savePartOfResults(
-  x: EvaluatedRequest,
+  x: Turn,
   before: readonly BlockedMessage[],
   round: BlockedMessage,
   blocked: ReadonlySet<number>,
@@ -24,32 +23,31 @@ export async function savePartOfResults(
   await saveResults(x, round, blocked)
 }
 
-/** Saves the results of calls that the client has not seen, for its next request. */
+/** Saves the results of calls that the client has not seen, for its next sent. */
 export async function saveResults(
-  { evaluation }: EvaluatedRequest,
+  { sent, handle }: Turn,
   round: BlockedMessage,
   blocked: ReadonlySet<number>,
 ): Promise<void> {
-  const { request } = evaluation
-  const pendingResults = request.pendingResults?.(round, blocked) ?? []
-  const place = request.isConversation ? request.previous : round.buffered.id
+  const pendingResults = sent.pendingResults?.(round, blocked) ?? []
+  const place = sent.isConversation ? sent.previous : round.buffered.id
   if (pendingResults.length === 0 || place === undefined) return
-  await evaluation.handle.savePendingResults(place, { pendingResults })
+  await handle.savePendingResults(place, { pendingResults })
 }
 
 /** Redirects requests that continue from a blocked response to the response after it, with the results for which the provider waits. */
 export async function replaceBy(
-  { evaluation }: EvaluatedRequest,
+  { sent, handle }: Turn,
   rounds: readonly BlockedMessage[],
   buffered: BufferedCalls | undefined,
   pendingResults: readonly string[] = [],
 ): Promise<void> {
   const redirectTo = buffered?.id
-  if (redirectTo === undefined || !evaluation.request.isKept) return
+  if (redirectTo === undefined || !sent.isKept) return
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds) {
     if (before.id === undefined || before.id === redirectTo) continue
-    await evaluation.handle.savePendingResults(before.id, pending)
+    await handle.savePendingResults(before.id, pending)
   }
 }
 
@@ -58,7 +56,7 @@ export async function replaceBy(
  * continues from the last one. No call in that is executed.
  */
 export async function settleStream(
-  x: EvaluatedRequest,
+  x: Turn,
   rounds: readonly BlockedMessage[],
   tries: readonly BufferedCalls[],
 ): Promise<void> {
@@ -77,13 +75,12 @@ export async function settleStream(
  * Returns the id for an answer that Governor gives without the provider: the client continues from it, and its next request
  * then brings the results that the provider missed. `undefined` if the provider keeps no conversation.
  */
-export async function standIn({ services, evaluation }: EvaluatedRequest): Promise<string | undefined> {
-  const { request } = evaluation
-  const skipped = request.skippedResults?.(services.newId())
+export async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
+  const skipped = sent.skippedResults?.(services.newId())
   if (!skipped) return undefined
   const { id, ...pending } = skipped
-  const place = request.isConversation ? request.previous : id
+  const place = sent.isConversation ? sent.previous : id
   if (place === undefined) return undefined
-  await evaluation.handle.savePendingResults(place, pending)
+  await handle.savePendingResults(place, pending)
   return id
 }

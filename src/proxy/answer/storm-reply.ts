@@ -5,7 +5,7 @@ import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, headerOf, type RawHeaders } from '../../http/headers.ts'
 import { reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
-import type { EvaluatedRequest } from '../evaluated-request.ts'
+import type { Turn } from '../turn.ts'
 
 /** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
@@ -45,10 +45,10 @@ export function errorReplyOf(
 
 /** Replies with the newest of many errors in a row, without asking the provider. */
 export function replyInStorm(
-  { services, exchange, evaluation, governorHeaders }: EvaluatedRequest,
+  { services, exchange, handle, governorHeaders }: Turn,
   { error, retryAfter, errors }: StormReply,
 ): void {
-  void evaluation.handle.releaseIteration()
+  void handle.releaseIteration()
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }

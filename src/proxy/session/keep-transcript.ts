@@ -1,23 +1,12 @@
 /** Keeps what users and assistants say, for the transcript that is opted into with `sessions.transcript`. */
 import { isRealAnswer } from '../../core/final-answer.ts'
+import type { Request } from '../../core/request.ts'
 import type { RunState } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
-import { joinedText, type SaidIn, withAnswerText, withSaid } from '../../core/transcript/kept-transcript.ts'
+import { joinedText, saidIn, withAnswerText, withSaid } from '../../core/transcript/kept-transcript.ts'
 import { type SessionKey, TRANSCRIPTS } from '../../store/store.ts'
+import { isolated } from '../fault.ts'
 import type { Services } from '../services.ts'
-
-/** A counted request whose texts are kept. */
-export interface TranscribedRequest {
-  /** Unset while its session has no name. */
-  readonly key: SessionKey | undefined
-  readonly fingerprint: string
-  readonly runState: Pick<RunState, 'thread' | 'isRetry' | 'isNew' | 'isNewRun'>
-  /** What the request shows. */
-  readonly said: SaidIn['said']
-  /** The request contains new messages alone. */
-  readonly isContinued: boolean
-  readonly endsInUserMessage: boolean
-}
 
 /** Keeps the texts of one request and of its answer. No function throws or waits. */
 export interface TranscriptKeeper {
@@ -27,49 +16,58 @@ export interface TranscriptKeeper {
   ended(text: string, terminal: Terminal): void
 }
 
-/** Begins to keep the texts of a request. */
+/**
+ * Reads the texts of a request that is not counted yet; returns a function that begins to keep them once it is. `undefined` where
+ * transcripts are not kept. `key`: unset while the session has no name.
+ */
 export function keepTranscript(
-  services: Pick<Services, 'store' | 'emit' | 'now'>,
-  request: TranscribedRequest,
-): TranscriptKeeper {
-  const { fingerprint, runState } = request
-  const { thread, isRetry, isNew, isNewRun } = runState
-  const askedAt = services.now()
-  const texts: string[] = []
-  let isOver = false
-  const shown: SaidIn = {
-    thread,
+  services: Services,
+  { conversation, registry, facts }: Request,
+  key: SessionKey | undefined,
+): ((runState: RunState) => TranscriptKeeper) | undefined {
+  const { store, emit, now, keepsTranscripts } = services
+  if (!keepsTranscripts) return undefined
+  const said = isolated(emit, 'transcript', () => saidIn(conversation, registry)) ?? []
+  const askedAt = now()
+  const isContinued = facts.previous !== undefined
+  return ({ thread: { number = 0 }, isRetry, isNew, isNewRun }) => {
+    const isBegin = isNewRun && !isRetry && facts.endsInUserMessage && said.at(-1)?.role === 'user'
     // What a request said that continues a response was kept when it came first.
-    said: isRetry && request.isContinued ? [] : request.said,
-    isContinued: request.isContinued,
-    endsInNew: isNewRun && !isRetry && request.endsInUserMessage && request.said.at(-1)?.role === 'user',
-  }
-  let hasKept = false
-  const keep = (key: SessionKey | undefined, text: string, callsNothing: boolean, terminal?: Terminal) => {
-    if (!key) return
-    const endedAt = services.now()
-    // What was kept when the request came is not new any more.
-    const now = hasKept ? { ...shown, said: request.isContinued ? [] : shown.said, endsInNew: false } : shown
-    hasKept = true
-    services.store
-      .updateValue(TRANSCRIPTS, key, (entries) => {
-        const said = withSaid(entries, now, askedAt)
-        const answer = { text, request: fingerprint, callsNothing, terminal }
-        return { value: withAnswerText(said, thread, answer, endedAt), result: undefined }
-      })
-      .catch(() => services.emit({ kind: 'failed_open', reason: 'store' }))
-  }
-  // Else what the request shows is kept together with its answer, in one write.
-  if (isNew || isNewRun) keep(request.key, '', false)
-  return {
-    answered(text, callsNothing, key = request.key) {
-      if (isOver) return
-      if (isRealAnswer(text)) texts.push(text)
-      keep(key, joinedText(texts), callsNothing)
-    },
-    ended(text, terminal) {
-      isOver = true
-      keep(request.key, text, true, terminal)
-    },
+    const first = {
+      thread: number,
+      said: isRetry && isContinued ? [] : said,
+      isContinued,
+      endsInNew: isBegin,
+    }
+    const texts: string[] = []
+    let isOver = false
+    let hasKept = false
+    const keep = (at: SessionKey | undefined, text: string, callsNothing: boolean, terminal?: Terminal) => {
+      if (!at) return
+      const endedAt = now()
+      // What was kept when the request came is not new any more.
+      const shown = hasKept ? { ...first, said: isContinued ? [] : first.said, endsInNew: false } : first
+      hasKept = true
+      const answer = { text, request: facts.fingerprint, callsNothing, terminal }
+      store
+        .updateValue(TRANSCRIPTS, at, (entries) => {
+          const asked = withSaid(entries, shown, askedAt)
+          return { value: withAnswerText(asked, number, answer, endedAt), result: undefined }
+        })
+        .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+    }
+    // Else what the request shows is kept together with its answer, in one write.
+    if (isNew || isNewRun) keep(key, '', false)
+    return {
+      answered(text, callsNothing, at = key) {
+        if (isOver) return
+        if (isRealAnswer(text)) texts.push(text)
+        keep(at, joinedText(texts), callsNothing)
+      },
+      ended(text, terminal) {
+        isOver = true
+        keep(key, text, true, terminal)
+      },
+    }
   }
 }

@@ -1,30 +1,15 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { amountsBy, LIMITS, METERS, type MeterName } from '../../../src/core/budget/meters.ts'
-import { DEFAULT_TEXTS } from '../../../src/core/budget/notice.ts'
 import { type BudgetSettings, policyFor } from '../../../src/core/budget/policy.ts'
 import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
 import { countRequest } from '../../../src/core/session/count-request.ts'
 import { NEW_SESSION, type RunState } from '../../../src/core/session/session.ts'
 import { noteAnswer } from '../../../src/core/session/transitions.ts'
-import { sightingOf, steps, system, user } from '../transcript.ts'
+import { BUDGET, requestOf, sightingOf, steps, system, user } from '../transcript.ts'
 
 const NO_LIMITS = amountsBy(() => 0)
 
-const POLICY: BudgetPolicy = {
-  enabled: true,
-  run: NO_LIMITS,
-  session: NO_LIMITS,
-  thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
-  trackerEvery: 5,
-  channel: 'auto',
-  announce: [],
-  cautionWhen: 'always',
-  escalate: true,
-  dropTools: [],
-  unknownPrice: 'warn',
-  texts: DEFAULT_TEXTS,
-}
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const RANKS = ['none', 'caution', 'warning', 'stop']
 
@@ -46,7 +31,7 @@ const anyPolicy = fc
   })
   .map(
     ({ run, session, style, adaptive, shares: [a, b] }): BudgetPolicy => ({
-      ...POLICY,
+      ...BUDGET,
       run,
       session,
       thresholds: { style, adaptive, caution: Math.min(a, b), warning: Math.max(a, b) },
@@ -68,7 +53,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
   let now = 1_000
   return answers.map(({ tokens, cost, seconds }, at) => {
     const facts = sightingOf([...TASK, ...steps('a', at)])
-    const seen = countRequest(session, { facts, thread: '', now })
+    const seen = countRequest(session, requestOf(facts, { now }))
     const usage = { input: tokens, output: 0, cost, estimated: false }
     const request = { fingerprint: facts.fingerprint, thread: '' }
     session = noteAnswer(seen.session, request, { usage, ids: [], requestBytes: 100 })
@@ -108,7 +93,7 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
-        const request = { facts: sightingOf(last), thread: '', now: 0 }
+        const request = requestOf(sightingOf(last))
         const once = countRequest(NEW_SESSION, request)
         const again = countRequest(once.session, request)
         expect(decide({ runState: again.result, policy })).toEqual(decide({ runState: once.result, policy }))
@@ -162,7 +147,7 @@ describe('an amount', () => {
 
 describe('the policy of a request', () => {
   const settings = (announce: 'auto' | 'always' | 'never', mode: boolean | 'lower_only'): BudgetSettings => ({
-    policy: { ...POLICY, run: { ...NO_LIMITS, iterations: 20, cost: 5 } },
+    policy: { ...BUDGET, run: { ...NO_LIMITS, iterations: 20, cost: 5 } },
     announce,
     clientOverride: mode,
   })

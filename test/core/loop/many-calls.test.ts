@@ -11,6 +11,7 @@ import {
   observeTranscript,
   recordCalls,
 } from '../../../src/core/loop/observe.ts'
+import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
 import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { chat } from '../../../src/dialect/chat/index.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
@@ -200,7 +201,7 @@ describe('a response with any number of calls', () => {
         const patterns: (string | undefined)[] = []
         for (const [at, made] of turns.entries()) {
           const calls = callsOf(made).map((call) => ({ ...call, item: `fc_${call.id}` }))
-          loopState = recordCalls(loopState, calls, POLICY)
+          loopState = recordCalls(loopState, pendingCallsOf(calls, POLICY))
           const references = turns.slice(0, at + 1).flatMap((turn) => {
             const items = turn.map(({ id }) => ({ type: 'item_reference', id: `fc_${id}` }))
             return [...items, ...outputs(turn)]

@@ -388,6 +388,6 @@ it('a session of replicas whose clocks differ has used no negative time', () => 
   const session = newSession()
   const [first = [], second = []] = growing(TASK, 'a', 2)
   session.see(first, { now: 100_000 })
-  const { run, session: whole } = session.see(second, { now: 40_000 })
+  const { used: run, usedBySession: whole } = session.see(second, { now: 40_000 })
   expect([run.seconds, whole.seconds]).toEqual([0, 0])
 })

@@ -1,0 +1,49 @@
+/** One request of an agent: read once, then counted in its session and decided on. */
+import type { Conversation } from './conversation.ts'
+import type { BudgetPolicy } from './decide.ts'
+import type { HarnessRegistry } from './harness/match.ts'
+import type { Hash } from './hash.ts'
+import type { LoopMode, LoopPolicy } from './loop/policy.ts'
+import type { LimitPair } from './operator/operator-settings.ts'
+import type { StormPolicy } from './session/error-streak.ts'
+import type { RequestFacts } from './session/request-facts.ts'
+import type { TranscriptState } from './session/transcript.ts'
+
+export interface Request {
+  /** When it was read, in milliseconds since the epoch. */
+  readonly now: number
+  /** A name of its own over all replicas: the run and the thread that it begins keep it. */
+  readonly operation?: string
+  readonly conversation: Conversation
+  readonly registry: HarnessRegistry
+  /** All messages but the last. */
+  readonly transcript: TranscriptState
+  readonly facts: RequestFacts
+  /** What it demands besides plain text. */
+  readonly demands: readonly Hash[]
+  /** Names of the tools that the newest answer called. */
+  readonly tools: readonly string[]
+  /** The client's name for the thread; empty if it sends none. */
+  readonly thread: string
+  /** The client's own name for the session, which may be a secret; unset if it sends none. */
+  readonly name?: string | undefined
+  /** The client sent no session id: the session is identified by its prompt and first answer. */
+  readonly isDerived: boolean
+  /** The client's program; unset where it names none. */
+  readonly agent?: string | undefined
+  readonly upstream: string
+  /** The model in the form that is kept. */
+  readonly model: string
+  readonly loop: LoopPolicy
+  readonly budget: BudgetPolicy
+  /** The limits by the configuration and the client. */
+  readonly limits: LimitPair
+  readonly storm: StormPolicy
+  /** Governor adds, blocks and stops nothing. */
+  readonly observesOnly: boolean
+}
+
+/** Returns the loop guard's policy with the mode that an operator has set, if any. */
+export function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPolicy {
+  return mode === undefined || mode === policy.mode ? policy : { ...policy, mode }
+}
