@@ -2,8 +2,8 @@
 import { type Overflow, overInput, overOutput, overTotal, statedNumbers } from './overflow.ts'
 import { type QuotedRequest, withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
+import { plainNumbers } from './reader/text.ts'
 import { type Groups, type LinearPattern, ROWS, type Row } from './rows.ts'
-import { plainNumbers } from './text.ts'
 import { type RawReply, type Reply, unwrap } from './unwrap.ts'
 
 /** An overflow, and the id of the row that recognised it, or `general-reader`. */

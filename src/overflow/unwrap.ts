@@ -1,6 +1,7 @@
 /** Unwraps the error of a provider: its message in words, and the fields that say to machines what it is. */
+
+import { bounded, normalised } from './reader/text.ts'
 import { wordSet } from './reader/words.ts'
-import { bounded, normalised } from './text.ts'
 
 /** An error as the provider sent it. */
 export interface RawReply {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { readOverflow } from '../../src/overflow/reader/reader.ts'
-import { normalised, plainNumbers } from '../../src/overflow/text.ts'
+import { normalised, plainNumbers } from '../../src/overflow/reader/text.ts'
 
 const read = (text: string) => readOverflow(normalised(text))
 

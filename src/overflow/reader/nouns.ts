@@ -1,7 +1,6 @@
 /** Finds the quantity that a number counts: the input, the output, both together, or the window. */
-import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { isNumber, leftOf, rightOf, withoutUnit, wordsOf } from './place.ts'
+import { isNumber, leftOf, rightOf, type Sentence, withoutUnit, wordsOf } from './sentence.ts'
 import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')

@@ -1,5 +1,5 @@
 /** Tells what the words before and after a number say about it. */
-import { withoutUnit } from './place.ts'
+import { withoutUnit } from './sentence.ts'
 import { type Cue, cueOf, type Noun, nounOf, OTHER_UNITS, TOKENS, wordSet } from './words.ts'
 
 const COMPARES = wordSet(

@@ -3,10 +3,9 @@
  * the request, or a part of it. It works by tables of words, in linear time.
  */
 import { type Overflow, overInput, overOutput, overTotal, overWindow } from '../overflow.ts'
-import { type Sentence, sentencesOf } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { isNumber, wordAt, wordsOf } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
+import { isNumber, type Sentence, sentencesOf, wordAt, wordsOf } from './sentence.ts'
 import { countsThings, saysTooMuch, statesOverflow } from './telling.ts'
 import { ADVICE, cueOf, glossed, type Noun, nounOf, TOKENS } from './words.ts'
 

@@ -1,5 +1,4 @@
 /** Finds the role of each number in a sentence: the limit, the request, a part of it, or the excess. */
-import type { Sentence } from './atoms.ts'
 import { isSummand, nounOf, partNoun, rangeNoun, summandNoun } from './nouns.ts'
 import {
   ASKED,
@@ -12,7 +11,7 @@ import {
   isPassive,
   isRoom,
 } from './phrases.ts'
-import { isNumber, leftOf, rightOf, withoutUnit, wordAt } from './place.ts'
+import { isNumber, leftOf, rightOf, type Sentence, withoutUnit, wordAt } from './sentence.ts'
 import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
 
 /** A number of tokens in a text, and its role. */

@@ -1,8 +1,7 @@
 /** Finds the sentences that say that a context is too large. */
-import type { Sentence } from './atoms.ts'
 import { MODALS } from './phrases.ts'
-import { wordAt, wordsOf } from './place.ts'
 import { type Figure, figuresOf } from './roles.ts'
+import { type Sentence, wordAt, wordsOf } from './sentence.ts'
 import { cueOf, FULL, nounOf, type Role, SIZES, TOKENS, wordSet } from './words.ts'
 
 /** Words that are certainly about a context. */
