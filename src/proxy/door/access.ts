@@ -41,24 +41,32 @@ const NO_ACCESS_KEY: AccessRefusal = {
   message: 'This Governor asks for an access key: send one of its server.access_keys as the API key.',
 }
 
-/** How many characters of an origin or a host an error repeats: the sender chooses them. */
-const MAX_REPEATED = 100
+/** What a sender chooses is repeated up to so many characters. */
+const shown = (text: string) => text.slice(0, 100)
 
-function unknownUpstream(name: string): AccessRefusal {
-  const shown = name.slice(0, MAX_REPEATED)
-  const message = `This Governor has no upstream named ${shown}, and sends the request to no other: check the first part of the path. If ${shown} belongs to the path of a provider, put it into that upstream's url.`
-  return { status: 404, code: 'unknown_upstream', message }
-}
+const unknownUpstream = (name: string): AccessRefusal => ({
+  status: 404,
+  code: 'unknown_upstream',
+  message:
+    `This Governor has no upstream named ${shown(name)}, and sends the request to no other: check the first ` +
+    `part of the path. If ${shown(name)} belongs to the path of a provider, put it into that upstream's url.`,
+})
 
-function foreignOrigin(origin: string): AccessRefusal {
-  const message = `Governor holds the key of this upstream, and pages of ${origin.slice(0, MAX_REPEATED)} may not use it: add that origin to server.allowed_origins, or send one of server.access_keys.`
-  return { status: 403, code: 'origin_not_allowed', message }
-}
+const foreignOrigin = (origin: string): AccessRefusal => ({
+  status: 403,
+  code: 'origin_not_allowed',
+  message:
+    `Governor holds the key of this upstream, and pages of ${shown(origin)} may not use it: add that origin to ` +
+    'server.allowed_origins, or send one of server.access_keys.',
+})
 
-function foreignHost(host: string): AccessRefusal {
-  const message = `Governor holds the key of this upstream and listens on loopback, where it is not known as ${host.slice(0, MAX_REPEATED)}: add that name to server.allowed_hosts, or send one of server.access_keys.`
-  return { status: 403, code: 'host_not_allowed', message }
-}
+const foreignHost = (host: string): AccessRefusal => ({
+  status: 403,
+  code: 'host_not_allowed',
+  message:
+    `Governor holds the key of this upstream and listens on loopback, where it is not known as ` +
+    `${shown(host)}: add that name to server.allowed_hosts, or send one of server.access_keys.`,
+})
 
 function hasMatch(globs: readonly string[], name: string): boolean {
   return globs.some((glob) => globMatches(glob, name))
@@ -80,16 +88,13 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
   const isKnown = isLoopback(name) || hasMatch(settings.allowedHosts, name)
   if (host !== undefined && !isKnown && settings.isOnLoopback()) return foreignHost(host)
   const origin = headerOf(headers, 'origin')
-  // A browser sends no `Origin` with a page's plain GET, which asks for an image or follows a link.
-  if (origin === undefined) return isForeignSite(headers) ? foreignOrigin('another origin') : undefined
+  if (origin === undefined) {
+    // A browser sends no `Origin` with a page's plain GET, which asks for an image or follows a link.
+    const site = headerOf(headers, 'sec-fetch-site') ?? 'none'
+    return site === 'same-origin' || site === 'none' ? undefined : foreignOrigin('another origin')
+  }
   if (hasMatch(settings.allowedOrigins, origin.toLowerCase())) return undefined
   return isKnown && urlOf(origin)?.host === here?.host ? undefined : foreignOrigin(origin)
-}
-
-/** True if a browser says that a page of another origin has caused the request. */
-function isForeignSite(headers: RawHeaders): boolean {
-  const site = headerOf(headers, 'sec-fetch-site')
-  return site !== undefined && site !== 'same-origin' && site !== 'none'
 }
 
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */

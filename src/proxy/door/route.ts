@@ -50,29 +50,26 @@ export function holdsKey({ api_key, headers }: Pick<UpstreamSettings, 'api_key' 
 }
 
 /**
- * Returns whether the name of an upstream stays in the path. A built-in name begins paths of other hosts too (`/openai/v1` of
- * Bedrock, `/openai/deployments` of Azure). It does not stay where the URL of the upstream has it in its path already.
+ * Reads the URL of an upstream once, at start. `publicUrl`: the default URL of a built-in name; `undefined` for other names.
+ * A built-in name begins paths of other hosts too (`/openai/v1` of Bedrock, `/openai/deployments` of Azure): there it stays
+ * in the path, unless the URL of the upstream has it in its path already.
  */
-function keepsName(name: string, url: URL, { strip_name }: UpstreamSettings, publicUrl?: string): boolean {
-  if (strip_name || publicUrl === undefined || url.host === new URL(publicUrl).host) return false
-  return !url.pathname.split('/').includes(name)
-}
-
-/** Reads the URL of an upstream once, at start. `publicUrl`: the default URL of a built-in name; `undefined` for other names. */
 export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?: string): Upstream {
+  const { api_key: apiKey, headers, strip_name } = settings
   const url = new URL(settings.url)
+  const isOwnHost = publicUrl === undefined || url.host === new URL(publicUrl).host
   return {
     name,
     origin: url.origin,
     prefix: url.pathname.replace(/(?<!\/)\/+$/, ''),
-    apiKey: settings.api_key,
-    headers: settings.headers,
+    apiKey,
+    headers,
     holdsKey: holdsKey(settings),
-    keepsName: keepsName(name, url, settings, publicUrl),
+    keepsName: !strip_name && !isOwnHost && !url.pathname.split('/').includes(name),
   }
 }
 
-/** Returns the path of a request target: origin form unchanged, absolute form without scheme and host (RFC 9112, section 3.2). */
+/** Returns the path of a request target, without scheme and host of the absolute form (RFC 9112, section 3.2). */
 export function pathOf(target: string): string {
   if (target.startsWith('/')) return target
   const [authority] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i.exec(target) ?? []
@@ -86,11 +83,6 @@ function withoutQuery(path: string): string {
   return query === -1 ? path : path.slice(0, query)
 }
 
-/** Returns the part of a path that follows the upstream's prefix; `…/v1` and `/v1/…` join to one `/v1`. */
-function restAfter(prefix: string, path: string): string {
-  return prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(path) ? path.slice('/v1'.length) : path
-}
-
 /** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
@@ -102,7 +94,10 @@ function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = S
   if (split !== path) yield* readingsOf(split, others)
 }
 
-/** Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments are ignored, because servers may merge `//`. */
+/**
+ * Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments are ignored, because
+ * servers may merge `//`.
+ */
 function climbsOut(path: string): boolean {
   let depth = 0
   for (const segment of path.split('/')) {
@@ -113,20 +108,9 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-function mayClimbOut(path: string): boolean {
-  return path.includes('..') && [...readingsOf(path)].some(climbsOut)
-}
-
-/** Undoes the percent-encoding of characters other than slashes and backslashes, however often it was applied. */
-function unescaped(path: string): string {
-  return path.replace(/%(?:25)*([2-7][0-9a-f])/gi, (all, hex: string) =>
-    /2f|5c/i.test(hex) ? all : String.fromCharCode(Number.parseInt(hex, 16)),
-  )
-}
-
 /** Returns the first segment of a path as it stands, and of the path that its dot segments lead to; without parameters. */
 function firstSegments(path: string): string[] {
-  const segments = path.split('/').filter((segment) => segment !== '' && segment !== '.')
+  const segments = segmentsOf(path).filter((segment) => segment !== '.')
   const kept: string[] = []
   for (const segment of segments) {
     if (segment === '..') kept.pop()
@@ -140,7 +124,11 @@ export function firstSegmentsOf(target: string): string[] {
   const path = withoutQuery(pathOf(target))
   const [, plain] = /^\/([\w-]+)(?:\/[\w-][\w.:@-]*)*\/?$/.exec(path) ?? []
   if (plain !== undefined) return [plain.toLowerCase()]
-  return [...readingsOf(unescaped(path))].flatMap(firstSegments).map((first) => first.trim().toLowerCase())
+  // Undoes the percent-encoding of characters other than slashes and backslashes, however often it was applied.
+  const unescaped = path.replace(/%(?:25)*([2-7][0-9a-f])/gi, (all, hex: string) =>
+    /2f|5c/i.test(hex) ? all : String.fromCharCode(Number.parseInt(hex, 16)),
+  )
+  return [...readingsOf(unescaped)].flatMap(firstSegments).map((first) => first.trim().toLowerCase())
 }
 
 function segmentsOf(path: string): string[] {
@@ -150,24 +138,6 @@ function segmentsOf(path: string): string[] {
 function dialectFor(dialects: readonly Dialect[], path: string): Dialect | undefined {
   const segments = segmentsOf(path)
   return dialects.find((dialect) => dialect.claims(segments))
-}
-
-/** Returns the name with which a guarded path begins if no upstream has it, and it is not in the path of the default upstream's URL. */
-function unknownNameIn(path: string, { prefix }: Upstream): string | undefined {
-  const name = nameBefore(segmentsOf(path))
-  return name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name
-}
-
-function apiOf(
-  dialects: readonly Dialect[],
-  path: string,
-  headers: RawHeaders,
-  claimed: Dialect | undefined,
-): Api {
-  const marked = dialects.find(
-    ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
-  )
-  return (marked ?? claimed)?.api ?? DEFAULT_API
 }
 
 /** Returns where a request goes. `target`: as it stands in the request line. @throws if a built-in upstream is missing. */
@@ -185,16 +155,24 @@ export function routeOf(
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
   const claimed = dialectFor(dialects, path)
   const dialect = method === 'POST' ? claimed : undefined
-  const api = apiOf(dialects, path, headers, dialect)
+  const marked = dialects.find(
+    ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
+  )
+  const api = (marked ?? dialect)?.api ?? DEFAULT_API
   const upstream = named ?? upstreams.get(api.upstream)
   if (!upstream) throw new Error(`There is no upstream ${api.upstream}, which is built in.`)
   const { prefix } = upstream
-  const rest = restAfter(prefix, named?.keepsName ? asked : path)
+  const sent = named?.keepsName ? asked : path
+  // `…/v1` and `/v1/…` join to one `/v1`.
+  const rest = prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(sent) ? sent.slice('/v1'.length) : sent
+  const plain = rest.replace(/%(?:25)*2e/gi, '.')
+  const name = claimed && !named ? nameBefore(segmentsOf(path)) : undefined
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
-    unknownName: claimed && !named ? unknownNameIn(path, upstream) : undefined,
-    leavesPrefix: prefix !== '' && mayClimbOut(rest.replace(/%(?:25)*2e/gi, '.')),
+    // A name in the path of the default upstream's URL is none of another upstream.
+    unknownName: name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name,
+    leavesPrefix: prefix !== '' && plain.includes('..') && [...readingsOf(plain)].some(climbsOut),
     asked,
     dialect,
     api,

@@ -28,23 +28,17 @@ export interface TunnelSettings extends Routing {
   readonly emit: Emit
 }
 
-function asksForWebSocket(request: IncomingMessage): boolean {
-  return /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(request.rawHeaders, 'upgrade') ?? '')
+const CLOSE: RawHeaders = ['Connection', 'close']
+
+/** Answers with an error and closes the connection. */
+function refuse(socket: Duplex, status: number, body: string, extra: RawHeaders = CLOSE): void {
+  const length = ['Content-Length', String(Buffer.byteLength(body))]
+  const headers = ['Content-Type', 'application/json', ...length, ...extra]
+  endWith(socket, headText(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}`, headers) + body)
 }
 
-function refuse(socket: Duplex, status: string, extra: RawHeaders, message: string, code: string): void {
-  refuseWith(socket, status, extra, DEFAULT_API.errorBody('invalid_request', message, code))
-}
-
-function refuseWith(socket: Duplex, status: string, extra: RawHeaders, body: string): void {
-  const headers = [
-    'Content-Type',
-    'application/json',
-    'Content-Length',
-    String(Buffer.byteLength(body)),
-    ...extra,
-  ]
-  endWith(socket, headText(`HTTP/1.1 ${status}`, headers) + body)
+function errorBody(message: string, code: string): string {
+  return DEFAULT_API.errorBody('invalid_request', message, code)
 }
 
 /**
@@ -60,14 +54,11 @@ function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Du
   server.emit('connection', socket)
 }
 
-/** Joins two connections until either ends; an error on one ends the other. */
-function join(client: Duplex, upstream: Duplex): void {
-  client.on('error', () => upstream.destroy())
-  upstream.on('error', () => client.destroy())
-  client.on('close', () => upstream.destroy())
-  upstream.on('close', () => client.destroy())
-  client.pipe(upstream)
-  upstream.pipe(client)
+/** Passes all bytes on until either connection ends; that ends the other too. */
+function joinTo(other: Duplex, socket: Duplex): void {
+  socket.on('error', () => other.destroy())
+  socket.on('close', () => other.destroy())
+  socket.pipe(other)
 }
 
 /** A client may send this many chunks, of at most 64 KB each, before the upstream answers; then it is paused. */
@@ -99,18 +90,6 @@ function upgradeRequest(
   )
 }
 
-/** Gives the client an upstream's answer that is not an upgrade, unchanged, and ends the connection with it. */
-function passAnswer(client: Duplex, answer: IncomingMessage): void {
-  // Node removes the chunked coding from the body, which then ends with the connection.
-  const headers = withoutFields(
-    withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
-    (lower) => lower === 'transfer-encoding',
-  )
-  client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
-  // If the answer breaks off, the client's connection must break too: a clean end would look like a complete answer.
-  pipeline(answer, client, () => client.destroy())
-}
-
 /** Sends the upgrade to the upstream and joins the two connections once it accepts. @throws {TypeError} as `upgradeRequest`. */
 function openTunnel(
   settings: TunnelSettings,
@@ -136,64 +115,61 @@ function openTunnel(
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
-    join(client, socket)
+    joinTo(socket, client)
+    joinTo(client, socket)
   })
-  call.on('response', (answer) => passAnswer(client, answer))
+  call.on('response', (answer) => {
+    // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
+    const headers = withoutFields(
+      withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
+      (lower) => lower === 'transfer-encoding',
+    )
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
+    // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
+    pipeline(answer, client, () => client.destroy())
+  })
   call.on('error', (error) => {
     if (client.destroyed) return
     const { status, code, message, detail } = failureOf(error, upstream)
     settings.emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
-    refuse(client, `${status} ${http.STATUS_CODES[status]}`, ['Connection', 'close'], message, code)
+    refuse(client, status, errorBody(message, code))
   })
   client.on('close', () => call.destroy())
   call.end()
 }
 
-/** Answers CONNECT, which a client sends if it uses Governor as a forward proxy, with the setting to use instead. */
-function refuseConnect(server: http.Server): void {
-  server.on('connect', (_: IncomingMessage, socket: Duplex) => {
-    socket.on('error', () => socket.destroy())
-    const message =
-      'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
-    refuse(socket, '501 Not Implemented', ['Connection', 'close'], message, 'no_tunnels')
-  })
-}
+const NO_TUNNELS =
+  'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
+const SHUTTING_DOWN = 'Governor is shutting down: try again.'
+const POST_ONLY =
+  'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
+const INVALID_HEADERS = 'Governor could not pass this upgrade on: its headers are not valid.'
 
 /** Handles every request for an upgrade or a CONNECT tunnel on a server. */
 export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
-  refuseConnect(server)
-  server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
-    const target = request.url ?? '/'
-    if (!asksForWebSocket(request) || settings.isOwnPath(target))
-      return ignoreUpgrade(server, request, socket, rest)
+  // A client sends CONNECT if it uses Governor as a forward proxy.
+  server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())
-    if (settings.isDraining()) {
-      const message = 'Governor is shutting down: try again.'
-      return refuse(socket, '503 Service Unavailable', ['Connection', 'close'], message, 'shutting_down')
-    }
+    refuse(socket, 501, errorBody(NO_TUNNELS, 'no_tunnels'))
+  })
+  server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
+    const { method = 'GET', url: target = '/', rawHeaders } = request
+    const isWebSocket = /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(rawHeaders, 'upgrade') ?? '')
+    if (!isWebSocket || settings.isOwnPath(target)) return ignoreUpgrade(server, request, socket, rest)
+    socket.on('error', () => socket.destroy())
+    if (settings.isDraining()) return refuse(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
     if (settings.websocket === 'refuse' && isGuardedSocket(settings.dialects, target)) {
-      const message =
-        'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
-      return refuse(
-        socket,
-        '426 Upgrade Required',
-        ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close'],
-        message,
-        'upgrade_required',
-      )
+      const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
+      return refuse(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
     }
-    const route = routeOf(settings, request.method ?? 'GET', target, request.rawHeaders)
-    const refusal = accessRefusal(settings.access, route, request.rawHeaders)
-    if (refusal) {
-      const status = `${refusal.status} ${http.STATUS_CODES[refusal.status]}`
-      return refuseWith(socket, status, ['Connection', 'close'], refusalBody(refusal, route))
-    }
+    const route = routeOf(settings, method, target, rawHeaders)
+    const refusal = accessRefusal(settings.access, route, rawHeaders)
+    if (refusal) return refuse(socket, refusal.status, refusalBody(refusal, route))
     try {
       openTunnel(settings, route, request, socket, rest)
     } catch {
       // Node throws on headers that it does not send, and no caller above this one catches.
-      const message = 'Governor could not pass this upgrade on: its headers are not valid.'
-      refuse(socket, '502 Bad Gateway', ['Connection', 'close'], message, 'upstream_broken')
+      refuse(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
     }
   })
 }
