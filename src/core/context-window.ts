@@ -136,7 +136,7 @@ function isOf(
   return upstream === of.upstream && model === of.model
 }
 
-/** Returns the reductions after an overflow: to its stated limit, or to the standard tier; any other changes nothing. */
+/** Returns the reductions after an overflow: to its stated limit, or to the standard tier, else the same. */
 export function reduce(
   reductions: readonly Reduction[],
   { upstream, model, overflow, now, ttl }: OverflowedRequest,

@@ -4,8 +4,8 @@ import { parseForeign } from './foreign-json.ts'
 import { isObject } from './json-object.ts'
 
 /**
- * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it is
- * offered no tools, and around other text that is no answer. Without a closing mark the markup reaches to the end.
+ * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it
+ * is offered no tools, and around other text that is no answer. Without a closing mark the markup reaches to the end.
  */
 const MARKUP: readonly (readonly [open: string, close: string])[] = [
   ['<think>', '</think>'],
@@ -86,8 +86,8 @@ function isJsonCall(text: string): boolean {
 }
 
 /**
- * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the client
- * asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
+ * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the
+ * client asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
  */
 export function isRealAnswer(text: string, isJson = false): boolean {
   let rest = text.trim()
@@ -120,7 +120,7 @@ export function beginReply(isJson: boolean): ReplyStart {
   return { isJson, rest: '', close: undefined, callLength: 0 }
 }
 
-/** Removes markup and white space from the beginning of `rest`. Returns true if what follows has begun and is no markup. */
+/** Removes markup and white space before what is `rest`. Returns true if that has begun and is no markup. */
 function skipMarkup(start: ReplyStart): boolean {
   for (;;) {
     const { rest, close } = start
@@ -157,8 +157,8 @@ function mayStillBeCall(start: ReplyStart, piece: string): boolean {
 }
 
 /**
- * Takes the next piece of a reply. Returns true if the reply may still turn out to be no answer; then a stream must hold it.
- * Takes no piece after it returned false. Text before a `</think>` without a beginning is not recognised, so it is shown.
+ * Takes the next piece of a reply. Returns true if the reply may still turn out to be no answer; then a stream must
+ * hold it. Takes no piece after it returned false. Text before a `</think>` without a beginning is shown.
  */
 export function mayStillBeMarkup(start: ReplyStart, piece: string): boolean {
   if (start.callLength === 0) {

@@ -35,8 +35,8 @@ function afterString(text: string, at: number): number {
 }
 
 /**
- * Returns an upper bound for the values in a JSON text, counted by brackets and commas; `undefined` if they are too many
- * or too deep, or if the text has more than `maxLength` characters. The count ends as soon as a bound is exceeded.
+ * Returns an upper bound for the values in a JSON text, counted by brackets and commas; `undefined` if they are too
+ * many or too deep, or if the text has more than `maxLength` characters. The count ends as soon as a bound is exceeded.
  */
 export function countValues(text: string, maxLength: number = MAX_LENGTH): number | undefined {
   if (text.length > maxLength) return undefined

@@ -25,8 +25,8 @@ export function lengthPrefixed(part: string): string {
 }
 
 /**
- * Hashes bytes of a request, up to a whole body: xxh64 in base 36. It has at most 13 characters, so that it never equals
- * the hash of a text.
+ * Hashes bytes of a request, up to a whole body: xxh64 in base 36. It has at most 13 characters, so that it never
+ * equals the hash of a text.
  */
 export function hashOfBytes(bytes: Uint8Array): Hash {
   return xxh64(bytes).toString(36) as Hash
@@ -35,7 +35,7 @@ export function hashOfBytes(bytes: Uint8Array): Hash {
 /** Bytes between two places at which a body's hash is taken. */
 export const BLOCK = 8_192
 
-/** Hashes of a body: of all of it, as `hashOfBytes` writes it, and of its first block, its first two blocks, and so on. */
+/** Hashes of a body: of all of it, as `hashOfBytes` writes it, of its first block, its first two blocks, and so on. */
 export interface BodyHashes {
   readonly whole: Hash
   readonly prefixes: readonly bigint[]
@@ -55,8 +55,8 @@ export function hashBody(bytes: Uint8Array, scope: string): BodyHashes {
 }
 
 /**
- * Hashes a text that is compared within one session and is no secret: xxh64 in 16 hex digits. Among a million texts, the
- * chance that two have the same hash is 1 in 37 million.
+ * Hashes a text that is compared within one session and is no secret: xxh64 in 16 hex digits. Among a million texts,
+ * the chance that two have the same hash is 1 in 37 million.
  */
 export function hashOfText(text: string): Hash {
   if (text.length <= PIECE) return xxh.h64ToString(text) as Hash

@@ -111,7 +111,7 @@ export function reasonOf({ meter, reason }: Limit): TerminalReason {
   return reason ?? METERS[meter.name].limit.reason
 }
 
-/** Returns the terminal object for a limit. `budget_used` never exceeds `budget_max`. `session`: the id as the client knows it. */
+/** Returns the terminal object for a limit; `budget_used` is at most `budget_max`. `session`: the id for the client. */
 export function terminalOf(
   limit: Limit,
   session: string,

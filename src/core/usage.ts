@@ -15,8 +15,8 @@ export interface TokenUsage {
 }
 
 /**
- * What is not exact about a cost: calls whose price is not known count 0 (`partial`), or as much as the provider's dearest model
- * would cost (`estimate`).
+ * What is not exact about a cost: calls whose price is not known count 0 (`partial`), or as much as the provider's
+ * dearest model would cost (`estimate`).
  */
 export type CostGap = 'partial' | 'estimate'
 

@@ -17,14 +17,14 @@ const BYTES_DECODED_PER_STEP = 16
 /** Characters that regular expressions go through in one step. */
 const CHARACTERS_SEARCHED_PER_STEP = 4
 
-/** Steps that may be done in one go: 10 ms, and 6 ms for each megabyte of the body, which the index of small calls and results takes. */
+/** Steps in one go: 10 ms, and 6 ms for each megabyte of the body, which the index of small messages takes. */
 const MAX_STEPS = 200_000
 const MAX_STEPS_PER_BYTE = 0.12
 
 /** Steps after which a reader that can pause does so. */
 const STEPS_UNTIL_PAUSE = MAX_STEPS / 2
 
-/** The most values that are built of one body. They are kept until the request is decided on, and take a hundred bytes each. */
+/** The most values of one body, which are kept until the request is decided on and take a hundred bytes each. */
 const MAX_BUILT = 524_288
 
 /** The work of reading one request, in steps. */
@@ -56,7 +56,7 @@ export class Work {
     if (this.#sincePause > this.#max) throw new TooMuchToRead()
   }
 
-  /** Counts the building of so many values; returns false, and counts none, if they are too many. Throws `TooMuchToRead`. */
+  /** Counts the building of so many values; false, and none counted, if they are too many. Throws `TooMuchToRead`. */
   build(values: number): boolean {
     if (this.#built + values > MAX_BUILT) return false
     this.#built += values

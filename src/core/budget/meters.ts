@@ -1,6 +1,6 @@
 /**
- * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these rows. A
- * new meter of what is counted already is a row here; one of something new is counted in `usage.ts` or `totals.ts` as well.
+ * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these
+ * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or `totals.ts`.
  */
 import type { Usage } from '../usage.ts'
 import { dollars, type FormattedAmounts, seconds, tokens, whole } from './amount.ts'
@@ -119,7 +119,9 @@ export const METERS = {
     limit: {
       setting: 'max_tokens',
       value: 'count',
-      help: 'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k and 2M.',
+      help:
+        'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k ' +
+        'and 2M.',
       used: ({ usage }) => (usage ? usage.input + usage.output : 0),
       usedByIteration: ({ input, output }) => input + output,
       reason: 'max_tokens',

@@ -49,34 +49,39 @@ const PLACEHOLDER = /\{([\w-]+)\}/g
 const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
 
 const ANSWER_NOW =
-  "Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools."
+  "Please provide a final response summarizing what you've found and accomplished so far, " +
+  'without calling any more tools.'
+
+const PREPARE = 'Start consolidating your work and prepare to provide a final response.'
+const FINISH =
+  'You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.'
 
 /** The texts that are used unless the configuration sets others. */
 export const DEFAULT_TEXTS: NoticeTexts = {
-  caution:
-    '[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. Start consolidating your work and prepare to provide a final response.]',
-  warning:
-    '[BUDGET: {meter} {used}/{max}. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+  caution: `[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. ${PREPARE}]`,
+  warning: `[BUDGET: {meter} {used}/{max}. ${FINISH}]`,
   countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
   countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
   trackerBegin:
-    'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. From 10% left on, verify and write up. The budget need not be used up.',
+    'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. ' +
+    'From 10% left on, verify and write up. The budget need not be used up.',
   tracker: '[budget: {used} of {max} {unit} used, {left} left]',
   trackerLast: 'This is the last call: give your answer, and say what is unfinished.',
-  contextCaution:
-    '[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. Start consolidating your work and prepare to provide a final response.]',
-  contextWarning:
-    '[CONTEXT: {used}/{max} tokens used. You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.]',
+  contextCaution: `[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. ${PREPARE}]`,
+  contextWarning: `[CONTEXT: {used}/{max} tokens used. ${FINISH}]`,
   announce:
-    "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
+    "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early " +
+    'and return what you have plus the gap, rather than burning the budget on one branch.',
   stop: `You've reached the maximum number of tool-calling iterations allowed. ${ANSWER_NOW}`,
   stopAtLimit: `You've reached the {limit} limit of this run. ${ANSWER_NOW}`,
   stopInLoop: `You've been repeating the same action without progress. ${ANSWER_NOW}`,
   fallback: '(Reached max {unit}: {max})',
   unpriced:
-    'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. Set a price for the model (models), or budget.unknown_price to warn or estimate.',
+    'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. ' +
+    'Set a price for the model (models), or budget.unknown_price to warn or estimate.',
   operatorStop:
-    'An operator has stopped this run. Please provide a final response summarizing what you have found and accomplished so far, without calling any more tools.',
+    'An operator has stopped this run. Please provide a final response summarizing what you have found and ' +
+    'accomplished so far, without calling any more tools.',
   operatorFallback: '(Stopped by an operator)',
 }
 
@@ -109,7 +114,7 @@ function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style,
   return isLast ? texts.warning : texts.caution
 }
 
-/** Returns the notice for a tier; `undefined` for the tier `none`. Style `tracker` has its own texts: see `trackerNotice` in decide.ts. */
+/** Returns the notice for a tier; `undefined` for `none`. For style `tracker` see `trackerNotice` in decide.ts. */
 export function noticeFor(
   tier: Tier,
   meter: Meter,

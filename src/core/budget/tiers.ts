@@ -66,7 +66,7 @@ export function isStatementDue({ name, used, max }: Meter, iteration: number, ev
   return (METERS[name].isCounted && max - used < TRACKER_NEAR_END) || iteration % every === 0
 }
 
-/** True if this is certainly the last call before the run is stopped. Tokens, cost and time never tell it beforehand. */
+/** True if this is certainly the last call before the run is stopped. Tokens, cost and time never tell it. */
 export function isLastCall({ name, used, max }: Meter): boolean {
   const { isCounted, includesCurrent } = METERS[name]
   return isCounted && max - used <= (includesCurrent ? 0 : 1)
@@ -80,7 +80,7 @@ export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   return 'none'
 }
 
-/** Returns the highest tier of several meters and the meter that has it; among equals, the one with the largest share used. */
+/** Returns the meter with the highest tier, and the tier; among equals, the one with the largest share used. */
 export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pressure | undefined {
   let highest: Pressure | undefined
   for (const meter of meters) {
@@ -111,7 +111,7 @@ export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefine
   return meters.find(isExhausted)
 }
 
-/** Returns the limit on cost, in US dollars: that of the run, else that of the session; `undefined` if there is none. */
+/** Returns the limit on cost, in US dollars: that of the run, else that of the session, if there is one. */
 export function costLimit(limits: {
   readonly enabled: boolean
   readonly run: Amounts

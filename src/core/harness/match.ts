@@ -16,7 +16,7 @@ export interface HarnessText {
   readonly source: string
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
   readonly text: string
-  /** Where a prefix's text ends, letter by letter: the words after it are a human's. If it is missing, all words are. */
+  /** Where a prefix's text ends, letter by letter: words after it are a human's; all are, if it is missing. */
   readonly end?: string | undefined
 }
 

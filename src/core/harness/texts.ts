@@ -1,6 +1,6 @@
 /**
- * The texts that public agent harnesses write in messages of role `user`, collected from their sources and from captured
- * traffic. Each text is matched, never sent. Prefixes are so long that no human starts a message with them.
+ * The texts that public agent harnesses write in messages of role `user`, collected from their sources and from
+ * captured traffic. Each text is matched, never sent. Prefixes are so long that no human starts a message with them.
  */
 import { NOTICES } from '../loop/notice.ts'
 import type { HarnessText } from './match.ts'
@@ -155,7 +155,7 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
   ...textsOf(
     'openhands',
     'prefix',
-    'Please continue working on the task on whatever approach you think is suitable. If you think you have solved the task,',
+    'Please continue working on the task on whatever approach you think is suitable. If you think you have solved',
     'Please continue on whatever approach you think is suitable. If you think you have solved the task,',
     'ENVIRONMENT REMINDER: You have ',
   ),
@@ -204,12 +204,17 @@ export const WRITTEN_CALLS = /(?:^|\n)Calling tools:\n\[\{'id': /
 export const WRITTEN_RESULT = /^\s{0,8}(?:Observation:\n|Error:\n|Call id: \S{1,64}\nError:\n)/
 
 const REASONIX_PROSE =
-  'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, function-call markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. Just plain text.'
+  'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, ' +
+  'function-call markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. ' +
+  'Just plain text.'
 const REASONIX_DONE =
-  'Instead, synthesize a final answer from all the work already completed: summarize what was accomplished, what remains to be done, and any decisions the user should make.'
-const REASONIX_LIMIT = `Do not call any more tools — your tool-call round limit ({}) has been reached. ${REASONIX_DONE}`
+  'Instead, synthesize a final answer from all the work already completed: summarize what was accomplished, ' +
+  'what remains to be done, and any decisions the user should make.'
+const REASONIX_REACHED = 'Do not call any more tools — your tool-call round limit ({}) has been reached.'
+const REASONIX_LIMIT = `${REASONIX_REACHED} ${REASONIX_DONE}`
 const REASONIX_SYNTHESIS =
-  'Do not call any more tools. Synthesize a final answer from the work already completed: what was accomplished, what remains, and any decision the user should make.'
+  'Do not call any more tools. Synthesize a final answer from the work already completed: what was accomplished, ' +
+  'what remains, and any decision the user should make.'
 const REASONIX_EVIDENCE =
   'Use the evidence already collected, label remaining uncertainty, and keep the final answer actionable.'
 const REASONIX_INCREASE = 'The user can increase {} or continue in the next turn if more work is needed.'
@@ -220,7 +225,8 @@ const REASONIX_INCREASE = 'The user can increase {} or continue in the next turn
  */
 export const SUMMARY_REQUESTS: readonly string[] = [
   // hermes, and the agents that took its text over
-  "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
+  "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response " +
+    "summarizing what you've found and accomplished so far, without calling any more tools.",
   // reasonix, its TypeScript line
   `I'm out of tool-call budget for this turn. ${REASONIX_PROSE}`,
   `The turn is being force-summarized (context guard or stuck-state). ${REASONIX_PROSE}`,
@@ -230,5 +236,6 @@ export const SUMMARY_REQUESTS: readonly string[] = [
   `${REASONIX_LIMIT} ${REASONIX_EVIDENCE}`,
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_INCREASE}`,
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_EVIDENCE}`,
-  `This task has reached its {} budget. ${REASONIX_SYNTHESIS} Use the evidence already collected and label what is still uncertain; the user can continue in the next message.`,
+  `This task has reached its {} budget. ${REASONIX_SYNTHESIS} Use the evidence already collected and label what is ` +
+    'still uncertain; the user can continue in the next message.',
 ]

@@ -6,47 +6,42 @@ import { STEPS_PER_VALUE, type Work } from '../work.ts'
 /** Arguments in which a model comments on its call: another wording makes no other call. */
 const COSMETIC: ReadonlySet<string> = new Set(['description', 'task_progress'])
 
-/** A string of JSON, or a number where a value may stand. A string that is not closed ends with the text. */
-const SCALAR =
-  /"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?$)|(?<![\w.+-])-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-]|[ \t\n\r]*:)/g
+const STRING = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"/g
+const NUMBER = /-?\d[\d.eE+-]*/g
 
-const STRING = 's'
-const NUMBER = 'n'
-
-/** Returns the JSON of a value with the keys of every object sorted; of the outermost without cosmetic ones, where there are others. */
-function sorted(value: unknown, isOutermost = false): string {
+/** Returns the JSON of a value with sorted keys; without those in `left`, where there are others. */
+function sorted(value: unknown, left?: ReadonlySet<string>): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map((item) => sorted(item)).join()}]`
-  const keys = Object.keys(value)
-  const others = isOutermost ? keys.filter((key) => !COSMETIC.has(key.slice(STRING.length))) : keys
-  const members = (others.length > 0 ? others : keys).sort().map((key) => {
-    return `${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`
-  })
+  const keys = Object.keys(value).sort()
+  const others = keys.filter((key) => !left?.has(key))
+  const members = (others.length > 0 ? others : keys).map(
+    (key) => `${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`,
+  )
   return `{${members.join()}}`
 }
 
 /**
- * Returns the arguments with the keys of every object sorted, without white space and cosmetic arguments. Text that is not
- * JSON, or is too long or too deep to be read, stays as it is. For comparing only: numbers are texts of their digits, so
- * that 1.0 is not 1 and no digit is lost, and each text begins with a letter that says which it was. Throws `TooMuchToRead`.
+ * Returns the arguments with the keys of every object sorted, without white space and cosmetic arguments. Text that is
+ * not JSON, or is too long or too deep to be read, stays as it is. JSON with a number that would be written with other
+ * digits only loses the white space around it. Throws `TooMuchToRead`.
  */
 export function canonicalArguments(text: string, work?: Work): string {
   const values = countValues(text)
   if (values === undefined) return text
   work?.spend(values * STEPS_PER_VALUE)
-  const marked = text.replace(SCALAR, (scalar) =>
-    scalar.startsWith('"') ? `"${STRING}${scalar.slice(1)}` : `"${NUMBER}${scalar}"`,
-  )
-  let value: unknown
   try {
-    value = parseForeign(marked, Number.POSITIVE_INFINITY)
+    const value = parseForeign(text, Number.POSITIVE_INFINITY)
+    const numbers = text.replace(STRING, '').match(NUMBER) ?? []
+    return numbers.every((number) => String(Number(number)) === number)
+      ? sorted(value, COSMETIC)
+      : text.trim()
   } catch {
     return text
   }
-  return sorted(value, true)
 }
 
-/** Hash (sha256) of a call of `tool` with the arguments as the model wrote them, JSON or not. Throws `TooMuchToRead`. */
+/** Hashes (sha256) a call with the arguments as the model wrote them, JSON or not. Throws `TooMuchToRead`. */
 export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
   return hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`)
 }

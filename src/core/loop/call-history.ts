@@ -3,8 +3,8 @@
  *
  * Two calls are equal if tool and arguments are equal. Their results are compared twice:
  * - They are certainly equal if they are so letter by letter, apart from what a harness adds to every result.
- * - They are perhaps equal if they are so once times, ids and the like are masked: such a value may be all that the call
- *   is there to bring.
+ * - They are perhaps equal if they are so once times, ids and the like are masked: such a value may be all that the
+ *   call is there to bring.
  */
 import type { Hash } from '../hash.ts'
 import type { LoopLimits } from './policy.ts'
@@ -13,7 +13,7 @@ import type { LoopLimits } from './policy.ts'
 export interface ToolCallRecord {
   readonly tool: string
   readonly call: Hash
-  /** Equal for results that are certainly equal; empty for a result that is missing or unknown, which equals no other. */
+  /** Equal for results that are certainly equal; empty for a missing or unknown result, which equals no other. */
   readonly resultHash: Hash | ''
   /** Equal for results that are perhaps equal. */
   readonly maskedHash: Hash | ''
@@ -139,8 +139,8 @@ export function renameResult(
 }
 
 /**
- * Returns the history after a loop in it was handled: calls up to the response `handledAt` are not counted again. If the pattern may not block,
- * equal results in a row still count, because a threshold above the pattern's own would never be reached otherwise.
+ * Returns the history after a loop in it was handled: calls up to response `handledAt` are not counted again. If the
+ * pattern may not block, equal results in a row still count, else a threshold above its own would never be reached.
  */
 export function markHandled(history: CallHistory, handledAt: number, mayBlock = true): CallHistory {
   const repeats = { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) }

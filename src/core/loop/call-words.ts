@@ -10,14 +10,23 @@ export const SHORT = 300
 
 const WAITS = /(?:^|[^a-z])(?:status|poll|polling|wait|watch|tail|sleep)(?:$|[^a-z])/i
 
+const CHANGING =
+  'edit write patch apply replace insert append create add update modify delete remove move rename click type press ' +
+  'submit install commit checkout rm mv cp sed tee'
 /** The last alternative is a redirection to a file: no arrow, no comparison, and not to /dev/null. */
-const CHANGES =
-  /(?:^|[^a-z])(?:edit|write|patch|apply|replace|insert|append|create|add|update|modify|delete|remove|move|rename|click|type|press|submit|install|commit|checkout|rm|mv|cp|sed|tee)(?:$|[^a-z])|(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]/i
+const CHANGES = new RegExp(
+  `(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|` +
+    String.raw`(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
+  'i',
+)
 
-const GOES_ON =
-  /\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|not (?:yet )?(?:ready|finished|done|complete))\b/i
+const GOES_ON = new RegExp(
+  String.raw`\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|` +
+    String.raw`not (?:yet )?(?:ready|finished|done|complete))\b`,
+  'i',
+)
 
-/** Returns a tool's name with its words apart (written_so, written-so or writtenSo) and the beginning of the arguments. */
+/** Returns a tool's name with its words apart (writtenSo becomes written_So), and the beginning of the arguments. */
 export function wordsOf(tool: string, argumentsText: string): string {
   return `${tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2')} ${argumentsText.slice(0, HEAD)}`
 }

@@ -261,15 +261,7 @@ export function observeStep(
   return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
 }
 
-/** True if `call` had too many equal answers in too short a time. */
-function isAskedTooOften({ answers }: LoopMemory, call: Hash, now: number): boolean {
-  const [first] = answers?.times ?? []
-  if (first === undefined || answers?.call !== call || answers.times.length < MAX_ANSWERS) return false
-  // An answer from the future has the time of another clock, or of one that was set back since.
-  return first <= now && now - first <= ANSWERS_WITHIN
-}
-
-/** A loop whose calls are to be blocked. `count`: how often the call was made; `isWaiting`: it may be made again later. */
+/** A loop to block. `count`: how often the call was made; `isWaiting`: it may be made again later. */
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
@@ -283,13 +275,15 @@ function loopToBlock(
   now: number,
   isLast: boolean,
 ): LoopToBlock | undefined {
-  const { blockedLoop, history } = memory
+  const { answers, blockedLoop, history } = memory
   if (policy.mode !== 'enforce' || !isWarnedAbout(memory, call, policy)) return undefined
   // A pattern that counts responses does not say how often the call was made.
   const countOf = ({ pattern, count }: Pick<Loop, 'pattern' | 'count'>) =>
     PATTERNS[pattern].isOfResponses ? history.window.filter((entry) => entry.call === call).length : count
   if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(blockedLoop) }
-  if (isAskedTooOften(memory, call, now))
+  const { times = [] } = answers?.call === call ? answers : {}
+  // An answer from the future has the time of another clock, or of one that was set back since.
+  if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
     return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
   const last = history.window.findLast((entry) => entry.call === call)
   if (!last) return undefined

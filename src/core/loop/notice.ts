@@ -1,5 +1,5 @@
 /** The notices for a model that repeats itself, and how Governor recognises its own notices. */
-import { LIMITS, type LimitName, METERS } from '../budget/meters.ts'
+import { LIMITS, METERS } from '../budget/meters.ts'
 import { type Loop, PATTERNS, REPEATING } from './patterns.ts'
 
 /** Seconds to wait before polling again: by the number of the advice, the last for all further ones. */
@@ -10,11 +10,6 @@ const BLOCKED = '[LOOP GUARD] Blocked: '
 
 const BACK_OFF = 'Before you call it again, check whether its precondition is met'
 
-/** Returns the sign before a meter's numbers, such as `$`; empty for most meters. */
-function signOf(name: LimitName): string {
-  return METERS[name].format(0, 1).used.replace(/\d.*/, '')
-}
-
 /** How the texts end that ask for a final answer. */
 const STOPPED = 'without calling any more tools.'
 
@@ -23,7 +18,11 @@ export const NOTICES: readonly { readonly text: string; readonly end: string }[]
   { text: REPEATING, end: "'.)" },
   { text: BACK_OFF, end: 'before polling again.' },
   { text: BLOCKED, end: 'or give your final answer.' },
-  ...LIMITS.map((name) => ({ text: `[BUDGET: ${METERS[name].word} ${signOf(name)}`, end: ']' })),
+  ...LIMITS.map((name) => {
+    const { word, format } = METERS[name]
+    // Most numbers begin with a digit, some with a sign such as `$`.
+    return { text: `[BUDGET: ${word} ${format(0, 1).used.replace(/\d.*/, '')}`, end: ']' }
+  }),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },
   ...LIMITS.map((name) => ({
@@ -39,23 +38,22 @@ const BEGINNINGS = NOTICES.map(({ text }) => text)
 /** The most paragraphs that are removed from one result: more than Governor ever adds. */
 const MAX_NOTICES = 4
 
-function quoted(tools: readonly string[]): string {
-  return [...new Set(tools)].map((tool) => `'${tool}'`).join(', ')
-}
-
 /** The part of a loop that its notice describes. */
 type DescribedLoop = Pick<Loop, 'pattern' | 'count' | 'span'> & { readonly tools: readonly string[] }
 
-/** Returns the notice about a loop. `backOff`: seconds to wait before polling again; `undefined` gives no such advice. */
+/** Returns the notice about a loop. `backOff`: seconds to wait before polling again; unset: no such advice. */
 export function loopNotice(loop: DescribedLoop, backOff: number | undefined): string {
-  const description = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${quoted(loop.tools)}.)`
+  const tools = [...new Set(loop.tools)].map((tool) => `'${tool}'`).join(', ')
+  const description = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${tools}.)`
   if (backOff === undefined) return description
-  return `${description} ${BACK_OFF} and what differs from last time. If you are waiting for something, wait ${backOff} seconds before polling again.`
+  const advice = `If you are waiting for something, wait ${backOff} seconds before polling again.`
+  return `${description} ${BACK_OFF} and what differs from last time. ${advice}`
 }
 
-/** Returns the text that takes the place of a blocked call's result; `count` is how often the call was made before. */
+/** Returns what takes the place of a blocked call's result. `count`: how often the call was made before. */
 export function blockText(tool: string, count: number): string {
-  return `${BLOCKED}'${tool}' was called ${count} times with identical arguments and results. This call was not executed. Try something different or give your final answer.`
+  const reason = `'${tool}' was called ${count} times with identical arguments and results.`
+  return `${BLOCKED}${reason} This call was not executed. Try something different or give your final answer.`
 }
 
 /** The result of a call that was allowed, but stood in one response with a blocked call. */

@@ -75,7 +75,7 @@ export interface Transcript {
   /** State after all messages but the last. */
   readonly state: TranscriptState
   readonly registry: HarnessRegistry
-  /** Hash of the response that the request continues, if that is not in it: the results answer that response's calls. */
+  /** Hash of the response that the request continues, if it is not in it: the results answer its calls. */
   readonly previousStep: Hash | undefined
   /** The last message is a harness's, although it looks like a user's. */
   readonly skipsLast?: boolean | undefined
@@ -95,7 +95,10 @@ interface MessageOptions {
   readonly unknown?: ReadonlySet<Hash> | undefined
 }
 
-/** Returns the state with the calls of the response at `index`, and the loop that they complete. -1: it is not in the transcript. */
+/**
+ * Returns the state with the calls of the response at `index`, and the loop that they complete; -1: the response is not
+ * in the transcript.
+ */
 function observeCalls(
   loopState: LoopState,
   reader: CallReader,
@@ -133,33 +136,17 @@ function observeCalls(
   }
   const known = { ...loopState.memory, history }
   const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
-  const { assistantHashes } = loopState
+  const hashes = loopState.assistantHashes
   return {
     ...loopState,
     memory,
-    assistantHashes:
-      hash === undefined ? assistantHashes : withNewest(assistantHashes, hash, MAX_ASSISTANT_HASHES),
+    assistantHashes: hash === undefined ? hashes : withNewest(hashes, hash, MAX_ASSISTANT_HASHES),
     newestIndex: index,
     finding,
     isWarned: false,
     pendingNotice: undefined,
     currentNotice: loopState.pendingNotice,
   }
-}
-
-/** Index from which an unknown transcript is read: at the latest its newest response, however many calls that has. */
-function startOfUnknown(conversation: Conversation, newest = conversation.length): number {
-  let start = conversation.length
-  let messages = 0
-  let calls = 0
-  for (let at = conversation.length - 1; at >= 0; at--) {
-    if (conversation.role(at) === 'part') continue
-    calls += conversation.callCount(at)
-    if (start <= newest && (messages === MAX_UNKNOWN || calls > MAX_UNKNOWN_CALLS)) break
-    if (messages < MAX_UNKNOWN) messages++
-    start = at
-  }
-  return start
 }
 
 /** Index of the first message that was not observed yet. */
@@ -169,12 +156,26 @@ function firstUnobserved(
 ): number {
   const expected = assistantMessages.find(({ index }) => index === newestIndex)
   if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
-  // The transcript is unknown, or the client compacted the history, or went back in it.
-  const newest =
-    assistantHashes.length === 0
-      ? undefined
-      : assistantMessages.findLast((step) => assistantHashes.includes(assistantHash(step, conversation)))
-  return newest ? newest.index + 1 : startOfUnknown(conversation, assistantMessages.at(-1)?.index)
+  // The client compacted the history, or went back in it.
+  if (assistantHashes.length > 0) {
+    const known = assistantMessages.findLast((step) =>
+      assistantHashes.includes(assistantHash(step, conversation)),
+    )
+    if (known) return known.index + 1
+  }
+  // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
+  const newest = assistantMessages.at(-1)?.index ?? conversation.length
+  let start = conversation.length
+  let messages = 0
+  let calls = 0
+  for (let at = conversation.length - 1; at >= 0; at--) {
+    if (conversation.role(at) === 'part') continue
+    calls += conversation.callCount(at)
+    if (start <= newest && (messages === MAX_UNKNOWN || calls > MAX_UNKNOWN_CALLS)) break
+    messages++
+    start = at
+  }
+  return start
 }
 
 /**
@@ -221,22 +222,21 @@ export function observeTranscript(
 ): LoopState {
   const { conversation, state, registry, previousStep } = transcript
   const reader = createCallReader(conversation, policy, loopState.pendingCalls)
-  const newest = state.assistantMessages.at(-1)?.index
+  const newest = state.assistantMessages.at(-1)?.index ?? -1
   const from = firstUnobserved(loopState, transcript)
   const last = lastMessage(conversation)
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep))
     next = observeCalls(next, reader, -1, { now, hash: previousStep })
-  const unknown = newest === undefined ? undefined : placeholders(reader, from, newest)
+  const unknown = placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
     const step = state.assistantMessages.find((message) => message.index === index)
-    const isPast = newest !== undefined && index < newest
     next = observeMessage(next, reader, registry, index, {
       now: index === newest ? now : undefined,
       hash: step && assistantHash(step, conversation),
-      isPast,
+      isPast: index < newest,
       unknown,
     })
   }
@@ -244,8 +244,8 @@ export function observeTranscript(
 }
 
 /**
- * Returns the exact hashes of results that stand for several different calls in messages that were not observed when they
- * were new: harnesses put placeholders in the place of old results. `undefined` if there are no such messages.
+ * Returns the exact hashes of results that stand for several different calls in messages that were not observed when
+ * they were new: harnesses put placeholders in the place of old results.
  */
 function placeholders({ conversation, policy, callsAt }: CallReader, from: number, newest: number) {
   const callsByResult = new Map<Hash, Hash>()
@@ -253,18 +253,18 @@ function placeholders({ conversation, policy, callsAt }: CallReader, from: numbe
   for (let index = from; index < newest; index++) {
     if (conversation.role(index) !== 'assistant') continue
     for (const { call, result } of callsAt(index)) {
-      const hash = result && exactHash(result, policy.volatile)
-      if (hash === undefined) continue
+      if (!result) continue
+      const hash = exactHash(result, policy.volatile)
       if ((callsByResult.get(hash) ?? call) !== call) shared.add(hash)
       callsByResult.set(hash, call)
     }
   }
-  return shared.size === 0 ? undefined : shared
+  return shared
 }
 
 /**
- * Returns the state once the model got the notice about the newest finding: only then it is a warning that can be ignored.
- * A notice that was sent again counts once.
+ * Returns the state once the model got the notice about the newest finding: only then it is a warning that can be
+ * ignored. A notice that was sent again counts once.
  */
 export function noticeTold(loopState: LoopState): LoopState {
   const { finding, isWarned, memory } = loopState
@@ -272,7 +272,7 @@ export function noticeTold(loopState: LoopState): LoopState {
   return { ...loopState, memory: warningSent(memory, finding), isWarned: true }
 }
 
-/** Returns the state after a request that is too much to read: the next one begins where this one ends, without a notice. */
+/** Returns the state after a request that is too much to read: the next one is read from where this one ends. */
 export function skipTranscript(
   loopState: LoopState,
   { conversation, state, previousStep }: Transcript,

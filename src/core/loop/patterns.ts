@@ -119,6 +119,7 @@ function sameCallInARow(context: SearchContext): FoundLoop | undefined {
 
 /** How every notice about a loop begins; Governor recognises its own notices by it. */
 export const REPEATING = 'You appear to be repeating the same action'
+const CHANGE = 'Try a different approach.'
 
 interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
@@ -133,14 +134,14 @@ interface PatternRow {
   readonly span: number
 }
 
-/** The patterns; of two loops of one length the first one counts. A new one is a row here and one in `docs/loops.md`. */
+/** The patterns; of two loops of one length the first one counts. A new one is a row here and in `docs/loops.md`. */
 export const PATTERNS = {
   /** Two calls in turn. */
   ping_pong: {
     find: twoInTurn,
     isOfResponses: false,
     notice: ({ span }) =>
-      `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. Try a different approach.`,
+      `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. ${CHANGE}`,
     mayBlock: true,
     span: 2,
   },
@@ -149,7 +150,8 @@ export const PATTERNS = {
     find: standstill,
     isOfResponses: true,
     notice: ({ count }) =>
-      `${REPEATING}s. The last ${count} responses made only tool calls that were made before, with the same results. Try a different approach.`,
+      `${REPEATING}s. The last ${count} responses made only tool calls that were made before, ` +
+      `with the same results. ${CHANGE}`,
     mayBlock: true,
     span: 1,
   },
@@ -159,8 +161,8 @@ export const PATTERNS = {
     isOfResponses: false,
     notice: ({ count, span }) =>
       span === count
-        ? `${REPEATING}. The last ${count} tool calls were identical. Try a different approach.`
-        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. Try a different approach.`,
+        ? `${REPEATING}. The last ${count} tool calls were identical. ${CHANGE}`
+        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. ${CHANGE}`,
     mayBlock: true,
     span: 1,
   },
@@ -187,8 +189,8 @@ const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow
 
 /**
  * Returns the loop that the newest call completes; `undefined` if it completes none. Of several, one whose results are
- * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a loop
- * before. `isLast`: it is the last call of its response, so all that the response brought is known.
+ * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a
+ * loop before. `isLast`: it is the last call of its response, so all that the response brought is known.
  */
 export function findLoop(
   history: CallHistory,

@@ -1,6 +1,6 @@
 /**
- * Tool calls before their results. Where the provider keeps the conversation, a later request brings the results without
- * the calls, so Governor remembers what it needs of a call from the response.
+ * Tool calls before their results. Where the provider keeps the conversation, a later request brings the results
+ * without the calls, so Governor remembers what it needs of a call from the response.
  */
 import type { ToolCall } from '../conversation.ts'
 import { type Hash, hashOf } from '../hash.ts'
@@ -28,7 +28,7 @@ export function hashOfAll(hashes: Iterable<string>): Hash {
   return hashOf(...[...hashes].sort())
 }
 
-/** Returns one signature for all calls of a response, if they are too many to be compared one by one; else `undefined`. */
+/** Returns one signature for all calls of a response, if they are too many to be compared one by one. */
 export function batchOf(calls: readonly CallSignature[]): CallSignature | undefined {
   const hashes = new Set(calls.map(({ call }) => call))
   if (hashes.size <= MAX_CALLS) return undefined

@@ -1,7 +1,7 @@
 /**
- * Tool results and their hashes. To mask a result takes 25 nanoseconds for each character, and most results need no mask:
- * most calls are made once, and most calls that are made again bring the same bytes. So a result is masked only if the
- * same call had a different one.
+ * Tool results and their hashes. To mask a result takes 25 nanoseconds for each character, and most results need no
+ * mask: most calls are made once, and most calls that are made again bring the same bytes. So a result is masked only
+ * if the same call had a different one.
  */
 import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
@@ -47,7 +47,7 @@ export function appendImages(results: TranscriptResult[], conversation: Conversa
 /** The most bytes that a character takes in JSON. */
 const JSON_BYTES = 6
 
-/** Returns the text of a result; `undefined` if it has more than so many characters. A result that is longer is not decoded. */
+/** Returns the text of a result; `undefined` if it has more than so many characters, mostly without decoding it. */
 function textWithin({ json, text }: TranscriptResult, characters: number): string | undefined {
   if (json && json.bytes.length > JSON_BYTES * characters + 2) return undefined
   const decoded = text()
@@ -78,7 +78,7 @@ export type ResultHashes = Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>
 /** The first character of the hashes of a text that was compared with another; exact hashes never begin with it. */
 const COMPARED = '~'
 
-/** Hashes a result as text: without what a harness adds, and with everything volatile masked. Throws `TooMuchToRead`. */
+/** Hashes a result as text, without what a harness adds, also with what is volatile masked. Throws `TooMuchToRead`. */
 export function textHashes(result: string, volatile: MaskMode, work?: Work): ResultHashes {
   const text = withoutNotices(result)
   if (volatile === 'none') {
