@@ -2,6 +2,7 @@
  * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every
  * top-level member and of every item of the list, without decoding them.
  */
+import { type Hash, hashOfBytes } from '../core/hash.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
   decodeKey,
@@ -35,7 +36,15 @@ export interface ListIndex<Item extends Span> {
   readonly items: readonly Item[]
 }
 
-/** What the first bytes of a body hold: offsets and keys, but no values. */
+/** What follows the list: the members with offsets from the list's end, and where the object ends. */
+interface Rest {
+  /** Of all bytes after the list. */
+  readonly hash: Hash
+  readonly fields: readonly Member[]
+  readonly end: number
+}
+
+/** What was read of a body: offsets and keys, but no values. */
 export interface KnownItems {
   /** The members before the list. */
   readonly fields: readonly Member[]
@@ -43,6 +52,23 @@ export interface KnownItems {
   readonly at: number
   /** The first items of the list, as the same reader read them. */
   readonly items: readonly Span[]
+  readonly rest: Rest
+}
+
+function moved(fields: readonly Member[], by: number): Member[] {
+  return fields.map(({ key, start, end, value }) => ({
+    key,
+    start: start + by,
+    end: end + by,
+    value: { start: value.start + by, end: value.end + by },
+  }))
+}
+
+/** Returns what follows the list of a body. */
+export function restOf({ json, object, fields, list }: ListIndex<Span>): Rest {
+  const { end } = list
+  const after = fields.filter(({ start }) => start >= end)
+  return { hash: hashOfBytes(json.subarray(end)), fields: moved(after, -end), end: object.end - end }
 }
 
 /** Reads the list item that starts `at`. @throws {JsonScanError} */
@@ -84,7 +110,8 @@ function readList<Item extends Span>(
 
 /**
  * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. If the key is
- * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same bytes.
+ * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same bytes,
+ * and may also end with the same ones.
  * @throws {JsonScanError} if the text is not JSON.
  * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
  */
@@ -111,6 +138,11 @@ export function indexList<Item extends Span>(
     const end = isList && list ? list.span.end : skipValue(json, value)
     work.spend(STEPS_PER_VALUE)
     fields.push({ key, start: at, end, value: { start: value, end } })
+    if (list && at === known?.at && hashOfBytes(json.subarray(end)) === known.rest.hash) {
+      fields.push(...moved(known.rest.fields, end))
+      const object = { start, end: end + known.rest.end }
+      return { json, work, object, fields, list: list.span, items: list.items }
+    }
     at = nextKey(json, end)
   }
   const rest = skipSpace(json, at + 1)

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache'
 import { BLOCK, type BodyHashes } from '../../core/hash.ts'
 import type { TranscriptState } from '../../core/session/transcript.ts'
 import type { IndexedList } from '../../dialect/dialect.ts'
-import type { KnownItems } from '../../json/list.ts'
+import { type KnownItems, restOf } from '../../json/list.ts'
 
 /** What is known of all requests that begin with the same bytes: offsets, counts and hashes, but no text. */
 export interface KnownPrefix extends KnownItems {
@@ -20,8 +20,8 @@ const MAX_PREFIX_BYTES = 1_048_576
 /** Memory in bytes for an item, a hash, a field, and for the rest of a prefix. */
 const SIZES = { item: 120, hash: 48, field: 200, rest: 4_000 }
 
-function sizeOf({ fields, items, transcript }: KnownPrefix): number {
-  const keys = fields.reduce((sum, { key }) => sum + SIZES.field + 2 * key.length, 0)
+function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
+  const keys = [...fields, ...rest.fields].reduce((sum, { key }) => sum + SIZES.field + 2 * key.length, 0)
   return SIZES.rest + keys + items.length * SIZES.item + transcript.userMessageHashes.length * SIZES.hash
 }
 
@@ -36,16 +36,18 @@ export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes): Kn
   return hash === undefined ? undefined : known.get(hash)
 }
 
-/** Returns the longest beginning of a request that holds whole items of its list, and its hash; `undefined` if there is none. */
-export function longestPrefix(
-  { fields, list, items }: IndexedList,
+/** Returns the longest beginning of a request that holds whole items of its list, and its hash; `undefined` if that is known. */
+export function newPrefix(
+  known: KnownPrefixes,
+  index: IndexedList,
   { prefixes }: BodyHashes,
 ): (KnownItems & { readonly hash: bigint }) | undefined {
+  const { fields, list, items } = index
   const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
   const hash = prefixes[blocks - 1]
   const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
   const own = fields.findIndex(({ value }) => value.start === list.start)
   const at = fields[own]?.start
-  if (hash === undefined || count === 0 || at === undefined) return undefined
-  return { hash, fields: fields.slice(0, own), at, items: items.slice(0, count) }
+  if (hash === undefined || count === 0 || at === undefined || known.has(hash)) return undefined
+  return { hash, fields: fields.slice(0, own), at, items: items.slice(0, count), rest: restOf(index) }
 }

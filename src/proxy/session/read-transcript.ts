@@ -10,7 +10,7 @@ import {
   type TranscriptState,
 } from '../../core/session/transcript.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import { type KnownPrefix, type KnownPrefixes, longestPrefix } from './known-prefixes.ts'
+import { type KnownPrefix, type KnownPrefixes, newPrefix } from './known-prefixes.ts'
 
 async function pause({ work }: Conversation): Promise<void> {
   await setImmediate()
@@ -84,7 +84,7 @@ export async function readInTurns(
   registry: HarnessRegistry,
   beginning?: Beginning,
 ): Promise<TranscriptState> {
-  const { known, prefixes, hashes } = beginning ?? {}
+  const known = beginning?.known
   // If the key of the list is there twice, another list may count than the known one.
   const read = known && index?.items[0] === known.items[0] ? known.transcript : undefined
   // The index of the request took its time as well.
@@ -92,13 +92,13 @@ export async function readInTurns(
   await prepareAll(conversation, read)
   const empty = emptyTranscript(conversation)
   let state = read ? { ...read, system: empty.system } : empty
-  const prefix = index && hashes && longestPrefix(index, hashes)
-  if (prefix && !prefixes?.has(prefix.hash)) {
+  const prefix = index && beginning && newPrefix(beginning.prefixes, index, beginning.hashes)
+  if (prefix) {
     // The last message may have more parts in a later request.
     const whole = lastMessage(conversation, prefix.items.length)
     state = await advanceInTurns(state, conversation, whole, registry)
     const { hash, ...items } = prefix
-    prefixes?.set(hash, { ...items, transcript: state })
+    beginning.prefixes.set(hash, { transcript: state, ...items })
   }
   const length = lastMessage(conversation)
   state = await advanceInTurns(state, conversation, length, registry)
