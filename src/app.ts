@@ -49,6 +49,7 @@ import { createStore, type OpenStore } from './store/create.ts'
 import { createSharedValues, isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
+import { createJournal } from './telemetry/journal.ts'
 import { createMetrics, type Metrics } from './telemetry/metrics.ts'
 import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook } from './telemetry/webhook.ts'
@@ -149,7 +150,7 @@ const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 /** Creates what events go to. `first` returns true to the first process that asks about an occasion. */
 function createTelemetry(
-  { events }: Config,
+  { events, usage }: Config,
   options: GovernorOptions,
   state: State,
   first: (occasion: string) => Promise<boolean>,
@@ -171,12 +172,16 @@ function createTelemetry(
     metrics.record(event)
     logEvent(options.log, event, pageOf)
     webhook?.record(event)
+    journal?.record(event)
     options.onEvent?.(event)
   }
   const { url, secret, on } = events.webhook
-  const webhookOptions = { now: options.now ?? Date.now, newId, isFirst: first, emit, pageOf }
+  const { now = Date.now, after = afterDelay } = options
+  const webhookOptions = { now, newId, isFirst: first, emit, pageOf }
   const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
-  return { metrics, emit, webhook }
+  const { journal: path } = usage
+  const journal = path === '' ? undefined : createJournal({ path, now, after, emit })
+  return { metrics, emit, webhook, journal }
 }
 
 function upstreamsOf(config: Config): Services['upstreams'] {
@@ -456,7 +461,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const now = options.now ?? createSteadyClock()
   const state = createState(config)
   const first = (occasion: string) => isFirst(watched.store, occasion)
-  const { metrics, emit, webhook } = createTelemetry(config, options, state, first)
+  const { metrics, emit, webhook, journal } = createTelemetry(config, options, state, first)
   const opened = openStore(config, options, now, emit)
   const watched = watchStore(options.store ?? opened.store, () =>
     emit({ kind: 'failed_open', reason: 'store' }),
@@ -474,6 +479,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     await services.catalogue.settled()
     await app.close()
     webhook?.close()
+    await journal?.close()
     await services.transport.destroy()
     opened.close()
   }

@@ -17,8 +17,11 @@ interface Call {
   readonly flags: Flags
   readonly json: boolean
   readonly transcript: boolean
+  readonly csv: boolean
   /** Where a running Governor is. */
   readonly url: string | undefined
+  readonly by: string | undefined
+  readonly since: string | undefined
 }
 
 interface Command {
@@ -36,6 +39,9 @@ interface Command {
 /** The flags of some commands. */
 const OWN_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },
+  csv: { type: 'boolean', help: 'as comma-separated values' },
+  by: { type: 'string', value: 'WHAT', help: 'day, model, client or session (default: day)' },
+  since: { type: 'string', value: 'TIME', help: 'a day such as 2026-11-01, or how long ago: 12h, 7d' },
   transcript: {
     type: 'boolean',
     help: 'with session: what the user and the assistant said (sessions.transcript keeps it)',
@@ -68,6 +74,16 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
     run: async ({ args, flags }, terminal) => (await import('./run.ts')).run(args, flags, terminal),
+  },
+  report: {
+    help: 'what agents cost: the journal (--journal) as a table',
+    own: ['by', 'since', 'json', 'csv'],
+    async run({ flags, by, since, json, csv }, terminal) {
+      const { report, isGrouping } = await import('./report.ts')
+      if (by !== undefined && !isGrouping(by))
+        throw new UsageError(`--by ${by}: expected day, model, client or session`)
+      return report({ by, since, json, csv }, flags, terminal)
+    },
   },
   'check-config': {
     help: 'read the configuration, say what is wrong with it, and end',
@@ -220,7 +236,7 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
     const isRun = end === -1 && args.includes('run')
     throw new UsageError(isRun ? `${problem}: run needs -- before the command` : problem)
   }
-  const { help: wantsHelp, version, json = false, transcript = false, url, ...given } = parsed.values
+  const { help: wantsHelp, version, ...given } = parsed.values
   const [name = 'start', ...rest] = parsed.positionals
   if (wantsHelp || name === 'help') return help()
   if (version) return `${VERSION}\n`
@@ -229,21 +245,25 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
   const { takes: [least, most, missing] = [0, 0, ''], own: takes = [] } = command
   if (rest.length > most) throw new UsageError(`unexpected argument ${rest[most]}`)
   if (rest.length < least) throw new UsageError(`${name} needs ${missing}`)
-  for (const flag of ['json', 'transcript', 'url'] as const) {
-    if (parsed.values[flag] === undefined || takes.includes(flag)) continue
+  for (const flag of Object.keys(OWN_FLAGS) as (keyof typeof OWN_FLAGS)[]) {
+    if (given[flag] === undefined || takes.includes(flag)) continue
     const takers = Object.entries(COMMANDS).filter(([, { own: flags = [] }]) => flags.includes(flag))
     throw new UsageError(`--${flag} is for ${takers.map(([taker]) => taker).join(', ')}`)
   }
-  const values = Object.entries(given).map(([flag, value]) => [flag, value === true ? 'true' : value])
-  const flags = Object.fromEntries(values) as Flags
+  const settings = Object.entries(given).filter(([flag]) => !Object.hasOwn(OWN_FLAGS, flag))
+  const values = settings.map(([flag, value]) => [flag, value === true ? 'true' : value])
+  const text = (flag: 'url' | 'by' | 'since') => given[flag] as string | undefined
   return [
     command,
     {
       args: rest,
-      flags,
-      json: json === true,
-      transcript: transcript === true,
-      url: url as string | undefined,
+      flags: Object.fromEntries(values) as Flags,
+      json: given['json'] === true,
+      csv: given['csv'] === true,
+      transcript: given['transcript'] === true,
+      url: text('url'),
+      by: text('by'),
+      since: text('since'),
     },
   ]
 }

@@ -4,6 +4,7 @@ import { constants } from 'node:os'
 import { basename } from 'node:path'
 import { pino } from 'pino'
 import { type Environment, type Flags, loadConfig } from '../config/load.ts'
+import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { createBill } from './bill.ts'
 import type { Terminal } from './command.ts'
 import { listen } from './start.ts'
@@ -77,7 +78,8 @@ function runProgram(
 export async function run(command: readonly string[], flags: Flags, terminal: Terminal): Promise<number> {
   const [file = '', ...args] = command
   const here: Flags = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
-  const { config } = loadConfig(here, governorEnvironment(terminal.env))
+  const { config: given } = loadConfig(here, governorEnvironment(terminal.env))
+  const config = { ...given, usage: { journal: given.usage.journal || DEFAULT_JOURNAL } }
   // The screen is the program's: Governor logs only if it is asked to.
   const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
   const bill = createBill()

@@ -482,6 +482,19 @@ const file = z.strictObject({
       'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica ' +
         'continues with its own memory and the transcripts.',
     ),
+  usage: z
+    .strictObject({
+      journal: z
+        .string()
+        .default('')
+        .describe(
+          'File to which Governor appends what agents used; empty: none. It gets a line of JSON for each finished run ' +
+            'and each hour of a running one, without any text of theirs, and `governor report` adds the lines up. ' +
+            '~/ is the home folder. From 8 MB on a new file is begun, and four older ones are kept.',
+        ),
+    })
+    .prefault({})
+    .describe('What is kept of the use of models.'),
   events: events.prefault({}).describe('Who gets messages about events that need a person.'),
   log: z
     .strictObject({

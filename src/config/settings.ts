@@ -83,6 +83,13 @@ export const SETTINGS = [
     help: 'memory or redis (default: redis if REDIS_URL is set, else memory)',
   },
   {
+    path: 'usage.journal',
+    flag: 'journal',
+    variable: 'GOVERNOR_JOURNAL',
+    value: 'FILE',
+    help: 'file for what agents used, which report adds up (default: none; of run: ~/.local/state/governor/usage.jsonl)',
+  },
+  {
     path: 'log.level',
     flag: 'log-level',
     variable: 'LOG_LEVEL',

@@ -2,6 +2,7 @@
 import { costLimit } from '../core/budget/tiers.ts'
 import { succeedInSession } from '../core/context-window.ts'
 import { changeContexts, noteAcknowledged } from '../core/session/transitions.ts'
+import type { CallUsage } from '../core/usage.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import type { Emit } from '../telemetry/event.ts'
@@ -33,11 +34,26 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   })
 }
 
-function noteAnswer({ services, exchange, handle, request, policy, runState }: Turn, answer: Answered): void {
+function noteAnswer(turn: Turn, answer: Answered): void {
+  const { services, exchange, handle, request, policy, runState, decision } = turn
   const { catalogue, noteUnpricedModel, windows } = services
   const { emit, route } = exchange
   const { upstream } = route
   const { model } = request.conversation
+  const { run, thread, isNewRun, iteration } = runState
+  const answered = (usage: CallUsage): void =>
+    emit({
+      kind: 'answered',
+      upstream: upstream.name,
+      model,
+      client: request.agent,
+      ...handle.names,
+      thread: thread.number ?? 0,
+      isNewRun,
+      iteration: decision.kind === 'stop' ? 0 : iteration,
+      toolCalls: run.toolCalls,
+      usage,
+    })
   recordUsage(
     {
       catalogue,
@@ -45,11 +61,11 @@ function noteAnswer({ services, exchange, handle, request, policy, runState }: T
       upstream,
       estimatesPrice: policy.unknownPrice === 'estimate',
       add(usage) {
-        emit({ kind: 'answered', upstream: upstream.name, usage })
+        answered(usage)
         handle.noteAnswer(usage, answer)
       },
       addCost(usage) {
-        if (usage.cost !== undefined) emit({ kind: 'answered', upstream: upstream.name, usage })
+        if (usage.cost !== undefined) answered(usage)
         handle.noteAnswer(usage)
       },
       unpriced(gap) {

@@ -68,14 +68,32 @@ export interface RequestEnded {
 }
 
 /** The end of a run is known: told once for each run, of its first end. */
-export type RunEnded = { readonly kind: 'run_ended' } & Pick<
+export type RunEnded = { readonly kind: 'run_ended'; readonly apiId: string } & Pick<
   EndedRun,
-  'state' | 'iterations' | 'tokens' | 'cost'
+  'thread' | 'state' | 'iterations' | 'tokens' | 'cost'
 >
 
+/** A model answered a counted request. A cost that becomes known later comes in another event, without tokens. */
+export interface Answered extends OfSession {
+  readonly kind: 'answered'
+  readonly upstream: string
+  /** As the client named it. */
+  readonly model: string
+  /** The client's program; unset where it names none. */
+  readonly client: string | undefined
+  /** The number of its thread in the session. */
+  readonly thread: number
+  readonly isNewRun: boolean
+  /** Of the run; 0 for the final answer that Governor asks for. */
+  readonly iteration: number
+  /** The tool calls of the run before this answer. */
+  readonly toolCalls: number
+  readonly usage: CallUsage
+}
+
 /** Returns the event of a run that has ended. */
-export function runEnded({ state, iterations, tokens, cost }: EndedRun): RunEnded {
-  return { kind: 'run_ended', state, iterations, tokens, cost }
+export function runEnded({ thread, state, iterations, tokens, cost }: EndedRun, apiId: string): RunEnded {
+  return { kind: 'run_ended', apiId, thread, state, iterations, tokens, cost }
 }
 
 /** The session of an event; both are unset where there is none. */
@@ -151,8 +169,9 @@ export type ProxyEvent =
   | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }
   /** A repeated request counted as an iteration, because the same bytes had been answered many times. */
   | { readonly kind: 'repeat_counted' }
-  /** A model's response went to the client. */
-  | { readonly kind: 'answered'; readonly upstream: string; readonly usage: CallUsage }
+  | Answered
+  /** A line of the journal of usage could not be written; said once until it can be again. */
+  | { readonly kind: 'journal_failed'; readonly problem: string }
   /** A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. */
   | {
       readonly kind: 'failed_open'
@@ -638,11 +657,14 @@ export const EVENTS: {
       },
       {
         name: 'governor_cost_usd_total',
-        help: 'US dollars that guarded answers cost, where the price is known, by upstream.',
-        labels: ['upstream'],
-        record: ({ upstream, usage: { cost } }, add) => cost && add({ upstream }, cost),
+        help: 'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond 100 of them).',
+        labels: ['upstream', 'model'],
+        record: ({ upstream, model, usage: { cost } }, add) => cost && add({ upstream, model }, cost),
       },
     ],
+  },
+  journal_failed: {
+    log: ({ problem }) => ['warn', { problem }, 'journal of usage not written: what it lacks is lost'],
   },
   failed_open: {
     log({ reason, guard, fault }) {

@@ -19,9 +19,9 @@ export interface Levels {
 
 /**
  * The most values that a label may have which clients or the configuration choose; all others count as `other`.
- * `tool`: clients choose the names. `quirk`: the rows of the overflow table, those of the configuration included.
+ * `tool`, `model`: clients choose the names. `quirk`: the rows of the overflow table, those of the configuration included.
  */
-const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, quirk: 200 }
+const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200 }
 
 type Labels = Readonly<Record<string, string | number>>
 type Bounds = (labels: Labels) => Labels
@@ -40,7 +40,7 @@ function createBounds(): Bounds {
       known[label] ??= new Set()
       const values = known[label]
       if (values.has(value)) continue
-      if (values.size < most && /^[\w.:/-]{1,64}$/.test(String(value))) values.add(value)
+      if (values.size < most && /^[\w.:/@-]{1,64}$/.test(String(value))) values.add(value)
       else bounded[label] = 'other'
     }
     return bounded

@@ -294,7 +294,7 @@ describe('the price of a model', () => {
     expect(steps).toHaveLength(3)
     expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_cost', budget_max: 0.0006 })
     const metrics = await (await fetch(`${url}/metrics`)).text()
-    expect(metrics).toMatch(/governor_cost_usd_total\{upstream="openai"\} 0\.00\d+/)
+    expect(metrics).toMatch(/governor_cost_usd_total\{upstream="openai",model="[\w.-]+"\} 0\.00\d+/)
   })
 })
 

@@ -63,7 +63,15 @@ describe('the end of a run', () => {
     const { messages } = await runAgent(both.url, START, named)
     for (let again = 0; again < 2; again++) await callModel(both.url, [...messages.slice(0, -1)], named)
     expect(endsIn(both)).toEqual([
-      { kind: 'run_ended', state: 'tool_limit_reached', iterations: 3, tokens: 440, cost: 0 },
+      {
+        kind: 'run_ended',
+        apiId: expect.any(String),
+        thread: 1,
+        state: 'tool_limit_reached',
+        iterations: 3,
+        tokens: 440,
+        cost: 0,
+      },
     ])
     expect(await counted(both.url)).toEqual({ tool_limit_reached: 1 })
     expect(await counted(both.url, 'governor_run_tokens')).toEqual({ tool_limit_reached: 1 })

@@ -53,6 +53,37 @@ describe('the monitoring configuration', () => {
   })
 })
 
+describe('the cost by model', () => {
+  it('has the first 100 models by name, as clients choose the names, and all others as one', async () => {
+    const metrics = createMetrics({ sessions: () => 0, open: () => 0, isStoreUp: () => true })
+    for (let at = 0; at < 150; at++)
+      metrics.record({
+        ...{ kind: 'answered', upstream: 'openai', model: `model-${at}`, client: undefined, thread: 1 },
+        ...{ isNewRun: true, iteration: 1, toolCalls: 0 },
+        usage: { input: 1, output: 1, cost: 0.5, estimated: false },
+      })
+    const { text } = await metrics.render()
+    expect(text.match(/^governor_cost_usd_total\{/gm)).toHaveLength(101)
+    expect(text).toContain('governor_cost_usd_total{upstream="openai",model="other"} 25\n')
+  })
+
+  it('can be chosen on the dashboard', () => {
+    const { templating, panels } = JSON.parse(read('grafana/dashboard.json'))
+    expect(templating.list).toMatchObject([
+      {
+        name: 'model',
+        definition: 'label_values(governor_cost_usd_total, model)',
+        multi: true,
+        includeAll: true,
+      },
+    ])
+    const chosen = (panels as Dashboard['panels']).filter(({ targets }) =>
+      targets.some(({ expr }) => expr.includes('model=~"$model"')),
+    )
+    expect(chosen.map(({ title }) => title)).toEqual(['Dollars a minute', 'Cost by model'])
+  })
+})
+
 describeWith(['promtool'], 'Prometheus', (promtool) => {
   it.each(['check rules alerts.yml', 'test rules alerts.test.yml'])(
     'accepts the rules of Governor and fires each alert in time: %s',

@@ -97,6 +97,7 @@ describeWith(['prometheus'], 'Prometheus, started from the files of docker-compo
     const { GOVERNOR_ADMIN_TOKEN: token } = env as Readonly<Record<string, string>>
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 3 },
+      models: [{ model: 'gpt-test', price: { input: 1_000, output: 10_000 } }],
       ops: { trust_loopback: false, ...(token ? { admin_token: token } : {}) },
     })
     await runAgent(url, START)
@@ -120,7 +121,7 @@ describeWith(['prometheus'], 'Prometheus, started from the files of docker-compo
     const queries = panels.flatMap((panel) => panel.targets.map(({ expr }) => expr))
     expect(queries.length).toBeGreaterThan(10)
     for (const expr of queries) {
-      const query = expr.replace(/\$__\w+/g, '5m')
+      const query = expr.replace(/\$__\w+/g, '5m').replace(/\$model/g, '.*')
       expect({ expr, status: (await ask(`query?query=${encodeURIComponent(query)}`)).status }).toEqual({
         expr,
         status: 'success',
@@ -128,5 +129,7 @@ describeWith(['prometheus'], 'Prometheus, started from the files of docker-compo
     }
     const { data } = await ask('query?query=sum(governor_stops_total)')
     expect(data['result']).toMatchObject([{ value: [expect.any(Number), '1'] }])
+    const costs = (await ask('query?query=governor_cost_usd_total')).data
+    expect(costs['result']).toMatchObject([{ metric: { upstream: 'openai', model: 'gpt-test' } }])
   })
 })

@@ -4,6 +4,7 @@
  */
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run-end.ts'
 import type { Session } from '../../core/session/session.ts'
+import { idOf } from '../../store/session-id.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'
 
@@ -79,7 +80,7 @@ async function reportQuiet({ store, emit, now }: QuietRunsOptions, key: SessionK
     const { session: after, result } = reportEnds(current, now())
     return { session: after, result: { ended: result, isLeft: nextQuietEnd(after) !== undefined } }
   })
-  for (const run of ended) emit(runEnded(run))
+  for (const run of ended) emit(runEnded(run, idOf(key)))
   return isLeft
 }
 

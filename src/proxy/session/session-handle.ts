@@ -117,7 +117,7 @@ function handleOf(state: State) {
     async end<Args extends readonly unknown[]>(by: Transition<Args, Session>, ...args: Args): Promise<void> {
       const now = services.now()
       const ended = await update(state, (session) => reportEnds(by(session, counted, ...args), now), [])
-      for (const run of ended) services.emit(runEnded(run))
+      for (const run of ended) services.emit(runEnded(run, key ? idOf(key) : ''))
     },
     /** Keeps the decision until the answer is recorded. */
     noteDecision(decided: Decided): void {
@@ -264,7 +264,7 @@ async function countIn(
       const changed = countRequest(before, request)
       return { session: changed.session, result: changed }
     })
-    if (result.ended) emit(runEnded(result.ended))
+    if (result.ended) emit(runEnded(result.ended, idOf(key)))
     if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
     // The session got its id with its second request: the first answer counts too.
     const first = await takeUnclaimed(store, sessionKey(tenant, prompt))

@@ -1,0 +1,215 @@
+/**
+ * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says what was
+ * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
+ */
+import { appendFile, mkdir, rename, stat } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { dirname } from 'node:path'
+import type { Answered, Emit } from './event.ts'
+
+/** Where `governor run` and `governor init` keep it. */
+export const DEFAULT_JOURNAL = '~/.local/state/governor/usage.jsonl'
+
+/** Bytes of a file from which a new one is begun, and how many older ones are kept. */
+const MAX_BYTES = 8 * 1_048_576
+export const OLDER_FILES = 4
+/** The most runs whose line is not written yet. */
+const MAX_OPEN = 10_000
+const HOUR = 3_600_000
+const MAX_NAME = 200
+
+/** The run of a line. */
+interface Identity {
+  /** The client's name for the session, and its id in the API; `null` before a conversation without a name has one. */
+  readonly session: string | null
+  readonly id: string | null
+  /** The number of the agent in the session. */
+  readonly thread: number
+  readonly client: string | null
+  readonly model: string
+  readonly upstream: string
+}
+
+const NOTHING = {
+  /** 1 if the run began since the line before; several runs without an id may share a line. */
+  runs: 0,
+  iterations: 0,
+  calls: 0,
+  /** Tokens; the next two are parts of `input`, reasoning is a part of `output`. */
+  input: 0,
+  cached_input: 0,
+  cache_write: 0,
+  output: 0,
+  reasoning: 0,
+  cost_usd: 0,
+  /** False if the cost lacks calls without a known price, or estimates them. */
+  price_known: true,
+}
+
+/** A line of the journal: what was used since the line before of the same run. */
+export interface JournalLine extends Identity, Readonly<typeof NOTHING> {
+  /** When it was written. */
+  readonly time: string
+  /** How the run ended; `null` while it goes on, or where it was left in the middle. */
+  readonly end: string | null
+}
+
+/** A run whose line is not written yet. */
+interface OpenRun {
+  readonly of: Identity
+  used: typeof NOTHING
+  /** The highest iteration, and the tool calls, that are counted in a line. */
+  iteration: number
+  toolCalls: number
+}
+
+/** The environment of a journal. */
+export interface JournalOptions {
+  /** A path that begins with `~/` is in the home folder. */
+  readonly path: string
+  /** Milliseconds since the epoch. */
+  readonly now: () => number
+  /** Calls back once after a delay in milliseconds; returns a function that cancels the call. */
+  readonly after: (delay: number, call: () => void) => () => void
+  readonly emit: Emit
+}
+
+/** An open journal. */
+export interface Journal {
+  readonly record: Emit
+  /** Writes what is not written yet. Never rejects. */
+  close(): Promise<void>
+}
+
+/** Returns the path of the journal's file, or of an older one. */
+export function journalFile(path: string, older = 0): string {
+  const file = path.startsWith('~/') ? homedir() + path.slice(1) : path
+  return older === 0 ? file : `${file}.${older}`
+}
+
+/** Appends lines; begins a new file before, if this one is large enough. */
+async function append(path: string, text: string): Promise<void> {
+  const file = journalFile(path)
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+  const size = await stat(file).then(
+    (found) => found.size,
+    () => 0,
+  )
+  if (size >= MAX_BYTES)
+    for (let older = OLDER_FILES; older > 0; older--)
+      await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
+  await appendFile(file, text, { mode: 0o600 })
+}
+
+/** Returns the run of an answer; `before`: what is known of it, with another model. */
+function begin(event: Answered, before: OpenRun | undefined): OpenRun {
+  const { session, apiId, thread, client, model, upstream, iteration, toolCalls } = event
+  return {
+    of: {
+      session: session?.slice(0, MAX_NAME) ?? null,
+      id: apiId ?? null,
+      thread,
+      client: client ?? null,
+      model: model.slice(0, MAX_NAME),
+      upstream,
+    },
+    used: { ...NOTHING },
+    iteration: before?.iteration ?? 0,
+    // Calls before the first answer that Governor sees of a run are not counted.
+    toolCalls: before?.toolCalls ?? (iteration <= 2 ? 0 : toolCalls),
+  }
+}
+
+const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
+
+function add(run: OpenRun, event: Answered): void {
+  const { used } = run
+  const { iteration, toolCalls, apiId, usage } = event
+  // Runs without an id share a line; the same iteration again is a model that was asked again.
+  if (isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)) {
+    used.iterations++
+    if (iteration === 1) used.runs++
+    run.iteration = iteration
+  }
+  used.calls += Math.max(0, toolCalls - run.toolCalls)
+  run.toolCalls = Math.max(run.toolCalls, toolCalls)
+  used.input += usage.input
+  used.cached_input += usage.cachedInput ?? 0
+  used.cache_write += usage.cacheWrite ?? 0
+  used.output += usage.output
+  used.reasoning += usage.reasoning ?? 0
+  used.cost_usd = Math.round((used.cost_usd + (usage.cost ?? 0)) * 1e9) / 1e9
+  if (usage.costGap) used.price_known = false
+}
+
+/** Opens a journal. Nothing is written before a run ends or an hour is over. */
+export function createJournal({ path, now, after, emit }: JournalOptions): Journal {
+  const open = new Map<string, OpenRun>()
+  let written: Promise<void> = Promise.resolve()
+  let hasFailed = false
+  const write = (runs: readonly OpenRun[], end: string | null): void => {
+    const time = new Date(now()).toISOString()
+    const lines = runs
+      .filter(({ used }) => end !== null || used.input + used.output + used.cost_usd > 0)
+      .map(({ of, used }): JournalLine => ({ time, ...of, ...used, end }))
+    if (lines.length === 0) return
+    const text = lines.map((line) => `${JSON.stringify(line)}\n`).join('')
+    written = written
+      .then(() => append(path, text))
+      .then(
+        () => {
+          hasFailed = false
+        },
+        (error: Error) => {
+          if (!hasFailed) emit({ kind: 'journal_failed', problem: error.message })
+          hasFailed = true
+        },
+      )
+  }
+  const answered = (event: Answered): void => {
+    const { apiId, client, upstream, model } = event
+    const key = apiId === undefined ? JSON.stringify([client, upstream, model]) : keyOf(apiId, event.thread)
+    const before = open.get(key)
+    const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
+    const isSame =
+      before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
+    if (before && isSame) return add(before, event)
+    const [oldest] = open
+    if (before) write([before], null)
+    else if (oldest && open.size >= MAX_OPEN) {
+      write([oldest[1]], null)
+      open.delete(oldest[0])
+    }
+    const run = begin(event, isNewRun ? undefined : before)
+    open.set(key, run)
+    add(run, event)
+  }
+  const endHour = (): void => {
+    write([...open.values()], null)
+    for (const [key, run] of open) {
+      // A run that used nothing in this hour was left in the middle.
+      if (run.used.input + run.used.output === 0) open.delete(key)
+      run.used = { ...NOTHING }
+    }
+    cancel = after(HOUR - (now() % HOUR), endHour)
+  }
+  let cancel = after(HOUR - (now() % HOUR), endHour)
+  return {
+    record(event) {
+      if (event.kind === 'answered') return answered(event)
+      if (event.kind !== 'run_ended') return
+      const key = keyOf(event.apiId, event.thread)
+      const run = open.get(key)
+      if (run) write([run], event.state)
+      open.delete(key)
+    },
+    async close() {
+      cancel()
+      write([...open.values()], null)
+      open.clear()
+      await written
+    },
+  }
+}
+
+const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`

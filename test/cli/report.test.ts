@@ -1,0 +1,245 @@
+/** The journal of usage, and `governor report`, with the built program. */
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { JournalLine } from '../../src/telemetry/journal.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
+import { runaway, startProvider } from '../support/provider.ts'
+
+const models = [{ model: 'gpt-test', price: { input: 1_000, output: 10_000 } }]
+const named = (name: string) => ({ headers: { 'x-governor-session': name, 'user-agent': 'my-agent/2.1' } })
+
+const linesIn = (file: string) =>
+  readFileSync(file, 'utf8')
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as JournalLine)
+
+/** Runs the built program to its end. */
+function governor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
+    cwd: temporaryFolder(),
+    encoding: 'utf8',
+    env: { TZ: 'UTC', ...env },
+  })
+  return { status, stdout, stderr }
+}
+
+describe('the journal of a Governor', () => {
+  it('gets a line for a run that is stopped and one for a run that is left when Governor ends, and nobody else may read it', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const journal = join(temporaryFolder(), 'state', 'usage.jsonl')
+    const { url, child, exitCode } = await startProcess(provider.url, {
+      usage: { journal },
+      models,
+      budget: { max_iterations: 3 },
+    })
+    await runAgent(url, START, named('stopped'))
+    await runAgent(url, START, { ...named('left'), max: 2 })
+    await expect
+      .poll(() => (existsSync(journal) ? readFileSync(journal, 'utf8') : ''))
+      .toMatch(/^\{[^\n]*"session":"stopped"[^\n]*"end":"tool_limit_reached"\}\n$/)
+    child.kill('SIGTERM')
+    expect(await exitCode).toBe(0)
+    const lines = linesIn(journal)
+    const of = (name: string) => lines.filter(({ session }) => session === name)
+    expect(of('left')).toEqual([
+      {
+        time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+        session: 'left',
+        id: expect.stringMatching(/^s/),
+        thread: 1,
+        client: 'my-agent',
+        model: 'gpt-test',
+        upstream: 'openai',
+        runs: 1,
+        iterations: 2,
+        calls: 1,
+        input: 200,
+        cached_input: 0,
+        cache_write: 0,
+        output: 20,
+        reasoning: 0,
+        cost_usd: 0.4,
+        price_known: true,
+        end: null,
+      },
+    ])
+    const sum = (key: 'runs' | 'iterations' | 'calls' | 'input') =>
+      of('stopped').reduce((total, line) => total + line[key], 0)
+    expect([sum('runs'), sum('iterations'), sum('calls'), sum('input')]).toEqual([1, 3, 3, 400])
+    expect(statSync(journal).mode & 0o777).toBe(0o600)
+    expect(readFileSync(journal, 'utf8')).not.toContain('research agent')
+  })
+
+  it('gets a line for each hour of a running run, and nothing for an hour without use', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const time = { now: Date.parse('2026-11-23T10:20:00Z') }
+    const calls = new Map<number, () => void>()
+    const both = await startBoth(
+      runaway(),
+      { usage: { journal }, models },
+      {
+        now: () => time.now,
+        after(delay, call) {
+          calls.set(delay, call)
+          return () => calls.delete(delay)
+        },
+      },
+    )
+    const { messages } = await runAgent(both.url, START, { ...named('long'), max: 2 })
+    const endHour = () => {
+      time.now = Date.parse('2026-11-23T11:00:00Z')
+      const due = calls.get(40 * 60_000) ?? calls.get(60 * 60_000)
+      calls.clear()
+      due?.()
+    }
+    endHour()
+    await runAgent(both.url, messages, { ...named('long'), max: 1 })
+    endHour()
+    endHour()
+    await both.governor.close()
+    expect(
+      linesIn(journal).map(({ runs, iterations, calls: made, input }) => [runs, iterations, made, input]),
+    ).toEqual([
+      [1, 2, 1, 200],
+      [0, 1, 1, 100],
+    ])
+  })
+
+  it('begins a new file when it is large, and keeps four older ones', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const large = `${'x'.repeat(8 * 1_048_576)}\n`
+    for (const [at, suffix] of ['', '.1', '.2', '.3', '.4'].entries())
+      writeFileSync(journal + suffix, at === 0 ? large : `${at}\n`)
+    const both = await startBoth(runaway(), { usage: { journal }, models })
+    await runAgent(both.url, START, { ...named('new'), max: 1 })
+    await both.governor.close()
+    expect(linesIn(journal)).toHaveLength(1)
+    expect(statSync(`${journal}.1`).size).toBe(large.length)
+    expect(readFileSync(`${journal}.4`, 'utf8')).toBe('3\n')
+    expect(existsSync(`${journal}.5`)).toBe(false)
+  })
+
+  it('costs no request where it can not be written, and the log says so once', async () => {
+    const both = await startBoth(runaway(), {
+      usage: { journal: '/dev/null/usage.jsonl' },
+      budget: { max_iterations: 2 },
+    })
+    for (const name of ['one', 'two']) {
+      const { messages } = await runAgent(both.url, START, named(name))
+      expect(messages.length).toBeGreaterThan(3)
+    }
+    await both.governor.close()
+    expect(both.logs.filter((line) => line.includes('journal of usage not written'))).toHaveLength(1)
+  })
+})
+
+const line = (time: string, more: Partial<JournalLine>): string =>
+  JSON.stringify({
+    time,
+    session: 'task',
+    client: 'claude-cli',
+    model: 'opus',
+    runs: 1,
+    iterations: 10,
+    calls: 8,
+    input: 120_000,
+    cached_input: 90_000,
+    cache_write: 0,
+    output: 1_500,
+    cost_usd: 1.25,
+    price_known: true,
+    ...more,
+  })
+
+/** The home folder of somebody whose agents worked on two days. */
+function homeWithJournal(): string {
+  const home = temporaryFolder()
+  const file = join(home, '.local/state/governor/usage.jsonl')
+  mkdirSync(dirname(file), { recursive: true })
+  writeFileSync(`${file}.1`, `${line('2026-11-21T10:00:00Z', {})}\n`)
+  writeFileSync(
+    file,
+    [
+      line('2026-11-22T23:30:00Z', { model: 'haiku', cost_usd: 0.1, session: '=evil()' }),
+      '{"time": "2026-11-22T23:4',
+      line(new Date().toISOString(), { model: 'house', cost_usd: 0, price_known: false, client: null }),
+    ].join('\n'),
+  )
+  return home
+}
+
+describe('governor report', () => {
+  it('adds the journal up by day, in a table with a total, also what is in older files', () => {
+    const { status, stdout } = governor(['report'], { HOME: homeWithJournal() })
+    expect(status).toBe(0)
+    const today = new Date().toISOString().slice(0, 10)
+    const rows = stdout.split('\n').map((row) => row.split(/ {2,}/).join(' | '))
+    expect(rows).toEqual([
+      'day | runs | iterations | calls | input | cached | output | cost',
+      expect.stringMatching(/^─+$/),
+      '2026-11-21 | 1 | 10 | 8 | 120k | 90k | 1.5k | $1.25',
+      '2026-11-22 | 1 | 10 | 8 | 120k | 90k | 1.5k | $0.10',
+      `${today} | 1 | 10 | 8 | 120k | 90k | 1.5k | ?`,
+      expect.stringMatching(/^─+$/),
+      'total | 3 | 30 | 24 | 360k | 270k | 4.5k | $1.35 + ?',
+      '',
+    ])
+    expect(Math.max(...stdout.split('\n').map((row) => row.length))).toBeLessThanOrEqual(80)
+  })
+
+  it.each([
+    ['model', ['opus', 'haiku', 'house']],
+    ['client', ['claude-cli', 'unknown']],
+    ['session', ['task', '=evil()']],
+  ])('adds it up by %s as JSON lines, the dearest first', (by, keys) => {
+    const { stdout } = governor(['report', '--by', by, '--json'], { HOME: homeWithJournal() })
+    const lines = stdout
+      .trimEnd()
+      .split('\n')
+      .map((text) => JSON.parse(text))
+    expect(lines.map((one) => one[by])).toEqual(keys)
+    expect(lines[0]).toMatchObject({ iterations: expect.any(Number), cost_usd: expect.any(Number) })
+  })
+
+  it('is a CSV file that no spreadsheet takes for a formula, by days of the place where it runs', () => {
+    const HOME = homeWithJournal()
+    const { stdout } = governor(['report', '--by', 'session', '--csv'], { HOME })
+    expect(stdout.split('\n').slice(0, 1)).toEqual([
+      'session,runs,iterations,calls,input,cached_input,cache_write,output,cost_usd,price_known',
+    ])
+    expect(stdout).toContain("\n'=evil(),1,10,8,120000,90000,0,1500,0.1,true\n")
+    const days = governor(['report', '--csv'], { HOME, TZ: 'Asia/Tokyo' }).stdout
+    expect(days).toContain('\n2026-11-23,')
+  })
+
+  it.each([
+    ['7d', 1],
+    ['2026-11-22', 2],
+    ['2026-11-01', 3],
+  ])('counts what came since %s', (since, runs) => {
+    const home = homeWithJournal()
+    const { stdout } = governor(['report', '--by', 'client', '--since', since, '--json'], { HOME: home })
+    const sum = stdout
+      .trimEnd()
+      .split('\n')
+      .reduce((total, text) => total + JSON.parse(text).runs, 0)
+    if (since !== '7d') expect(sum).toBe(runs)
+    else expect(sum).toBeGreaterThanOrEqual(runs)
+  })
+
+  it.each([
+    [['report'], 1, /usage\.jsonl holds no usage: --journal names another file/],
+    [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
+    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client or session/],
+  ])('%j without a journal ends with code %i', (args, code, says) => {
+    const { status, stderr } = governor(args, { HOME: temporaryFolder() })
+    expect(status).toBe(code)
+    expect(stderr).toMatch(says)
+  })
+})
