@@ -125,6 +125,30 @@ async function buildLibrary(esbuild) {
   rmSync(join(out, 'reader'), { recursive: true })
 }
 
+/** The live page: a script, a style sheet and the page that loads them. */
+async function buildPage(esbuild) {
+  const source = join(root, 'src', 'dashboard', 'page')
+  const out = join(dist, 'dashboard')
+  const result = await esbuild.build({
+    absWorkingDir: root,
+    entryPoints: { page: join(source, 'main.tsx') },
+    outdir: out,
+    bundle: true,
+    minify: true,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2023',
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    metafile: true,
+    logLevel: 'warning',
+  })
+  const style = { entryPoints: [join(source, 'page.css')], outdir: out, bundle: true, minify: true }
+  await esbuild.build({ ...style, absWorkingDir: root, logLevel: 'warning' })
+  copyFileSync(join(source, 'page.html'), join(out, 'page.html'))
+  return result
+}
+
 async function build() {
   const bundler = bundlerOf()
   if (!bundler && existsSync(join(dist, 'main.js'))) return 0
@@ -142,11 +166,9 @@ async function build() {
     writeFileSync(path, contents)
   }
   await buildLibrary(esbuild)
-  // The live page is served as it is.
-  mkdirSync(join(dist, 'dashboard'), { recursive: true })
-  for (const name of ['page.html', 'page.css', 'page.js'])
-    copyFileSync(join(root, 'src', 'dashboard', name), join(dist, 'dashboard', name))
-  writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf(metafile))
+  const page = await buildPage(esbuild)
+  const outputs = { ...metafile.outputs, ...page.metafile.outputs }
+  writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf({ outputs }))
   // npm makes it a program when it links it, and a later build would take that away again.
   chmodSync(join(dist, 'main.js'), 0o755)
   writeFileSync(stamp, '')

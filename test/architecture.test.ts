@@ -31,7 +31,7 @@ function importsOf(path: string, text: string): string[] {
 }
 
 const SOURCES: readonly Source[] = readdirSync(ROOT, { recursive: true, encoding: 'utf8' })
-  .filter((path) => path.endsWith('.ts'))
+  .filter((path) => /\.tsx?$/.test(path))
   .map((found) => {
     const path = relative(ROOT, join(ROOT, found)).replaceAll('\\', '/')
     const text = readFileSync(join(ROOT, found), 'utf8')
@@ -94,6 +94,15 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'proxy/overflow/',
   ],
   dashboard: ['node:fs', 'fastify'],
+  // What runs in the browser.
+  'dashboard/page': [
+    'dashboard/page/',
+    'ops/sessions/schema.ts',
+    'ops/sessions/words.ts',
+    'preact',
+    'preact/hooks',
+    'uplot',
+  ],
   ops: [
     'core/',
     'telemetry/',

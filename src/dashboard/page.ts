@@ -2,8 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs'
 import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
 
-/** The bundle has them in a separate folder. */
-const FOLDERS = ['./dashboard/', './'] as const
+/** Where the build puts them: beside the bundle; seen from here, in dist. */
+const FOLDERS = ['./dashboard/', '../../dist/dashboard/'] as const
 
 function read(name: string): string {
   const urls = FOLDERS.map((folder) => new URL(`${folder}${name}`, import.meta.url))

@@ -5,7 +5,8 @@ import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, idsNamed } from '../../store/session-id.ts'
 import type { ListedSession, Store } from '../../store/store.ts'
 import type { ListQuery, SessionPage, SessionRow } from './schema.ts'
-import { costView, rowOf, STATE_GROUPS } from './view.ts'
+import { costView, rowOf } from './view.ts'
+import { groupOf } from './words.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250
@@ -63,7 +64,7 @@ const AMOUNTS = {
 /** Returns the place of a session. By name, the newest comes first, whatever its state. */
 function placeIn(row: SessionRow, { name, sort }: Filter): Place {
   if (name !== undefined && !sort) return [0, 0, row.last_at, row.id]
-  return [STATE_GROUPS[row.state], AMOUNTS[sort ?? 'risk'](row), row.last_at, row.id]
+  return [groupOf(row), AMOUNTS[sort ?? 'risk'](row), row.last_at, row.id]
 }
 
 function inOrder(a: Place, b: Place): number {
@@ -85,8 +86,8 @@ function summaryOf(rows: readonly SessionRow[]): Snapshot['summary'] {
   const { cost_usd, ...known } = costView(cost, gap)
   return {
     sessions: rows.length,
-    at_work: rows.filter(({ state }) => STATE_GROUPS[state] < 2).length,
-    need_you: rows.filter(({ state }) => STATE_GROUPS[state] === 0).length,
+    at_work: rows.filter((row) => groupOf(row) < 2).length,
+    need_you: rows.filter((row) => groupOf(row) === 0).length,
     asking: rows.filter(({ state }) => state === 'asking').length,
     per_minute: { cost_usd, ...known },
   }

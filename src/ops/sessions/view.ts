@@ -23,6 +23,7 @@ import {
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import type { RunView, SessionDetail, SessionRow } from './schema.ts'
+import { groupOf } from './words.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000
@@ -171,20 +172,6 @@ function agentsOf(session: Session, now: number): readonly Agent[] {
   })
 }
 
-/** The groups of a list: 0 needs a person, 1 is at work, 2 waits, 3 has ended. */
-export const STATE_GROUPS: Readonly<Record<SessionState, 0 | 1 | 2 | 3>> = {
-  asking: 0,
-  going_round: 0,
-  near_limit: 1,
-  working: 1,
-  answered: 2,
-  idle: 2,
-  stopped: 3,
-  completed: 3,
-  no_response: 3,
-  context_overflow: 3,
-}
-
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
 
@@ -326,12 +313,11 @@ function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
     tool_calls: used.tool_calls,
     tokens: used.tokens,
     ...costView(used.cost, session.usage?.costGap),
-    cost_usd_per_minute:
-      leader && STATE_GROUPS[leader.state] === 3 ? null : spendPerMinute(iterations, startedAt, now),
+    cost_usd_per_minute: leader && groupOf(leader) === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
     agents: {
-      alive: agents.filter(({ state }) => STATE_GROUPS[state] < 2).length,
+      alive: agents.filter((agent) => groupOf(agent) < 2).length,
       total: Math.max(agents.length, record?.threads ?? 0),
     },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,

@@ -1,0 +1,124 @@
+/** What an operator can do to a session. */
+import { useState } from 'preact/hooks'
+import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/words.ts'
+import { act, type SessionDetail } from './api.ts'
+import { Dialog, type Question } from './dialog.tsx'
+import { change, type Store, steer } from './store.ts'
+
+const LIMIT_WORDS: Readonly<Record<MeterName, string>> = {
+  iterations: 'Iterations',
+  tool_calls: 'Tool calls',
+  tokens: 'Tokens',
+  cost: 'Dollars',
+  seconds: 'Seconds',
+}
+
+/** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */
+function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail) {
+  if (asking) return { name: asking.limit, max: asking.max }
+  if (max > 0) return { name: 'iterations' as const, max }
+  return [...threads.flatMap((thread) => thread.meters), ...meters].find((meter) => meter.max > 0)
+}
+
+function stopQuestion(store: Store, detail: SessionDetail): Question {
+  return {
+    title: `Stop ${labelOf(detail)}?`,
+    text: 'Its next request gets its last answer, and nothing that it did is lost.',
+    yes: 'Stop with an answer',
+    isGrave: true,
+    act: () => steer(store, 'Its next request is the last.', (visit, id) => act(visit, id, 'stop', {})),
+  }
+}
+
+function extendQuestion(
+  store: Store,
+  detail: SessionDetail,
+  { name, max }: { name: MeterName; max: number },
+): Question {
+  const isSteps = name === 'iterations'
+  return {
+    title: `Extend ${labelOf(detail)}`,
+    text: isSteps
+      ? 'Its current runs may go on up to so many.'
+      : 'Every limit of its current runs rises by the same share.',
+    yes: 'Extend',
+    number: {
+      label: LIMIT_WORDS[name],
+      before: name === 'cost' ? max.toFixed(2) : String(max),
+      proposed: nextLimit(name, max),
+      least: name === 'cost' ? max : max + 1,
+      step: name === 'cost' ? 0.01 : 1,
+    },
+    act: (to) => {
+      const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
+      steer(store, `Extended to ${amount(name, to)}.`, (visit, id) => act(visit, id, 'extend', body))
+    },
+  }
+}
+
+function resetQuestion(store: Store, detail: SessionDetail): Question {
+  return {
+    title: `Begin ${labelOf(detail)} anew?`,
+    text: 'Its current runs get a fresh budget, and count from 1.',
+    yes: 'Begin anew',
+    act: () => steer(store, 'It begins anew.', (visit, id) => act(visit, id, 'reset', {})),
+  }
+}
+
+/** Shows a text, and puts it on the clipboard where the browser allows that. */
+function copy(store: Store, text: string): void {
+  change(store, { said: text })
+  navigator.clipboard?.writeText(text).then(
+    () => change(store, { said: `Copied: ${text}` }),
+    () => undefined,
+  )
+}
+
+export function Actions({ store, detail }: { store: Store; detail: SessionDetail }) {
+  const [question, setQuestion] = useState<Question>()
+  const limit = limitOf(detail)
+  const isWatching = detail.threads.some(({ loop_guard_mode: mode }) => mode === 'observe')
+  const setLoops = () => {
+    const mode = isWatching ? null : 'observe'
+    const done = isWatching ? 'Loops are ended again.' : 'Loops are only counted from here.'
+    steer(store, done, (visit, id) => act(visit, id, 'loop-guard', { mode }))
+  }
+  const { id } = detail
+  const address = `${location.origin}${location.pathname}`
+  const curl = `curl -H "Authorization: Bearer $GOVERNOR_ADMIN_TOKEN" ${address}sessions/${id}`
+  return (
+    <>
+      <p class="actions">
+        <button
+          type="button"
+          class="primary"
+          disabled={detail.stopping || detail.state === 'stopped'}
+          onClick={() => setQuestion(stopQuestion(store, detail))}
+        >
+          Stop with an answer
+        </button>
+        {limit && (
+          <button type="button" onClick={() => setQuestion(extendQuestion(store, detail, limit))}>
+            Extend {amount(limit.name, limit.max)} → {amount(limit.name, nextLimit(limit.name, limit.max))}
+          </button>
+        )}
+        <button type="button" onClick={setLoops} aria-pressed={isWatching}>
+          {isWatching ? 'End loops again' : 'Only watch for loops'}
+        </button>
+        <button type="button" onClick={() => setQuestion(resetQuestion(store, detail))}>
+          Begin anew
+        </button>
+        <button type="button" class="quiet" onClick={() => copy(store, `${address}#${id}`)}>
+          Copy link
+        </button>
+        <button type="button" class="quiet" onClick={() => copy(store, curl)}>
+          Copy curl
+        </button>
+      </p>
+      <p id="said" role="status">
+        {store.said}
+      </p>
+      {question && <Dialog question={question} close={() => setQuestion(undefined)} />}
+    </>
+  )
+}

@@ -1,0 +1,79 @@
+/** The page's requests to Governor's API of sessions. */
+import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/schema.ts'
+
+export type { SessionDetail, SessionPage, SessionRow, Transcript }
+
+/** Governor does not let this page read sessions without a token, or with the one it has. */
+export class RefusedError extends Error {
+  override readonly name = 'RefusedError'
+}
+
+/** One visit: from signing in until Governor refuses, or another token is given. */
+export interface Visit {
+  /** Only here, so that nothing else in this origin can read it: it is asked for again after a reload. */
+  readonly token: string
+  /** Ends everything that is under way. */
+  readonly over: AbortController
+}
+
+async function ask({ token, over }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
+  const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
+  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: over.signal })
+  if (response.status === 401) throw new RefusedError()
+  return response
+}
+
+async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit): Promise<Reply> {
+  const response = await ask(visit, path, options)
+  const reply = await response.json()
+  if (!response.ok) throw new Error(reply.error?.message ?? `HTTP ${response.status}`)
+  return reply
+}
+
+const pathOf = (id: string, rest = '') => `sessions/${encodeURIComponent(id)}${rest}`
+
+/** Returns a page of sessions. */
+export function listOf(visit: Visit, query: Readonly<Record<string, string>>): Promise<SessionPage> {
+  return askJson(visit, `sessions?${new URLSearchParams(query)}`)
+}
+
+/** Returns one session, by its id or by the name that its client gave it. */
+export const sessionOf = (visit: Visit, id: string): Promise<SessionDetail> => askJson(visit, pathOf(id))
+
+/** Returns what was said in a session that keeps it. */
+export const transcriptOf = (visit: Visit, id: string): Promise<Transcript> =>
+  askJson(visit, pathOf(id, '/transcript'))
+
+/** What an operator can do to a session. */
+export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'
+
+/** Does something to a session; returns the session after it. */
+export function act(visit: Visit, id: string, action: ActionName, body: object): Promise<SessionDetail> {
+  const method = action === 'loop-guard' ? 'PATCH' : 'POST'
+  // No randomUUID on a page that did not come over TLS or from this machine.
+  const key = [...crypto.getRandomValues(new Uint32Array(4))].join('-')
+  const headers = { 'content-type': 'application/json', 'idempotency-key': key }
+  return askJson(visit, pathOf(id, `/${action}`), { method, headers, body: JSON.stringify(body) })
+}
+
+/** An event of the stream, by the names of its fields. */
+export type StreamEvent = Readonly<Record<string, string>>
+
+/** Calls back with each event after the one with this id, until the stream ends. */
+export async function follow(
+  visit: Visit,
+  lastId: string,
+  take: (event: StreamEvent) => void,
+): Promise<void> {
+  const response = await ask(visit, 'events', { headers: lastId ? { 'last-event-id': lastId } : {} })
+  if (!response.ok || !response.body) throw new Error(`HTTP ${response.status}`)
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+    text += value
+    const events = text.split('\n\n')
+    text = events.pop() ?? ''
+    for (const lines of events)
+      take(Object.fromEntries(lines.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2))))
+  }
+}

@@ -1,0 +1,338 @@
+/** One session: what it does, what it has used, what Governor said, and what an operator can do. */
+import { useEffect, useRef } from 'preact/hooks'
+import {
+  amount,
+  clock,
+  compact,
+  labelOf,
+  type MeterName,
+  money,
+  rate,
+  span,
+} from '../../ops/sessions/words.ts'
+import { Actions } from './actions.tsx'
+import type { SessionDetail, Transcript } from './api.ts'
+import { Chart } from './chart.tsx'
+import { agentName, Lanes } from './lanes.tsx'
+import { Bar, Chip, Section } from './parts.tsx'
+import type { Store } from './store.ts'
+
+type Loop = NonNullable<SessionDetail['loop']>
+
+/** How many of the newest iterations stand in the timeline. */
+const TIMELINE = 30
+
+const SAME: Readonly<Record<string, string>> = {
+  repetition: 'with equal arguments and results',
+  same_call: 'with equal arguments',
+}
+
+function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): string {
+  const how = SAME[pattern] ?? 'in the same order'
+  const told = warnings === 0 ? 'not told yet' : warnings === 1 ? 'told once' : `told ${warnings} times`
+  const next = blocked ? ', and these calls are blocked' : ''
+  return `${tools.join(' + ') || pattern} ${count} times ${how}, nothing new since iteration ${since}. The model was ${told}${next}.`
+}
+
+/** What a person should know first. */
+function Alerts({ detail }: { detail: SessionDetail }) {
+  const { threads, terminal, last_error: error, iterations } = detail
+  const failed = iterations.findLast(({ status }) => status !== 200)
+  return (
+    <>
+      {threads.map(({ thread, asking, loop }) => (
+        <div key={thread}>
+          {asking && (
+            <p class="say warn">
+              The limit of {amount(asking.limit, asking.max)} {asking.limit.replace('_', ' ')} is reached. A
+              request waits {span(Math.max(0, (Date.parse(asking.until) - Date.now()) / 1_000))} for you:
+              extend it or stop it, or the run is stopped.
+            </p>
+          )}
+          {loop && (
+            <p class="say bad">
+              {threads.length > 1 && <b>{agentName(detail, thread)}: </b>}
+              {loopText(loop)}
+            </p>
+          )}
+        </div>
+      ))}
+      {error && (
+        <p class="say bad">
+          The newest request failed: {error}
+          {failed?.overflow && `, recovery ${failed.overflow.replaceAll('_', ' ')}`}.
+        </p>
+      )}
+      {terminal && (
+        <p class="say quiet">
+          Ended: {terminal.terminal_state.replaceAll('_', ' ')},{' '}
+          {terminal.terminal_reason.replaceAll('_', ' ')}, {terminal.budget_used} of {terminal.budget_max}
+          {terminal.has_final_answer ? ', with an answer' : ', without an answer'}.
+        </p>
+      )}
+    </>
+  )
+}
+
+function Fact({
+  title,
+  used,
+  max,
+  text,
+  note,
+}: {
+  title: string
+  used: number | null
+  max: number
+  text: string
+  note?: string
+}) {
+  return (
+    <div class="fact">
+      <dt>{title}</dt>
+      <dd>
+        <b>{text}</b> {note}
+        <Bar used={used ?? 0} max={max} />
+      </dd>
+    </div>
+  )
+}
+
+function Facts({ detail }: { detail: SessionDetail }) {
+  const { threads, contexts, warnings } = detail
+  const leader =
+    threads.find(({ state, iteration }) => state === detail.state && iteration === detail.iteration) ??
+    threads.at(-1)
+  /** A limit of its run, or of the session; without one what the whole session used. */
+  const fact = (title: string, name: MeterName) => {
+    const run = leader?.meters.find((one) => one.name === name)
+    const all = detail.meters.find((one) => one.name === name)
+    const meter = run && run.max > 0 ? run : all
+    if (!meter) return null
+    const { used, max } = meter
+    const text = name === 'cost' && meter === all ? money(detail) : amount(name, used)
+    // One agent's share of what the session used.
+    const of = meter === run && threads.length > 1 ? ` · ${agentName(detail, leader?.thread ?? 1)}` : ''
+    const note = max > 0 ? `of ${amount(name, max)}` : ''
+    return <Fact title={title + of} used={used} max={max} text={text} note={note} />
+  }
+  const context = contexts.find(({ used }) => used !== null)
+  const most = context?.effective ?? context?.base ?? 0
+  return (
+    <dl class="facts">
+      {fact('Iterations', 'iterations')}
+      {fact('Cost', 'cost')}
+      {context?.used ? (
+        <Fact
+          title="Context"
+          used={context.used}
+          max={most}
+          text={compact(context.used)}
+          note={most > 0 ? `of ${compact(most)}` : 'tokens'}
+        />
+      ) : null}
+      {fact('Time', 'seconds')}
+      {fact('Tokens', 'tokens')}
+      {fact('Tool calls', 'tool_calls')}
+      {warnings.acknowledged + warnings.ignored > 0 && (
+        <Fact
+          title="Warnings"
+          used={0}
+          max={0}
+          text={String(warnings.acknowledged)}
+          note={`of ${warnings.acknowledged + warnings.ignored} heeded`}
+        />
+      )}
+    </dl>
+  )
+}
+
+function Timeline({ detail }: { detail: SessionDetail }) {
+  return (
+    <table id="timeline">
+      <thead>
+        <tr>
+          <th>Time</th>
+          <th>Agent</th>
+          <th>Tools</th>
+          <th class="number">Tokens</th>
+          <th class="number">Took</th>
+          <th class="number">Cost</th>
+        </tr>
+      </thead>
+      <tbody>
+        {detail.iterations
+          .slice(-TIMELINE)
+          .reverse()
+          .flatMap((one) => {
+            const { at, thread, iteration, tools, usage, status, overflow, verdict, said } = one
+            const outcome =
+              status === 200
+                ? tools.join(' ')
+                : (overflow && 'overflow') || (status ? `error ${status}` : 'no answer')
+            const row = (
+              <tr key={`${at} ${thread} ${iteration}`}>
+                <td>{new Date(at).toLocaleTimeString('en-GB')}</td>
+                <td>
+                  <bdi>{agentName(detail, thread)}</bdi> · {iteration}
+                </td>
+                <td class={status === 200 ? '' : 'failed'}>
+                  <bdi>{outcome}</bdi>
+                </td>
+                <td class="number">
+                  {compact(usage.input)} + {compact(usage.output)}
+                </td>
+                <td class="number">{(one.duration_ms / 1_000).toFixed(1)} s</td>
+                <td class="number">{money(usage)}</td>
+              </tr>
+            )
+            const word = verdict === 'block' ? 'Governor blocked a call:' : 'Governor said:'
+            const speech = said && (
+              <tr key={`said ${at} ${thread} ${iteration}`} class="governor">
+                <td colSpan={6}>
+                  <b>{word}</b> {said}
+                </td>
+              </tr>
+            )
+            return speech ? [row, speech] : [row]
+          })}
+      </tbody>
+    </table>
+  )
+}
+
+function Runs({ runs }: Pick<SessionDetail, 'runs'>) {
+  return (
+    <ul class="runs">
+      {runs.map((run) => (
+        <li key={`${run.thread} ${run.started_at}`}>
+          {clock(run.started_at)}
+          {run.ended_at && `–${clock(run.ended_at)}`} · {run.iterations} iterations · {money(run)} ·{' '}
+          {run.state?.replaceAll('_', ' ') ?? 'left'}
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function Said({ transcript: { entries, truncated } }: { transcript: Transcript }) {
+  return (
+    <>
+      {truncated && <p>Older texts were dropped.</p>}
+      <ol id="texts">
+        {entries.map(({ thread, role, text, truncated: isCut, at, terminal_state: ended }) => (
+          <li key={`${at} ${thread} ${role}`} class={role}>
+            <p>
+              {role} · agent {thread} · {new Date(at).toLocaleTimeString('en-GB')}
+              {ended && ` · ended: ${ended}`}
+            </p>
+            <pre dir="auto">{text}</pre>
+            {isCut && <p>There was more of it.</p>}
+          </li>
+        ))}
+      </ol>
+    </>
+  )
+}
+
+function Curves({ detail: { minutes } }: { detail: SessionDetail }) {
+  if (minutes.length === 0) return null
+  return (
+    <div class="curves">
+      {minutes.some(({ cost_usd }) => cost_usd > 0) && (
+        <Section title="Dollars per minute">
+          <Chart minutes={minutes} amount="cost_usd" title="Dollars per minute" />
+        </Section>
+      )}
+      <Section title="Tokens per minute">
+        <Chart minutes={minutes} amount="tokens" title="Tokens per minute" />
+      </Section>
+    </div>
+  )
+}
+
+function About({ detail }: { detail: SessionDetail }) {
+  const { client, model, upstream, agents, started_at } = detail
+  const perMinute = rate(detail)
+  const known = [
+    client,
+    `${model ?? 'no model'} via ${upstream ?? '?'}`,
+    agents.total > 1 && `${agents.total} agents`,
+  ]
+  return (
+    <p class="about">
+      <bdi>{known.filter(Boolean).join(' · ')}</bdi> · since {clock(started_at)}
+      {` · ${money(detail)}`}
+      {perMinute && perMinute !== '?' && `, ${perMinute}/min`}
+    </p>
+  )
+}
+
+function Body({ store, detail }: { store: Store; detail: SessionDetail }) {
+  const { transcript } = store
+  const { final_answer: answer } = detail
+  return (
+    <>
+      <About detail={detail} />
+      <Alerts detail={detail} />
+      <Actions store={store} detail={detail} />
+      <Facts detail={detail} />
+      <Curves detail={detail} />
+      <Section title="Agents">
+        <Lanes detail={detail} />
+      </Section>
+      <Section title="What happened" note="the newest first">
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a part that scrolls can be scrolled with keys */}
+        <section class="scroll" aria-label="Timeline" tabIndex={0}>
+          <Timeline detail={detail} />
+        </section>
+      </Section>
+      {detail.runs.length > 1 && (
+        <Section title="Runs">
+          <Runs runs={detail.runs} />
+        </Section>
+      )}
+      {answer && (
+        <Section title="Final answer">
+          <pre id="answer">{answer.text}</pre>
+          {answer.truncated && <p>The first 64 KiB of it.</p>}
+        </Section>
+      )}
+      {transcript && transcript.entries.length > 0 && (
+        <Section title="What was said">
+          <Said transcript={transcript} />
+        </Section>
+      )}
+    </>
+  )
+}
+
+export function Detail({ store }: { store: Store }) {
+  const { detail, said } = store
+  const box = useRef<HTMLElement>(null)
+  useEffect(() => {
+    box.current?.focus()
+    box.current?.scrollTo(0, 0)
+  }, [])
+  return (
+    <section id="detail" aria-labelledby="detail-title" tabIndex={-1} ref={box}>
+      <div class="title">
+        <h2 id="detail-title">
+          <bdi>{detail ? labelOf(detail) : store.selected}</bdi>
+        </h2>
+        {detail && <Chip row={detail} />}
+        <button
+          type="button"
+          class="close"
+          aria-label="Close"
+          onClick={() => {
+            location.hash = ''
+          }}
+        >
+          ✕
+        </button>
+      </div>
+      {detail ? <Body store={store} detail={detail} /> : <p role="status">{said || 'loading…'}</p>}
+    </section>
+  )
+}

@@ -1,0 +1,166 @@
+/** The list of sessions: those that need a person first. */
+import { useMemo } from 'preact/hooks'
+import { clock, doing, GROUPS, labelOf, money, rate, shortModel } from '../../ops/sessions/words.ts'
+import type { SessionRow } from './api.ts'
+import { Bar, Chip } from './parts.tsx'
+import { hold, PAGE_ROWS, type Store, show } from './store.ts'
+
+function Spark({ tokens }: { tokens: readonly number[] }) {
+  const most = Math.max(1, ...tokens)
+  const step = 72 / Math.max(1, tokens.length - 1)
+  const points = tokens.map(
+    (one, at) => `${(1 + at * step).toFixed(1)} ${(23 - (20 * one) / most).toFixed(1)}`,
+  )
+  const newest = tokens.length > 0 ? `Tokens per iteration, newest ${tokens.at(-1)}` : 'No tokens yet'
+  return (
+    <svg class="spark" viewBox="0 0 74 26" role="img" aria-label={newest}>
+      <path d={points.length > 1 ? `M${points.join('L')}` : ''} />
+    </svg>
+  )
+}
+
+function lineOf(row: SessionRow, isOpen: boolean) {
+  const { iteration, max_iterations: max, agents } = row
+  const what = [doing(row), agents.total > 1 && `${agents.alive} of ${agents.total} agents`].filter(Boolean)
+  const known = [row.client, shortModel(row.model)].filter(Boolean)
+  const perMinute = rate(row)
+  const label = labelOf(row)
+  return (
+    <tr role="row" aria-current={isOpen}>
+      <td role="cell">
+        <span class="who">
+          <a href={`#${row.id}`} title={row.name ?? row.id}>
+            <bdi>{label}</bdi>
+          </a>
+          <Chip row={row} />
+        </span>
+        <bdi class="sub">
+          {label === row.name && (
+            <>
+              <span class="narrow">{known.map((one) => `${one} · `)}</span>since {clock(row.started_at)}
+              {what.length > 0 && ' · '}
+            </>
+          )}
+          {what.join(' · ')}
+        </bdi>
+      </td>
+      <td role="cell" class="wide" data-label="Client">
+        <bdi>{row.client ?? ''}</bdi>
+      </td>
+      <td role="cell" class="wide" data-label="Model">
+        <bdi title={row.model ?? ''}>{shortModel(row.model) ?? ''}</bdi>
+      </td>
+      <td role="cell" data-label="Iterations">
+        {iteration}
+        {max > 0 && ` of ${max}`}
+        <Bar used={iteration} max={max} />
+      </td>
+      <td role="cell" class="number" data-label="Cost">
+        {money(row)}
+        {perMinute && <small>{perMinute === '?' ? 'no price' : `${perMinute}/min`}</small>}
+      </td>
+      <td role="cell" class="curve">
+        <Spark tokens={row.tokens_per_iteration} />
+      </td>
+    </tr>
+  )
+}
+
+/** A line that stays as it was is not drawn again; a question that runs counts down. */
+function Line({ row, isOpen }: { row: SessionRow; isOpen: boolean }) {
+  return useMemo(() => lineOf(row, isOpen), [row, isOpen, row.asking ? Date.now() : 0])
+}
+
+function Group({ store, group }: { store: Store; group: number }) {
+  const places = store.places.filter((place) => place.group === group)
+  if (places.length === 0) return null
+  const open = store.detail?.id ?? store.selected
+  return (
+    <tbody role="rowgroup">
+      <tr role="row" class="group">
+        <th role="rowheader" scope="rowgroup" colSpan={6}>
+          {GROUPS[group]}
+        </th>
+      </tr>
+      {places.map(({ id }) => {
+        const row = store.rows.get(id)
+        return row && <Line key={id} row={row} isOpen={id === open} />
+      })}
+    </tbody>
+  )
+}
+
+function More({ store }: { store: Store }) {
+  const { page, places, q, wanted } = store
+  if (!page) return null
+  if (!page.complete)
+    return <p id="more">Sessions may be missing: Governor could not read its store to the end.</p>
+  if (page.total === 0)
+    return (
+      <p id="more">
+        {q
+          ? `No session matches “${q}”.`
+          : 'No sessions yet. Point an agent at Governor, and it appears here.'}
+      </p>
+    )
+  if (page.total <= places.length) return null
+  return (
+    <p id="more">
+      {places.length} of {page.total}{' '}
+      <button type="button" onClick={() => show(store, { wanted: wanted + PAGE_ROWS })}>
+        Show more
+      </button>
+    </p>
+  )
+}
+
+/** Up and down go from session to session. */
+function moveFocus(event: KeyboardEvent): void {
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+  if (!by) return
+  const links = [...document.querySelectorAll<HTMLElement>('#list a')]
+  const next = links[links.indexOf(document.activeElement as HTMLElement) + by]
+  if (!next) return
+  event.preventDefault()
+  next.focus()
+}
+
+export function List({ store }: { store: Store }) {
+  return (
+    <section
+      id="list-box"
+      aria-label="Sessions"
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a part that scrolls can be scrolled with keys
+      tabIndex={0}
+      onPointerEnter={({ pointerType }) => hold(store, pointerType === 'mouse')}
+      onPointerLeave={() => hold(store, false)}
+      onKeyDown={moveFocus}
+    >
+      {store.places.length > 0 && (
+        <table id="list" role="table">
+          <caption>Sessions, those that need you first</caption>
+          <thead role="rowgroup">
+            <tr role="row">
+              <th role="columnheader">Session</th>
+              <th role="columnheader" class="wide">
+                Client
+              </th>
+              <th role="columnheader" class="wide">
+                Model
+              </th>
+              <th role="columnheader">Iterations</th>
+              <th role="columnheader" class="number">
+                Cost
+              </th>
+              <th role="columnheader">Tokens</th>
+            </tr>
+          </thead>
+          {GROUPS.map((name, group) => (
+            <Group key={name} store={store} group={group} />
+          ))}
+        </table>
+      )}
+      <More store={store} />
+    </section>
+  )
+}

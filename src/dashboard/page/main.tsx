@@ -1,0 +1,129 @@
+/** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
+import { render } from 'preact'
+import { headParts, headText } from '../../ops/sessions/words.ts'
+import { Detail } from './detail.tsx'
+import { List } from './list.tsx'
+import { change, openStore, type Store, show, signIn } from './store.ts'
+
+const SORTS = {
+  risk: 'By risk',
+  cost: 'By cost',
+  rate: 'By $/min',
+  iterations: 'By iterations',
+  newest: 'Newest',
+}
+
+function NotifyButton({ store }: { store: Store }) {
+  if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default')
+    return null
+  const ask = () => Notification.requestPermission().then(() => change(store, {}))
+  return (
+    <button type="button" onClick={ask} title="A notification of the browser when a run asks for you">
+      Notify me
+    </button>
+  )
+}
+
+function Head({ store }: { store: Store }) {
+  const { summary } = store.page ?? {}
+  return (
+    <header>
+      <h1>Governor</h1>
+      {summary && (
+        <p class="head-line">
+          {headParts(summary).map(({ value, unit, isAlert }) => (
+            <span key={unit} class={isAlert ? 'stat alert' : 'stat'} title={titleOf(unit, summary)}>
+              <b>{value}</b>
+              {unit}
+            </span>
+          ))}
+        </p>
+      )}
+      <p id="connection" role="status" class={store.isLost ? 'lost' : ''}>
+        {store.connection}
+      </p>
+      {store.hasAccess && (
+        <div class="tools">
+          <NotifyButton store={store} />
+          <input
+            type="search"
+            aria-label="Search"
+            placeholder="Search name, client, model"
+            value={store.q}
+            onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
+          />
+          <select
+            aria-label="Order"
+            value={store.sort}
+            onChange={({ currentTarget }) => show(store, { sort: currentTarget.value })}
+          >
+            {Object.entries(SORTS).map(([sort, text]) => (
+              <option key={sort} value={sort}>
+                {text}
+              </option>
+            ))}
+          </select>
+        </div>
+      )}
+    </header>
+  )
+}
+
+function titleOf(unit: string, { today }: { today: { since: string } }): string | undefined {
+  return unit === ' today' ? `Since ${new Date(today.since).toLocaleString()}` : undefined
+}
+
+function SignIn({ store }: { store: Store }) {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault()
+    const form = event.currentTarget as HTMLFormElement
+    const token = String(new FormData(form).get('token'))
+    form.reset()
+    signIn(store, token)
+  }
+  return (
+    <main>
+      <form id="sign-in" onSubmit={submit}>
+        <h2>The admin token is needed</h2>
+        <p>Governor shows sessions to its own machine, or to whoever has GOVERNOR_ADMIN_TOKEN.</p>
+        <label>
+          Token{' '}
+          <input name="token" type="password" autocomplete="off" required ref={(input) => input?.focus()} />
+        </label>
+        <button type="submit">Show sessions</button>
+      </form>
+    </main>
+  )
+}
+
+function App({ store }: { store: Store }) {
+  return (
+    <>
+      <Head store={store} />
+      {store.problem && (
+        <p id="problem" role="alert">
+          {store.problem}
+        </p>
+      )}
+      {store.hasAccess ? (
+        <main class={store.selected ? 'both' : ''}>
+          <List store={store} />
+          {store.selected && <Detail key={store.selected} store={store} />}
+        </main>
+      ) : (
+        <SignIn store={store} />
+      )}
+    </>
+  )
+}
+
+openStore((store) => {
+  const { summary } = store.page ?? {}
+  const alert = summary && summary.need_you > 0 ? `(${summary.need_you}) ` : ''
+  document.title = summary ? `${alert}${headText(summary)} · Governor` : 'Governor'
+  render(<App store={store} />, document.body)
+})
+
+document.addEventListener('keydown', ({ key }) => {
+  if (key === 'Escape' && location.hash && !document.querySelector('dialog[open]')) location.hash = ''
+})

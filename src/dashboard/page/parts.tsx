@@ -1,0 +1,43 @@
+/** Small parts that list and detail share. */
+import { stateOf } from '../../ops/sessions/words.ts'
+import type { SessionRow } from './api.ts'
+
+/** What a session or an agent does, in its colour. */
+export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {
+  const { text, tone } = stateOf(row)
+  return <span class={`chip ${tone} ${row.state}`}>{text}</span>
+}
+
+/** How much of a limit is used; nothing where there is no limit. */
+export function Bar({ used, max }: { used: number; max: number }) {
+  if (max <= 0) return null
+  const share = Math.min(1, used / max)
+  const tone = share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : 'good'
+  return (
+    <span class="bar" aria-hidden="true">
+      <i class={tone} style={{ width: `${Math.round(share * 100)}%` }} />
+    </span>
+  )
+}
+
+/** A part of a session with a heading. */
+export function Section({
+  title,
+  note,
+  children,
+}: {
+  title: string
+  note?: string
+  children: preact.ComponentChildren
+}) {
+  return (
+    <section aria-label={title}>
+      <h3>
+        {title} {note && <small>· {note}</small>}
+      </h3>
+      {children}
+    </section>
+  )
+}
+
+export type { SessionRow }

@@ -1,0 +1,163 @@
+/**
+ * How sessions are written for people, on the live page and in a terminal: one word for one thing. Without imports at
+ * run time, as it is a part of the page.
+ */
+import type { SessionDetail, SessionPage, SessionRow } from './schema.ts'
+
+/** A limit that users can set. */
+export type MeterName = SessionDetail['meters'][number]['name']
+
+const STATES: Readonly<Record<SessionRow['state'], string>> = {
+  asking: 'asks',
+  working: 'working',
+  going_round: 'looping',
+  near_limit: 'near limit',
+  answered: 'answered',
+  idle: 'idle',
+  stopped: 'stopped',
+  completed: 'done',
+  no_response: 'no answer',
+  context_overflow: 'overflow',
+}
+
+const REASONS: Readonly<Record<string, string>> = {
+  max_iterations: 'iterations',
+  max_tool_calls: 'tool calls',
+  max_tokens: 'tokens',
+  max_cost: 'cost',
+  max_seconds: 'time',
+  loop_guard: 'loop',
+}
+
+/** How urgent a state is, for its colour. */
+export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
+
+const TONES: Readonly<Record<SessionRow['state'], Tone>> = {
+  asking: 'warn',
+  working: 'good',
+  going_round: 'bad',
+  near_limit: 'warn',
+  answered: 'quiet',
+  idle: 'quiet',
+  stopped: 'quiet',
+  completed: 'quiet',
+  no_response: 'bad',
+  context_overflow: 'bad',
+}
+
+/** The groups of a list, in their order. */
+export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
+
+/** Returns the place of a session's group in `GROUPS`. */
+export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
+  if (state === 'asking' || state === 'going_round') return 0
+  if (state === 'working' || state === 'near_limit') return 1
+  return state === 'answered' || state === 'idle' ? 2 : 3
+}
+
+type Stateful = Pick<SessionRow, 'state'> &
+  Partial<Pick<SessionRow, 'stopping' | 'last_error' | 'terminal_reason' | 'asking'>>
+
+/** Returns what a session does, in a few words, and how urgent that is. */
+export function stateOf(row: Stateful): { readonly text: string; readonly tone: Tone } {
+  const { state, asking, terminal_reason: reason } = row
+  if (row.stopping) return { text: 'stopping', tone: 'warn' }
+  if (asking) {
+    const [before, after] = [asking.max, nextLimit(asking.limit, asking.max)].map((limit) =>
+      amount(asking.limit, limit),
+    )
+    return { text: `asks: ${before} → ${after}?`, tone: 'warn' }
+  }
+  if (row.last_error && groupOf(row) < 3) return { text: row.last_error, tone: 'bad' }
+  const why = state === 'stopped' && reason ? `: ${REASONS[reason] ?? reason}` : ''
+  return { text: STATES[state] + why, tone: TONES[state] }
+}
+
+/** Returns the limit that is proposed where one is reached: a quarter more. */
+export function nextLimit(meter: MeterName, limit: number): number {
+  return meter === 'cost' ? Math.round(limit * 125) / 100 : Math.ceil(limit * 1.25)
+}
+
+type Cost = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
+
+/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known. */
+export function money({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
+  if (cost === null) return '?'
+  const sign = isKnown ? '' : isEstimated ? '~' : '≥'
+  if (cost > 0 && cost < 0.01) return isKnown ? '<$0.01' : `${sign}$0.01`
+  return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
+}
+
+/** Returns the cost of a session by the minute; empty if it has ended. */
+export function rate(row: SessionRow): string {
+  if (groupOf(row) === 3) return ''
+  return money({ ...row, cost_usd: row.cost_usd_per_minute })
+}
+
+/** Returns `950`, `5.1k`, `61k`, `2.1M`. */
+export function compact(count: number): string {
+  if (count < 1_000) return String(Math.round(count))
+  const [shown, unit] = count < 999_500 ? [count / 1_000, 'k'] : [count / 1_000_000, 'M']
+  return `${shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}${unit}`
+}
+
+/** Returns `45 s`, `12 min`, `3 h`, `2 d`. */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`
+  if (seconds < 5_400) return `${Math.round(seconds / 60)} min`
+  return seconds < 172_800 ? `${Math.round(seconds / 3_600)} h` : `${Math.round(seconds / 86_400)} d`
+}
+
+/** Returns an amount of a meter as people write it: `$1.05`, `61k`, `11 min`, `15`. */
+export function amount(meter: MeterName, used: number | null): string {
+  if (used === null) return '?'
+  if (meter === 'cost') return money({ cost_usd: used, price_known: true, cost_estimated: false })
+  if (meter === 'seconds') return span(used)
+  return meter === 'tokens' ? compact(used) : String(Math.ceil(used))
+}
+
+/** Returns hours and minutes, here. */
+export function clock(time: string): string {
+  return new Date(time).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+}
+
+/** Returns a model's name without its maker and its date. */
+export function shortModel(model: string | null): string | null {
+  return model === null ? null : model.replace(/^.*\/|^claude-/g, '').replace(/-\d{4}-?\d\d-?\d\d$/, '')
+}
+
+const UUID = /^[\da-f]{8}-?(?:[\da-f]{4}-?){3}[\da-f]{12}$/i
+
+/** Returns what people call a session: the name that its client gave it; else client, model and begin. */
+export function labelOf({ name, client, model, started_at: at }: SessionRow): string {
+  if (name !== null && !UUID.test(name)) return name
+  return [client ?? 'agent', shortModel(model), clock(at)].filter(Boolean).join(' · ')
+}
+
+/** Returns in a few words what a session is about now: its loop, or its newest tool. */
+export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
+  if (asking) return `waits ${span(Math.max(0, (Date.parse(asking.until) - Date.now()) / 1_000))}`
+  if (!loop) return tool ?? ''
+  const tools = loop.tools.join(' + ') || tool || loop.pattern
+  return `${tools} ×${loop.count}${loop.blocked ? ', blocked' : ''}`
+}
+
+/** Returns the numbers of a head line, each with its unit. `isAlert`: a person is needed. */
+export function headParts(summary: NonNullable<SessionPage['summary']>) {
+  const { at_work, need_you, per_minute, today } = summary
+  return [
+    { value: String(at_work), unit: ' at work', isAlert: false },
+    { value: money(per_minute), unit: '/min', isAlert: false },
+    ...(need_you > 0
+      ? [{ value: String(need_you), unit: ` need${need_you === 1 ? 's' : ''} you`, isAlert: true }]
+      : []),
+    { value: money(today), unit: ' today', isAlert: false },
+  ]
+}
+
+/** Returns `7 at work · $2.91/min · 2 need you · $41.20 today`. */
+export function headText(summary: NonNullable<SessionPage['summary']>): string {
+  return headParts(summary)
+    .map(({ value, unit }) => value + unit)
+    .join(' · ')
+}
