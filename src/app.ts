@@ -104,7 +104,7 @@ function policiesOf(config: Config): Policies {
   }
 }
 
-/** True for Governor's own paths, also in spellings that some server takes for them; all others belong to the upstreams. */
+/** True for Governor's own paths, also in spellings that some server takes for them. */
 function isOpsPath(target: string): boolean {
   return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
 }
@@ -145,7 +145,9 @@ function afterDelay(delay: number, call: () => void): () => void {
   return () => clearTimeout(timer)
 }
 
-/** 24 hex digits. Node keeps random bytes for UUIDs in stock, so that they take a third of the time of `randomBytes`. */
+/**
+ * 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`.
+ */
 const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 /** Creates what events go to. `first` returns true to the first process that asks about an occasion. */
@@ -212,6 +214,15 @@ function openStore(
   )
 }
 
+function accessSettingsOf({ server, ops }: Config) {
+  return {
+    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
+    ownValues: createOwnValues([...server.access_keys, ops.admin_token ?? ''].filter(Boolean)),
+    allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
+    allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
+  }
+}
+
 function createServices(
   config: Config,
   options: GovernorOptions,
@@ -260,10 +271,7 @@ function createServices(
       headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
       parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
     },
-    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: createOwnValues([...server.access_keys, config.ops.admin_token ?? ''].filter(Boolean)),
-    allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
-    allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
+    ...accessSettingsOf(config),
     isOnLoopback: () => state.isOnLoopback,
     maxGuardedBody: server.max_guarded_body,
     buffers: createBufferBudget(Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2))),

@@ -56,9 +56,9 @@ export type ReadBody =
   | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes for which `lease` has room. Any other body is returned as a stream of all its bytes,
- * including those that were read. An announced length is taken at once: else many large bodies that arrive together would
- * each get a part of the room, and none would be read whole.
+ * Reads a body of at most `max` bytes for which `lease` has room. Any other body is returned as a stream of
+ * all its bytes. An announced length is taken at once: else many large bodies that arrive together would each
+ * get a part of the room, and none would be read whole.
  * @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
@@ -159,14 +159,14 @@ const CODINGS: ReadonlyMap<string, Coding> = new Map([
 ])
 
 /**
- * Returns a stream that undoes a content coding; `undefined` for an unknown one. `flushes`: each chunk gives all that it
- * holds, as a stream of events needs it.
+ * Returns a stream that undoes a content coding; `undefined` for an unknown one. `flushes`: each chunk gives
+ * all that it holds, as events of a stream need it.
  */
 export function decoderFor(encoding: string, flushes = false): Decoder | undefined {
   return CODINGS.get(encoding)?.decoder(flushes ? Z_SYNC_FLUSH : Z_NO_FLUSH)
 }
 
-/** Returns a body without its content coding; or why not, also if it is longer than `max` bytes. Stops decoding there. */
+/** Returns a body without its content coding; or why not, also for more than `max` bytes, where it stops. */
 export async function unpacked(
   bytes: Buffer,
   encoding: string | undefined,
@@ -199,7 +199,7 @@ export async function decoded(...body: Parameters<typeof unpacked>): Promise<Buf
   return Buffer.isBuffer(plain) ? plain : undefined
 }
 
-/** Decodes at once, at most `max` bytes. Returns as much of a truncated body as can be decoded; `undefined` on failure. */
+/** Decodes at most `max` bytes at once, also a part of a body that was cut; `undefined` on failure. */
 export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
   try {
     return CODINGS.get(encoding)?.atOnce?.(bytes, max)

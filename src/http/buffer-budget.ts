@@ -1,10 +1,10 @@
-/** Bounds the memory of all bodies that are held at a time, for as long as they are held: until their response is over. */
+/** Bounds the memory of all bodies that are held at a time, until their responses are over. */
 
 /** The bytes that one body takes from the budget. */
 export interface Lease {
   /**
-   * Takes so many more bytes; returns false, and takes none, if there is no room for them or the lease was released. `part`:
-   * how much of the budget may be taken afterwards, from 0 to 1.
+   * Takes so many more bytes; returns false, and takes none, if there is no room for them or the lease was
+   * released. `part`: how much of the budget may be taken afterwards, from 0 to 1.
    */
   grow(bytes: number, part?: number): boolean
   /** Gives all bytes back. May be called again. */
@@ -19,8 +19,8 @@ export interface BufferBudget {
 }
 
 /**
- * The part of the budget that bodies of requests may take as they come: a quarter is left for what they become when they
- * are read, and for the last answers of stopped runs.
+ * The part of the budget that bodies of requests may take as they come: a quarter is left for decoded bodies
+ * and for the last answers of stopped runs.
  */
 export const REQUESTS_PART = 0.75
 

@@ -1,4 +1,4 @@
-/** Ends requests whose clients stopped in the middle of them: nobody will ever send the rest, and their connections are held open. */
+/** Ends requests whose clients stopped in the middle of them, as they hold connections open. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { hasBody } from './body.ts'
 import { reply } from './response.ts'
@@ -26,8 +26,8 @@ export type WatchUpload = (
 ) => void
 
 /**
- * True if nothing came for the whole limit, and neither Governor nor the upstream held the client back. Counts checks and not
- * time: after a pause of the whole process one check runs before what came meanwhile is read.
+ * True if nothing came for the whole limit, though nobody held the client back. Counts checks and not time:
+ * after a pause of the whole process one check runs before what came meanwhile is read.
  */
 function isIdle(upload: Upload): boolean {
   const { request } = upload
@@ -51,8 +51,8 @@ function giveUp({ request, response, errorBody }: Upload): void {
 }
 
 /**
- * Creates a watch that ends requests whose clients send nothing for `idle` milliseconds; 0: they may take any time. All requests
- * share one timer, because one for each costs more than the check.
+ * Creates a watch that ends requests whose clients send nothing for `idle` milliseconds; 0: never. All share
+ * one timer, because one for each costs more than the check.
  */
 export function createUploadWatch(idle: number): WatchUpload {
   const uploads = new Set<Upload>()

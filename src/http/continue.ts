@@ -1,6 +1,6 @@
 /**
- * Skips a `100 Continue` that was not asked for, as a client must (RFC 9110, section 15.2). undici treats one as a broken
- * answer and closes the connection, after the upstream has begun to work.
+ * Skips a `100 Continue` that was not asked for, as a client must (RFC 9110, section 15.2). undici closes the
+ * connection instead, after the upstream has begun to work.
  */
 import type { Socket } from 'node:net'
 import type { buildConnector } from 'undici'
@@ -22,12 +22,14 @@ const HEAD_END = '\r\n\r\n'
 /** An informational head is small; undici reports a longer one as an error. */
 const MAX_HELD = 16_384
 
-/** Returns true if a text is, or may become, the status line of an informational response other than 101, which is final. */
+/**
+ * Returns true if a text is, or may become, the status line of a 1xx response other than 101, which is final.
+ */
 function mayBeInformational(start: string): boolean {
   return /^HTTP\/1\.\d 1\d\d$/.test(start + SAMPLE.slice(start.length)) && !start.endsWith(' 101')
 }
 
-/** Removes heads with status 100 from the beginning of a response; returns the bytes that undici may read now. */
+/** Removes heads with status 100 from the start of a response; returns the bytes that undici may read now. */
 function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   const kept: Buffer[] = []
   reading.held = NOTHING

@@ -1,6 +1,6 @@
 /**
- * Decides which header fields pass through a proxy. Headers are flat lists of names and values, so that case, order and
- * duplicates are kept.
+ * Decides which header fields pass through a proxy. Headers are flat lists of names and values, which keeps
+ * case, order and duplicates.
  */
 
 /** Name, value, name, value, …, like the raw headers of Node and undici. */
@@ -119,7 +119,7 @@ function keysInQuery(target: string, names: readonly string[]): string[] {
   return names.flatMap((name) => query.getAll(name))
 }
 
-/** Returns all credentials of a request, joined. They distinguish tenants; they are hashed and never stored. */
+/** Returns all credentials of a request, joined. They tell tenants apart, are hashed and never stored. */
 export function credentialsOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
   const inHeaders = places.headers.map((name) => headerOf(headers, name) ?? '')
   return [...inHeaders, ...keysInQuery(target, places.parameters)].join('\n')
@@ -145,8 +145,8 @@ export function namesKey(name: string): boolean {
 }
 
 /**
- * Replaces the client's credentials, in the headers `names`, by the `key` of the upstream. `headerFor` takes the header that
- * the client used and returns the one for the key.
+ * Replaces the client's credentials, in the headers `names`, by the `key` of the upstream. `headerFor`
+ * returns the header for the key, given the one that the client used.
  */
 export function withCredential(
   headers: RawHeaders,
@@ -168,8 +168,8 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
 }
 
 /**
- * Returns the headers of a response and then those in `set`, without those that have no value. Drops `Trailer` unless the
- * response `hasTrailers`.
+ * Returns the headers of a response and those in `set` that have a value. Drops `Trailer` unless it
+ * `hasTrailers`.
  */
 export function replyHeaders(
   headers: RawHeaders,

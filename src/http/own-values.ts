@@ -1,4 +1,4 @@
-/** Keeps values that only Governor and its clients share, access keys and the admin token, out of what goes upstream. */
+/** Keeps access keys and the admin token, which only Governor and its clients share, from upstreams. */
 import { type RawHeaders, withoutFields } from './headers.ts'
 
 /** Removes these values from what a client sent. */
@@ -20,7 +20,9 @@ function holds(text: string, value: string): boolean {
   return false
 }
 
-/** Returns a text as its receiver may read it: as it is, without percent-encoding, and with the user and password of RFC 7617. */
+/**
+ * Returns the ways to read a text: as it is, without percent-encoding, and as user and password (RFC 7617).
+ */
 function readingsOf(text: string): string[] {
   const plain = text.includes('%') ? unescaped(text) : text
   const [, basic] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []

@@ -6,8 +6,8 @@ import type { Failure, Head } from './upstream.ts'
 import { type BodySink, pushTo, resumeBody, type UpstreamResponse } from './upstream-response.ts'
 
 /**
- * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). Writes to the socket, as Node knows
- * only few of them and not every field. A response has no socket while an earlier one is still being sent.
+ * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). It writes to the
+ * socket, as Node knows only few of them. A response has no socket while an earlier one is being sent.
  */
 export function relayInformational(response: ServerResponse, head: Head): void {
   const { socket, req } = response

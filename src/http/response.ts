@@ -7,8 +7,8 @@ import type { Head } from './upstream.ts'
 export type GovernorHeaders = Readonly<Record<string, string | undefined>>
 
 /**
- * Returns true if the client left before its response was complete. Call it on `close` of the response: `close` of the request
- * fires as soon as a POST body is read (https://github.com/fastify/fastify/issues/6725).
+ * Returns true if the client left before its response was complete. Call it on `close` of the response: that
+ * of the request fires as soon as a POST body is read (https://github.com/fastify/fastify/issues/6725).
  */
 export function isGone(response: ServerResponse): boolean {
   return !response.writableFinished
@@ -19,7 +19,9 @@ export function isReasonSafe(reason: string): boolean {
   return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
 }
 
-/** Returns true if this response can have trailers: they need the chunked coding, which Node uses for a body of unknown length. */
+/**
+ * Returns true if a response may have trailers: only with the chunked coding, for a body of unknown length.
+ */
 function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders): boolean {
   if (req.method === 'HEAD' || status === 204 || status === 304) return false
   return req.httpVersionMajor === 1 && req.httpVersionMinor > 0 && !headerOf(headers, 'content-length')

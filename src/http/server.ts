@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { headText } from './headers.ts'
 
-/** Bytes of a request's target and fields. More than Node's default, as agents put whole JSON documents into headers. */
+/** Bytes of a request's target and fields: more than Node's default, as agents put JSON into headers. */
 export const MAX_HEAD = 65_536
 
 /** The most milliseconds between two checks for clients that do not send their headers: Node's default. */
@@ -43,8 +43,8 @@ export interface ClientServer {
 const LINGER = 1_000
 
 /**
- * Writes the last bytes to a connection and closes it later: if it closed while the client still sends, the client might
- * never read them (RFC 9112, section 9.6). Nor may a client that never closes keep it open.
+ * Writes the last bytes to a connection and closes it a second later: if it closed while the client still
+ * sends, the client might never read them (RFC 9112, section 9.6).
  */
 export function endWith(socket: Duplex, bytes: string): void {
   socket.end(bytes)
@@ -52,7 +52,7 @@ export function endWith(socket: Duplex, bytes: string): void {
   socket.once('close', () => clearTimeout(timer))
 }
 
-/** Returns status, code and message for an error of Node's HTTP parser: clients and operators should see why. */
+/** Returns status, code and message for an error of Node's HTTP parser. */
 function reasonOf({ code }: NodeJS.ErrnoException): readonly [status: number, code: string, message: string] {
   switch (code) {
     case 'ERR_HTTP_REQUEST_TIMEOUT':

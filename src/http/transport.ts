@@ -32,9 +32,9 @@ export interface Patience {
 }
 
 /**
- * An agent's tools often run for longer than a few seconds, and each new connection to a provider costs two or three
- * round trips. So connections are kept, for less time than load balancers keep them (mostly a minute). Some servers close
- * them after five seconds (uvicorn, and so vLLM). A request is lost if the server closes its connection while it is sent.
+ * Each new connection to a provider costs two or three round trips, and an agent's tools run for longer than
+ * a few seconds. So connections are kept, for less time than load balancers keep them (mostly a minute). Some
+ * servers close them after five seconds (uvicorn, and so vLLM), and a request that is sent meanwhile is lost.
  */
 const PATIENCE: Patience = { long: 50_000, short: 4_000 }
 
@@ -43,13 +43,13 @@ const REMEMBERED_MS = 3_600_000
 
 const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
 
-/** Returns the hosts to reach without the proxy. A proxy never reaches a model server on this machine; `*` means all hosts. */
+/** Returns the hosts to reach without the proxy, with this machine; `*` means all hosts. */
 function noProxyHosts(noProxy: string | undefined): string {
   if (!noProxy) return LOOPBACK
   return noProxy.split(/[,\s]/).includes('*') ? '*' : `${noProxy},${LOOPBACK}`
 }
 
-/** Joins header fields of one name (RFC 9110, section 5.3), of which undici's proxy agent would send only the last. */
+/** Joins fields of one name (RFC 9110, section 5.3): undici's proxy agent would send only the last. */
 function withoutRepeats(headers: readonly string[]): string[] {
   const values = new Map<string, string>()
   for (let at = 0; at + 1 < headers.length; at += 2) {
@@ -104,7 +104,7 @@ function poolOf(origin: string | URL, options: Pool.Options): Pool {
   )
 }
 
-/** Two agents; origins that close idle connections early are served by the second, which closes them first. */
+/** Creates two agents. The second closes connections first: it serves origins that close idle ones early. */
 function createConnections(
   agentWith: (options: Agent.Options) => Dispatcher,
   { long, short }: Patience,

@@ -25,9 +25,9 @@ export class UpstreamFailed extends Error {
 
 /** Observes the chunks of a body before the client gets them. Must not change them. */
 export interface ResponseObserver {
-  /** Takes a chunk, which will not change any more. The client gets it once the returned promise has settled. */
+  /** Takes a chunk, which never changes. The client gets it once the returned promise has settled. */
   take(chunk: Buffer): Promise<unknown> | undefined
-  /** Called after the last chunk. The client gets the end of the body once the returned promise has settled. */
+  /** Called after the last chunk. The client gets the end once the returned promise has settled. */
   last?(): Promise<unknown> | undefined
   /** Called once when the response is over or broke off, after the client got its end. */
   end(): void
@@ -77,8 +77,8 @@ export interface UpstreamResponse {
   readonly head: Head
   readonly body: ResponseBody
   /**
-   * Ends the use of the response; call it also after the whole body was taken. Closes the connection if the response is
-   * incomplete; otherwise the connection is used again.
+   * Ends the use of the response, also after the whole body was taken. Closes the connection if the response
+   * is incomplete.
    */
   abort(): void
 }
@@ -98,7 +98,7 @@ export interface SendOptions {
 export interface InFlight {
   /** Rejects with {UpstreamFailed} if there is no response. */
   readonly response: Promise<UpstreamResponse>
-  /** Closes the upstream connection at once, also before the first byte; does nothing after the end of the response. */
+  /** Closes the upstream connection at once, also before the first byte; does nothing after the end. */
   abort(): void
 }
 
@@ -249,7 +249,7 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
       if (!sending.isOver) finish(sending, { trailers: rawList(rawTrailers) })
     },
     onError(error) {
-      // undici misses the body of a 304 whose Content-Length is that of the 200 which the client has (RFC 9110, section 8.6).
+      // undici expects a body in a 304 whose Content-Length is that of the 200 (RFC 9110, section 8.6).
       const isWhole = sending.status === 304 && error instanceof errors.ResponseContentLengthMismatchError
       if (!isWhole) fail(sending, error)
       else if (!sending.isOver) finish(sending, { trailers: [] })
@@ -257,7 +257,9 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   }
 }
 
-/** Sends a request once. It is never repeated automatically: the upstream may have acted on it (RFC 9110, section 9.2.2). */
+/**
+ * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2).
+ */
 export function send(transport: Transport, call: UpstreamCall, options: SendOptions): InFlight {
   let sending: Sending | undefined
   const abort = (): void => {
@@ -341,8 +343,8 @@ export interface PeekLimits {
 }
 
 /**
- * Waits for a whole body, at most for so many bytes and milliseconds, and returns it without taking it. Returns
- * `undefined` if it is not complete by then, or, without waiting for more, if `isEnough` is true of its first chunk.
+ * Waits for a whole body, at most for so many bytes and milliseconds, and returns it without taking it;
+ * `undefined` if it is not complete by then, or, at once, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,
@@ -378,7 +380,7 @@ export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer):
   return { ...response, head, body }
 }
 
-/** Yields a body without its content coding. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
+/** Yields a decoded body. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
 async function* decode(
   body: AsyncIterable<Buffer>,
   decoder: Transform,
@@ -404,7 +406,7 @@ export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | u
   return decoder && decode(body, decoder)
 }
 
-/** Returns the same request, but asking for a response without content coding, which Governor can read and change. */
+/** Returns a request that asks for a response without content coding, which Governor can change. */
 export function withoutCompression(call: UpstreamCall): UpstreamCall {
   return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
@@ -415,7 +417,7 @@ export interface Beginning {
   readonly rest: AsyncIterable<Buffer> | undefined
 }
 
-/** Reads a body of at most `max` bytes for which `lease` has room; stops soon after that limit. @throws as `body` does. */
+/** Reads a body of at most `max` bytes for which `lease` has room, and hardly more. @throws as `body` does */
 export async function readUpTo(body: AsyncIterable<Buffer>, max: number, lease: Lease): Promise<Beginning> {
   const iterator = body[Symbol.asyncIterator]()
   const chunks: Buffer[] = []

@@ -110,53 +110,41 @@ function isTimeout(error: Error, code: string): boolean {
   )
 }
 
-/** Returns the message of a failure; `where` describes the upstream. */
-type MessageFor = (where: string) => string
-
-function connectionFailure(error: Error, code: string, upstream: Upstream, check: string): MessageFor {
+/** Returns what is wrong between Governor and an upstream, which `where` describes. */
+function connectionProblem(error: Error, code: string, upstream: Upstream, where: string): string {
   const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
   const reason = REASONS[code] ?? 'the connection failed'
   if (!refusal && !isElsewhere(error, upstream))
-    return (where) => `Governor could not get an answer from ${where}: ${reason}. ${check}`
+    return `Governor could not get an answer from ${where}: ${reason}. Check upstreams.${upstream.name}.url.`
   const problem = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
-  return (where) =>
-    `Governor could not reach ${where}: the proxy on the way ${problem}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.`
+  const check = 'Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.'
+  return `Governor could not reach ${where}: the proxy on the way ${problem}. ${check}`
 }
 
 /** Codes of limits of this machine: open files of the process, of the system, and memory for sockets. */
 const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS'])
 
-/** Turns a transport error into a failure that a client and an operator understand. */
-export function failureOf(error: Error, upstream: Upstream): Failure {
+type Kind = Pick<Failure, 'status' | 'code'>
+
+/** Returns what kind of failure an error is, and its message, which describes the upstream by `where`. */
+function kindOf(error: Error, upstream: Upstream, where: string): Kind & { readonly message: string } {
   const code = codeOf(error)
   const check = `Check upstreams.${upstream.name}.url.`
-  // Only the operator may see the address of an upstream: a client may be anybody.
-  const failure = (kind: Pick<Failure, 'status' | 'code'>, messageFor: MessageFor): Failure => ({
-    ...kind,
-    message: messageFor(`upstream ${upstream.name}`),
-    detail: messageFor(`upstream ${upstream.name} at ${upstream.origin}`),
-    cause: error,
-  })
   if (EXHAUSTED.has(code)) {
-    return failure(
-      { status: 503, code: 'out_of_connections' },
-      (where) =>
-        `Governor has no connection left for ${where} (${code}): send the request again. Its operator can raise the limit on open files.`,
-    )
+    const advice = 'send the request again. Its operator can raise the limit on open files.'
+    const message = `Governor has no connection left for ${where} (${code}): ${advice}`
+    return { status: 503, code: 'out_of_connections', message }
   }
   if (isTimeout(error, code)) {
     const isConnecting = error instanceof errors.ConnectTimeoutError || code === 'ETIMEDOUT'
-    return failure({ status: 504, code: 'upstream_timeout' }, (where) =>
-      isConnecting
-        ? `Governor could not connect to ${where} in time. ${check}`
-        : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`,
-    )
+    const message = isConnecting
+      ? `Governor could not connect to ${where} in time. ${check}`
+      : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`
+    return { status: 504, code: 'upstream_timeout', message }
   }
   if (isTlsCode(code)) {
-    return failure(
-      { status: 502, code: 'upstream_tls' },
-      (where) => `Governor could not make a secure connection to ${where} (${code}). ${check}`,
-    )
+    const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
+    return { status: 502, code: 'upstream_tls', message }
   }
   if (
     code.startsWith('HPE_') ||
@@ -165,11 +153,16 @@ export function failureOf(error: Error, upstream: Upstream): Failure {
   ) {
     // undici's parser describes errors in words and has no codes for them.
     const problem = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
-    return failure(
-      { status: 502, code: 'upstream_broken' },
-      (where) => `Governor got an answer from ${where} that is not valid HTTP (${problem}). ${check}`,
-    )
+    const message = `Governor got an answer from ${where} that is not valid HTTP (${problem}). ${check}`
+    return { status: 502, code: 'upstream_broken', message }
   }
-  const messageFor = connectionFailure(error, code, upstream, check)
-  return failure({ status: 502, code: 'upstream_unreachable' }, messageFor)
+  const message = connectionProblem(error, code, upstream, where)
+  return { status: 502, code: 'upstream_unreachable', message }
+}
+
+/** Turns a transport error into a failure that a client and an operator understand. */
+export function failureOf(error: Error, upstream: Upstream): Failure {
+  // Only the operator may see the address of an upstream: a client may be anybody.
+  const { message: detail } = kindOf(error, upstream, `upstream ${upstream.name} at ${upstream.origin}`)
+  return { ...kindOf(error, upstream, `upstream ${upstream.name}`), detail, cause: error }
 }

@@ -1,7 +1,4 @@
-/**
- * Announces changed sessions to all processes that share a store: a few times a second, however many requests there
- * are.
- */
+/** Announces changed sessions to all processes that share a store, at most four times a second. */
 import type { SessionKey, Store } from './store.ts'
 
 const CHANNEL = 'session-changes'
@@ -48,7 +45,7 @@ export function watchStore(inner: Store, lost: () => void): WatchedStore {
   }
 }
 
-/** Calls back with the keys of sessions that changed in any process; resolves to a function that ends this. */
+/** Calls back with the keys of sessions that changed in any process; resolves to a function that ends it. */
 export function subscribeToChanges(
   store: Store,
   listener: (keys: readonly SessionKey[]) => void,

@@ -1,4 +1,4 @@
-/** The store in the memory of this process: bounded in number, age and size, and lost when the process ends. */
+/** The store in the memory of this process: bounded in number, age and size, and lost at its end. */
 import type { Session } from '../core/session/session.ts'
 import { createFairCache } from './fair-cache.ts'
 import { sizeOfSession } from './session-size.ts'
@@ -26,7 +26,9 @@ const LEAST_VALUES = 2_000
 
 /** Response ids that are remembered for each session that is allowed. */
 const LINKS_PER_SESSION = 4
-/** Bytes of all links, which may hold pending results, as a share of the bytes of all sessions. They come on top. */
+/**
+ * Bytes of all links, which may hold pending results, as a share of those of all sessions, on top of them.
+ */
 const SHARE_OF_LINKS = 0.25
 const BYTES_PER_LINK = 256
 function sizeOfLink({ pendingResults = [], begun }: Link): number {
@@ -54,8 +56,8 @@ function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
 }
 
 /**
- * Keeps all kinds of small values together, and each kind of large ones apart, in what `create` returns. `sizeOf` returns
- * the bytes of a large value; small ones are bounded by the code that writes them.
+ * Returns what keeps values, each made by `create`: one for all kinds of small values, and one for each kind
+ * of large ones, whose bytes `sizeOf` returns.
  */
 export function createKeepers<Keeper>(create: (sizeOf: ((value: unknown) => number) | undefined) => Keeper) {
   const small = create(undefined)

@@ -48,7 +48,7 @@ export interface RedisClient {
 
 /** Milliseconds that a connection may take to be made. */
 export const CONNECT_MS = 1_000
-/** Milliseconds between pings, and for which a connection may be silent: finds dead connections without traffic. */
+/** Milliseconds between pings, and for which a connection may be silent: finds dead connections. */
 const PING_MS = 1_000
 const SILENCE_MS = 2_000
 /** Milliseconds between two attempts to connect to a server of a cluster, at most. */

@@ -86,8 +86,8 @@ interface State {
 }
 
 /**
- * Rejects after so many milliseconds. The timer has to fire twice, and sockets are read after it, so that a busy process
- * reads an answer that has come before it rejects.
+ * Rejects after so many milliseconds. The timer fires twice, and sockets are read after it, so that a busy
+ * process reads an answer that has come before it rejects.
  */
 function within<Result>(promise: Promise<Result>, ms: number, problem: string): Promise<Result> {
   return new Promise((resolve, reject) => {
@@ -192,7 +192,7 @@ function probe(state: State, client: RedisClient): Promise<unknown> {
   return state.hooks.probe((command) => answer(state, client, client.send(command)), client.parts())
 }
 
-/** Uses a client whose probe was successful; looks again later if `problem` says why a part of a cluster can't be used. */
+/** Uses a client after its probe; checks it again later if `problem` says why a part of a cluster fails. */
 function use(state: State, client: RedisClient, problem: unknown): void {
   if (state.client !== client) return
   state.isUp = true

@@ -50,7 +50,9 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return 1`
 
-/** Returns how many sessions of a sorted set live. Drops at most 500 others, as a script holds up everything else. */
+/**
+ * Returns how many sessions of a sorted set live. Drops at most 500 others, as a script blocks the server.
+ */
 const COUNT = `${NOW}
 local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
 if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
@@ -141,7 +143,7 @@ const RENEWED_AT_ONCE = 10_000
 /** Keys that one command reads of the list, roughly, so that no command holds up those of other replicas. */
 const STEP = '100'
 
-/** Creates an index of all sessions by the time at which they end, for lists and for their number, and one of each id. */
+/** Creates an index of all sessions by the time at which they end, and one for each id. */
 function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: RemoteOptions) {
   const index = `${prefix}{sessions}`
   const indexOf = (id: string) => `${prefix}n:{${id}}`
@@ -153,7 +155,7 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
   })
   const life = String(Math.ceil(ttl + ttl / RENEWALS))
   return {
-    /** Notes that a session was written. If its place in the list cannot be renewed, a later write does that. */
+    /** Notes that a session was written. If that fails, a later write notes it. */
     written(key: SessionKey, isNew: boolean): void {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)
@@ -180,8 +182,8 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
 const PROBES_PER_PART = 16
 
 /**
- * Returns a function that checks whether each part of Redis takes writes and allows every command that is used. It writes
- * something, as a server without memory refuses only what takes some, and lets the servers know each script.
+ * Returns a function that checks whether each part of Redis takes writes and allows every command in use. It
+ * writes something, as a server without memory refuses only what takes some, and it loads the scripts.
  */
 function createProbe(prefix: string, id: string, channel: string): ConnectionHooks['probe'] {
   const probePart = async (send: Send, key: string) => {

@@ -8,7 +8,9 @@
 import { type CacheLimits, createFairCache, type Entry, type FairCache } from './fair-cache.ts'
 import type { SessionKey } from './store.ts'
 
-/** A value with the newest operation of each replica that wrote it. The first one is the newest and is the version. */
+/**
+ * A value with the newest operation of each replica that wrote it; the first is the newest, and the version.
+ */
 export interface Versioned<Value> {
   readonly operations: readonly string[]
   /** `undefined`: no value. */
@@ -38,8 +40,8 @@ export interface RemoteValues<Value> {
 export interface ReplicationOptions<Value> extends CacheLimits<Value> {
   readonly remote: RemoteValues<Value>
   /**
-   * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the store has lost
-   * its data since, and nobody knows what the two have in common; then there is no `base`.
+   * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the
+   * store has lost its data since, so that there is no `base`.
    */
   readonly merge: (
     base: Value | undefined,
@@ -47,7 +49,7 @@ export interface ReplicationOptions<Value> extends CacheLimits<Value> {
     remote: Value,
     isLost: boolean,
   ) => Value | undefined
-  /** If the store has lost a value, this replica's copy is written again, or merged with what others wrote since. */
+  /** A value that the store has lost is written again, or merged with what others wrote since. */
   readonly restores: boolean
   /** Marks a value that the store cannot confirm: other replicas may have changed it since. */
   readonly doubt: (value: Value) => Value
@@ -137,7 +139,7 @@ function isOwn<Value>({ options }: State<Value>, operation: string): boolean {
   return operation.startsWith(`${options.replica}.`)
 }
 
-/** Returns the value to which pending changes apply, given this replica's copy and the store's current value. */
+/** Returns the value to which pending changes apply. */
 function startOf<Value>(
   state: State<Value>,
   copy: Copy<Value> | undefined,
@@ -148,8 +150,7 @@ function startOf<Value>(
   if (!copy) return value
   const { stored, offline } = copy
   if (value === undefined) return offline ? offline.local : restores ? doubted(stored.value) : undefined
-  // A stored value has the newest operation of each writer. If ours is gone, the store lost its data, and another
-  // replica has begun the value again.
+  // If our newest operation is gone, the store lost its data and another replica began the value again.
   const newest = stored.operations.find((operation) => isOwn(state, operation))
   const isConfirmed = offline?.unconfirmed.some(({ operation }) => operations.includes(operation))
   if (restores && newest !== undefined && !operations.includes(newest) && !isConfirmed)

@@ -1,4 +1,4 @@
-/** The store of several replicas: a remote store, and the memory of this replica for times when the remote store fails. */
+/** The store of several replicas: a remote store, and this replica's memory for times when that fails. */
 import { setTimeout } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { doubted } from '../core/session/doubt.ts'
@@ -51,7 +51,9 @@ function boundSession(session: Session): Session {
   return threads === session.threads ? session : { ...session, threads }
 }
 
-/** Merges small values: a list gets the additions and removals of the local one, an object its changed fields. */
+/**
+ * Merges small values: a list gets the items that were added and removed here, an object its changed fields.
+ */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   if (!Array.isArray(remote)) {
     const unchanged = new Map(Object.entries(base ?? {}))

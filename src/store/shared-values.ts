@@ -12,7 +12,7 @@ const MAX_COPIES = 2_000
 /** What one process has done for all. */
 const DONE_ONCE: ValueKind<{ readonly isDone: boolean }> = { name: 'once', empty: { isDone: false } }
 
-/** Returns true to the first process that asks about an occasion, until that is forgotten like an unused session. */
+/** Returns true to the first process that asks about an occasion, for the lifetime of an unused session. */
 export function isFirst(store: Store, occasion: string): Promise<boolean> {
   return store.updateValue(DONE_ONCE, sessionKey(SHARED, hashOf(occasion)), ({ isDone }) => ({
     value: { isDone: true },
@@ -24,9 +24,12 @@ export function isFirst(store: Store, occasion: string): Promise<boolean> {
 export interface SharedValues<Value> {
   /** Returns the copy; the kind's empty value if there is none. */
   copyOf(name: string): Value
-  /** Reads the value anew if the copy is older than half a minute. If the store fails, the copy stays. Never rejects. */
+  /** Reads the value again if the copy is older than half a minute. Never rejects: the copy stays. */
   refresh(name: string): Promise<void>
-  /** Changes the copy at once, and then the value for all processes. `by` is pure and returns the same object if nothing changes. */
+  /**
+   * Changes the copy at once, then the value for all. `by` is pure, and returns the same object for no
+   * change.
+   */
   change(name: string, by: (value: Value) => Value): void
 }
 

@@ -1,18 +1,18 @@
 /**
- * The interface of stores: they remember sessions between requests, and hold what several processes share. Every method
- * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns, so
- * that the next call sees it.
+ * The interface of stores: they remember sessions between requests, and hold what several processes share.
+ * Every method may take a round trip, and rejects if the store fails. The store in memory makes each change
+ * before the call returns.
  */
 
 import type { Changed, Session } from '../core/session/session.ts'
 import type { TranscriptEntry } from '../core/transcript/kept-transcript.ts'
 
-/** The key of a tenant's session or value. Make it once: looking up the same string object again is faster. */
+/** The key of a tenant's session or value. Make it once: a lookup by the same string object is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }
 
 /**
- * Returns the key of a tenant's session or value, so that tenants never share any. `tenant` is a hash of the credential,
- * never the credential. `id` is the id of the session, or the name of the value.
+ * Returns the key of a tenant's session or value, so that tenants never share any. `tenant`: a hash of the
+ * credential; `id`: the id of the session, or the name of the value.
  */
 export function sessionKey(tenant: string, id: string): SessionKey {
   return `${tenant}:${id}` as SessionKey
@@ -37,17 +37,19 @@ export interface Link {
   readonly id: string
   /** The session's id as clients see it. */
   readonly session: string
-  /** The first state of a session that has only a response id: it is stored when a client continues the response. */
+  /**
+   * The first state of a session that has only a response id; stored when a client continues the response.
+   */
   readonly begun?: Session
-  /** Results of calls that the client never got, as JSON of the provider's API: they go with the client's next request. */
+  /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
   readonly pendingResults?: readonly string[]
   /** Id of the response that replaced this one. */
   readonly redirectTo?: string
 }
 
 /**
- * A kind of values: plain JSON, bounded by the code that writes it. Values are small, of a few kilobytes at most, unless the
- * kind says how large they are.
+ * A kind of values: plain JSON of a few kilobytes, bounded by the code that writes it. Larger ones have
+ * `sizeOf`.
  */
 export interface ValueKind<Value> {
   /** One word, different from those of all other kinds. */
@@ -57,8 +59,8 @@ export interface ValueKind<Value> {
   /** The value where none was written, or it was forgotten. */
   readonly empty: Value
   /**
-   * Returns the bytes of a value in memory, roughly. Set for a kind whose values are large: all of them together may take as
-   * much memory as all sessions.
+   * Returns the bytes of a value in memory, roughly, for a kind of large values: all of them together may
+   * take as much memory as all sessions.
    */
   readonly sizeOf?: (value: Value) => number
 }
@@ -88,15 +90,15 @@ export interface ListedSession {
   readonly session: Session
 }
 
-/** Remembers sessions, links from responses to sessions, and small shared values; passes messages between processes. */
+/** Remembers sessions, links from responses to them, and shared values; passes messages between processes. */
 export interface Store {
-  /** Replaces a session by the one that `change` returns, and returns its result. A change that throws changes nothing. */
+  /** Replaces a session by the one that `change` returns. A change that throws changes nothing. */
   update<Result>(key: SessionKey, change: SessionChange<Result>): Promise<Result>
   /** Returns a session; `undefined` if it was never stored, or was forgotten. */
   get(key: SessionKey): Promise<Session | undefined>
   /**
-   * Yields all sessions, or those of all tenants with one of `ids`, in no particular order: each once and in its current
-   * state. Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
+   * Yields all sessions, or those of all tenants with one of `ids`, once each, in no particular order.
+   * Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
    */
   all(ids?: readonly string[], missed?: () => void): AsyncIterable<ListedSession>
   /** Remembers the session of a response. */
@@ -111,7 +113,7 @@ export interface Store {
     key: SessionKey,
     change: ValueChange<Value, Result>,
   ): Promise<Result>
-  /** Sends a message to the current subscribers of a channel in all processes. Messages are not kept for later ones. */
+  /** Sends a message to the current subscribers of a channel in all processes. */
   publish(channel: string, message: string): Promise<void>
   /** Calls `listener`, which must not throw, with every message of the channel; returns a function that ends it. */
   subscribe(channel: string, listener: (message: string) => void): Promise<() => Promise<void>>

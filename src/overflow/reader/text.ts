@@ -23,8 +23,8 @@ function expanded(digits: string, unit: string): string {
 }
 
 /**
- * Returns the text with numbers as plain digits: `131,072`, `131 072`, `200_000`, `1.048.576`, `128k`, `1.0M`, `12.8万`.
- * Numbers that are part of a name (`gpt-4-32k`, `v1.2`) stay as they are.
+ * Returns the text with numbers as plain digits: `131,072`, `131 072`, `200_000`, `1.048.576`, `128k`,
+ * `12.8万`. Numbers that are part of a name (`gpt-4-32k`, `v1.2`) stay as they are.
  */
 export function plainNumbers(text: string): string {
   return (
