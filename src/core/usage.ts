@@ -14,6 +14,14 @@ export interface TokenUsage {
   readonly reasoning?: number | undefined
 }
 
+/** What a response says of itself, for its span. */
+export interface ResponseFacts {
+  readonly id: string | undefined
+  readonly model: string | undefined
+  /** One for each choice of the response, in the provider's words. */
+  readonly finishReasons: readonly string[]
+}
+
 /**
  * What is not exact about a cost: calls whose price is not known count 0 (`partial`), or as much as the provider's
  * dearest model would cost (`estimate`).

@@ -3,7 +3,7 @@ import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { TokenUsage } from '../core/usage.ts'
+import type { ResponseFacts, TokenUsage } from '../core/usage.ts'
 import type { Edit } from '../json/edit.ts'
 import type { KnownItems, ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
@@ -84,6 +84,8 @@ export interface DialectRequest {
   hasFormat(): boolean
   /** The tools of which the model must call one. */
   forcedTools(): ForcedTools
+  /** The numbers that shape the answer, by the names that OpenTelemetry has for them after `gen_ai.request.`. */
+  parameters?(): Readonly<Record<string, number>>
   /**
    * Edits that remove the tools for which `drop` returns true; an empty list if there are none. Tools that the client
    * forces stay. If no tool would be left, all of them stay and the result is `instead`.
@@ -336,6 +338,8 @@ export interface Dialect {
   responseId?(head: Buffer): string | undefined
   /** Reads usage, ids and calls of a response after the client has received it. */
   metadata(response: ResponseTail): ResponseMetadata
+  /** Reads what the span of a request says of its response. */
+  responseFacts?(response: ResponseTail): ResponseFacts
   /** Unset if this API does not bind reasoning to a prompt. */
   readonly boundThinking?: BoundThinking
   /** True if the response certainly contains no tool calls. May return false for truncated bodies. */

@@ -24,12 +24,15 @@ export type DecisionFacts = Pick<
   | 'meter'
   | 'loop'
   | 'isRetry'
+  | 'parameters'
 >
 
 export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly route: Route
+  /** An SDK records the span of this request. */
+  readonly isTraced: boolean
   /** Emits an event of this request, also to its span. */
   readonly emit: Emit
   /** Returns true once the client has left: nothing needs to be sent any more. */
@@ -98,19 +101,9 @@ function requestEnded(state: ExchangeState): RequestEnded {
     totalMs: performance.now() - state.beganAt,
     upstreamMs: state.upstreamMs,
     overheadMs: state.overheadMs,
-    model: decided?.model,
-    observed: decided?.observed,
-    session: decided?.session,
-    apiId: decided?.apiId,
-    iteration: decided?.iteration,
-    maxIterations: decided?.maxIterations,
-    verdict: decided?.verdict,
-    tier: decided?.tier,
-    meter: decided?.meter,
-    loop: decided?.loop,
-    isRetry: decided?.isRetry,
     failure: failure?.code,
     failureDetail: failure?.detail,
+    ...decided,
   }
 }
 
@@ -200,6 +193,7 @@ export function beginExchange(
     request,
     response,
     route,
+    isTraced: span !== undefined,
     emit: span ? (event) => emitTraced(services, span, event) : services.emit,
     isClientGone: () => state.isClientGone,
     open: (call, watching) => open(state, call, watching),

@@ -38,6 +38,7 @@ export function noteDecision(turn: Turn): void {
     maxIterations: max > 0 ? max : undefined,
     meter: stated.tier && speech?.meter,
     isRetry,
+    parameters: exchange.isTraced ? turn.sent.parameters?.() : undefined,
     ...stated,
     ...handle.names,
   })

@@ -27,6 +27,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     requestBytes: lengthOf(call.body),
     withCalls: isKept,
     withId: isKept,
+    withFacts: exchange.isTraced,
     withText: services.keepsTranscripts && !isEnd,
     begin: (id) => handle.responseBegan(id),
     settle: (answer) => noteAnswer(x, answer),
@@ -53,6 +54,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
       iteration: decision.kind === 'stop' ? 0 : iteration,
       toolCalls: run.toolCalls,
       usage,
+      facts: answer.facts,
     })
   recordUsage(
     {

@@ -9,7 +9,7 @@ import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
 import type { TerminalReason } from '../core/terminal.ts'
-import type { CallUsage } from '../core/usage.ts'
+import type { CallUsage, ResponseFacts } from '../core/usage.ts'
 import type { Recovery } from '../overflow/overflow.ts'
 
 /** The verdict on a request, as in metrics and headers. */
@@ -62,6 +62,8 @@ export interface RequestEnded {
   readonly meter?: Meter | undefined
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
+  /** Numbers that the request asks for, such as `temperature`; set if its span is recorded. */
+  readonly parameters?: Readonly<Record<string, number>> | undefined
   readonly failure?: string | undefined
   /** The failure and its address in words. */
   readonly failureDetail?: string | undefined
@@ -89,6 +91,8 @@ export interface Answered extends OfSession {
   /** The tool calls of the run before this answer. */
   readonly toolCalls: number
   readonly usage: CallUsage
+  /** Set if the span of the request is recorded. */
+  readonly facts?: ResponseFacts | undefined
 }
 
 /** Returns the event of a run that has ended. */

@@ -6,9 +6,16 @@
  */
 
 const V1_36 = {
+  schemaUrl: 'https://opentelemetry.io/schemas/1.36.0' as string | undefined,
   provider: 'gen_ai.system',
   operation: 'gen_ai.operation.name',
   model: 'gen_ai.request.model',
+  /** Before the names of `DialectRequest.parameters`. */
+  parameter: 'gen_ai.request.',
+  responseModel: 'gen_ai.response.model',
+  responseId: 'gen_ai.response.id',
+  finishReasons: 'gen_ai.response.finish_reasons',
+  conversation: 'gen_ai.conversation.id',
   inputTokens: 'gen_ai.usage.input_tokens',
   outputTokens: 'gen_ai.usage.output_tokens',
   tokenType: 'gen_ai.token.type',
@@ -22,14 +29,14 @@ const V1_36 = {
 /** The names of attributes and metrics; unset where a version has none. */
 export type GenAiNames = Readonly<typeof V1_36> & {
   readonly cachedTokens?: string
-  readonly conversation?: string
 }
 
 const LATEST: GenAiNames = {
   ...V1_36,
+  // These names have no published schema yet.
+  schemaUrl: undefined,
   provider: 'gen_ai.provider.name',
   cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
-  conversation: 'gen_ai.conversation.id',
 }
 
 /** Returns the names for a value of `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas. */

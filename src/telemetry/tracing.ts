@@ -78,11 +78,15 @@ function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
 }
 
 /** Adds an event to the span, if its kind has one. */
-function record(state: SpanState, event: ProxyEvent): void {
+function record(state: SpanState, { names }: Instruments, event: ProxyEvent): void {
   if (event.kind === 'answered') {
     state.input += event.usage.input
     state.output += event.usage.output
     state.cached += event.usage.cachedInput ?? 0
+    const { id, model, finishReasons = [] } = event.facts ?? {}
+    if (id !== undefined) state.span.setAttribute(names.responseId, id)
+    if (model !== undefined) state.span.setAttribute(names.responseModel, model)
+    if (finishReasons.length > 0) state.span.setAttribute(names.finishReasons, [...finishReasons])
   }
   const shown = rowOf(event).span?.(event)
   if (!shown) return
@@ -96,6 +100,7 @@ function end(state: SpanState, { names, tokens, duration }: Instruments, ended: 
   const { span, input, output, cached } = state
   const model = ended.model ?? ''
   const { failure, status, outcome } = ended
+  const parameters = Object.entries(ended.parameters ?? {})
   // The kind of failure, from a small set of values.
   const ownError = outcome === 'completed' ? undefined : outcome
   const errorType = failure ?? (status >= 400 ? String(status) : ownError)
@@ -110,7 +115,8 @@ function end(state: SpanState, { names, tokens, duration }: Instruments, ended: 
     'http.response.status_code': ended.status,
     ...(ended.verdict ? { 'governor.verdict': ended.verdict } : {}),
     ...(ended.iteration === undefined ? {} : { 'governor.iteration': ended.iteration }),
-    ...(names.conversation && ended.session !== undefined ? { [names.conversation]: ended.session } : {}),
+    ...(ended.session === undefined ? {} : { [names.conversation]: ended.session }),
+    ...Object.fromEntries(parameters.map(([name, value]) => [`${names.parameter}${name}`, value])),
   })
   if (input + output > 0) {
     span.setAttributes({ [names.inputTokens]: input, [names.outputTokens]: output })
@@ -151,7 +157,7 @@ function beginSpan(
   }
   return {
     inject: (fields) => safely(() => inject(state, fields)) ?? fields,
-    record: (event) => safely(() => record(state, event)),
+    record: (event) => safely(() => record(state, instruments, event)),
     end: (ended) => safely(() => end(state, instruments, ended)),
   }
 }
@@ -168,10 +174,12 @@ function safely<Result>(call: () => Result): Result | undefined {
 /** Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: see {@link genAiNames}. */
 export function createTracing(version: string, optIn?: string): Tracing {
   const names = genAiNames(optIn)
-  const meter = metrics.getMeter('agent-governor', version)
+  const { schemaUrl } = names
+  const schema = schemaUrl === undefined ? {} : { schemaUrl }
+  const meter = metrics.getMeter('agent-governor', version, schema)
   const instruments: Instruments = {
     names,
-    tracer: trace.getTracer('agent-governor', version),
+    tracer: trace.getTracerProvider().getTracer('agent-governor', version, schema),
     tokens: meter.createHistogram(names.tokenUsage, { unit: '{token}' }),
     duration: meter.createHistogram(names.duration, { unit: 's' }),
   }

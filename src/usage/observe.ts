@@ -2,7 +2,7 @@
  * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept.
  * When the last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
-import { type CallUsage, estimateTokens } from '../core/usage.ts'
+import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-text.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
@@ -16,6 +16,8 @@ export interface Answered extends ResponseMetadata {
   readonly usage: CallUsage
   /** True if it certainly contains no tool calls; unset if the response could not be read. */
   readonly callsNothing?: boolean | undefined
+  /** What the response says of itself; set only with `withFacts`. */
+  readonly facts?: ResponseFacts | undefined
   /** What the model said; set only with `withText`. */
   readonly text?: string | undefined
 }
@@ -44,6 +46,8 @@ export interface ObserverTarget {
   readonly requestBytes: number
   /** Report its tool calls. */
   readonly withCalls?: boolean
+  /** Report what the response says of itself. */
+  readonly withFacts?: boolean
   /** Report what the model said. */
   readonly withText?: boolean
   /** Report its id as soon as it is known. */
@@ -232,12 +236,14 @@ function decodeHead({ target, coding }: Observed) {
 }
 
 function settle(observed: Observed, body: Body): void {
-  const { dialect, requestBytes, fault, settle: report } = observed.target
+  const { dialect, requestBytes, withFacts, fault, settle: report } = observed.target
   let metadata: ResponseMetadata = {}
   let callsNothing: boolean | undefined
+  let facts: ResponseFacts | undefined
   try {
     metadata = dialect.metadata(body)
     callsNothing = dialect.callsNothing(body)
+    if (withFacts) facts = dialect.responseFacts?.(body)
   } catch (error) {
     // A response that is not JSON, or incomplete, has no metadata.
     const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
@@ -250,5 +256,5 @@ function settle(observed: Observed, body: Body): void {
     return { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
   const usage: CallUsage = metadata.usage ? { estimated: false, ...metadata.usage } : estimate()
-  report({ callsNothing, text: readTextOf(observed), ...metadata, usage })
+  report({ callsNothing, facts, text: readTextOf(observed), ...metadata, usage })
 }

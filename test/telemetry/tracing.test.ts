@@ -1,20 +1,27 @@
 /** What an OpenTelemetry collector gets, decoded from the protobuf that the real SDK and exporter send. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join, resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { metrics, propagation, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace-node'
 import protobuf from 'protobufjs'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { startProcess } from '../support/process.ts'
+import { startProvider } from '../support/provider.ts'
+import { rawRequest } from '../support/raw-reply.ts'
 
 /** The part of opentelemetry/proto/trace/v1/trace.proto that is read here. */
 const PROTO = `syntax = "proto3";
 message Request { repeated ResourceSpans resource_spans = 1; }
-message ResourceSpans { repeated ScopeSpans scope_spans = 2; }
-message ScopeSpans { repeated Span spans = 2; }
+message ResourceSpans { Resource resource = 1; repeated ScopeSpans scope_spans = 2; }
+message Resource { repeated KeyValue attributes = 1; }
+message ScopeSpans { repeated Span spans = 2; string schema_url = 3; }
 message Span {
   bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; string name = 5; int32 kind = 6;
   repeated KeyValue attributes = 9; repeated Event events = 11; Status status = 15;
@@ -22,14 +29,21 @@ message Span {
 message Event { string name = 2; repeated KeyValue attributes = 3; }
 message Status { int32 code = 3; }
 message KeyValue { string key = 1; AnyValue value = 2; }
-message AnyValue { oneof value { string string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4; } }`
+message AnyValue {
+  oneof value {
+    string string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4; ArrayValue array_value = 5;
+  }
+}
+message ArrayValue { repeated AnyValue values = 1; }`
 
 const { root } = protobuf.parse(PROTO, { keepCase: false })
 const RequestType = root.lookupType('Request')
 
+type Value = Readonly<Record<string, string | number | { readonly values: readonly Value[] }>>
+
 interface Entry {
   readonly key: string
-  readonly value: Readonly<Record<string, string | number>>
+  readonly value: Value
 }
 
 interface WireSpan {
@@ -43,13 +57,19 @@ interface WireSpan {
   readonly status?: { readonly code: number }
 }
 
+const plain = (value: Value): unknown => {
+  const [one] = Object.values(value)
+  return typeof one === 'object' ? one.values.map(plain) : one
+}
 const valuesOf = (entries: readonly Entry[]) =>
-  Object.fromEntries(entries.map(({ key, value }) => [key, Object.values(value)[0]]))
+  Object.fromEntries(entries.map(({ key, value }) => [key, plain(value)]))
 const hex = (base64: string) => Buffer.from(base64, 'base64').toString('hex')
 
-/** A collector on a free port and the SDK that sends to it, for each test of this file. */
-async function startCollector() {
+/** A collector on a free port. */
+async function startReceiver() {
   const spans: WireSpan[] = []
+  const schemas: string[] = []
+  const services: unknown[] = []
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = []
     for await (const chunk of request) chunks.push(chunk)
@@ -57,7 +77,16 @@ async function startCollector() {
       bytes: String,
       longs: Number,
       arrays: true,
-    }) as { resourceSpans: { scopeSpans: { spans: WireSpan[] }[] }[] }
+    }) as {
+      resourceSpans: {
+        resource: { attributes: Entry[] }
+        scopeSpans: { spans: WireSpan[]; schemaUrl?: string }[]
+      }[]
+    }
+    for (const { resource, scopeSpans } of decoded.resourceSpans) {
+      services.push(valuesOf(resource.attributes)['service.name'])
+      schemas.push(...scopeSpans.map(({ schemaUrl = '' }) => schemaUrl))
+    }
     spans.push(
       ...decoded.resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap((scope) => scope.spans)),
     )
@@ -65,20 +94,36 @@ async function startCollector() {
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
-  const exporter = new OTLPTraceExporter({ url: `http://127.0.0.1:${port}/v1/traces` })
+  return {
+    url: `http://127.0.0.1:${port}`,
+    spans,
+    /** The names of the services and the schemas of the spans. */
+    services,
+    schemas,
+    close() {
+      server.closeAllConnections()
+      server.close()
+    },
+  }
+}
+
+/** A collector and the SDK that sends to it, for each test of this file. */
+async function startCollector() {
+  const receiver = await startReceiver()
+  const exporter = new OTLPTraceExporter({ url: `${receiver.url}/v1/traces` })
   const provider = new NodeTracerProvider({ spanProcessors: [new BatchSpanProcessor(exporter)] })
   provider.register({ propagator: new W3CTraceContextPropagator() })
   return {
+    schemas: receiver.schemas,
     /** The spans that have ended by now. */
     async ended() {
       await provider.forceFlush()
-      return spans
+      return receiver.spans
     },
     async close() {
       await provider.shutdown()
       for (const api of [trace, propagation, metrics]) api.disable()
-      server.closeAllConnections()
-      server.close()
+      receiver.close()
     },
   }
 }
@@ -114,6 +159,48 @@ describe('tracing with an OpenTelemetry SDK in the process', () => {
       'http.response.status_code': 200,
       'governor.verdict': 'allow',
     })
+  })
+
+  const TOOL = { name: 'search', parameters: {}, input_schema: {} }
+  it.each([
+    ['Chat Completions', 'chat/completions', 'max_completion_tokens', { messages: START }, 'stop'],
+    ['Responses', 'responses', 'max_output_tokens', { input: 'Go.' }, 'completed'],
+    ['Messages', 'messages', 'max_tokens', { messages: START.slice(-1) }, 'end_turn'],
+  ])(
+    'records the parameters of a request to %s and what its response says of itself',
+    async (_, path, cap, input, reason) => {
+      const tools = [{ type: 'function', function: TOOL, ...TOOL }]
+      const asked = { model: 'gpt-asked', temperature: 0.5, [cap]: 99, stop: 'a secret', tools, ...input }
+      for (const stream of [false, true]) {
+        const { url, until } = await startBoth(() => ({ text: 'Done.' }))
+        const { body } = await rawRequest(`${url}/v1/${path}`, JSON.stringify({ ...asked, stream }))
+        await until(({ kind }) => kind === 'request_ended')
+        const attributes = valuesOf((await collector.ended()).at(-1)?.attributes ?? [])
+        expect(attributes).toMatchObject({
+          'gen_ai.request.max_tokens': 99,
+          'gen_ai.request.temperature': 0.5,
+          'gen_ai.response.model': 'gpt-asked',
+          'gen_ai.response.finish_reasons': [reason],
+        })
+        expect(attributes['gen_ai.response.id']).toMatch(/^[\w-]{4,}$/)
+        expect(body.toString()).toContain(JSON.stringify(attributes['gen_ai.response.id']))
+        expect(JSON.stringify(attributes)).not.toContain('secret')
+      }
+      expect(new Set(collector.schemas)).toEqual(new Set(['https://opentelemetry.io/schemas/1.36.0']))
+    },
+  )
+
+  it.each([
+    ['its first request on if its client names it', { 'x-governor-session': 'one' }, ['one', 'one']],
+    ['its second request on if its client does not', {}, [undefined, expect.stringMatching(/^\w{8,}$/)]],
+  ])('names the conversation from %s', async (_, headers, expected) => {
+    const { url, until } = await startBoth(({ json }) =>
+      json.messages.length > 2 ? { text: 'Done.' } : { calls: [{ name: 'search', arguments: '{}' }] },
+    )
+    await runAgent(url, START, { headers })
+    await until((event) => event.kind === 'request_ended' && event.iteration === 2)
+    const spans = await collector.ended()
+    expect(spans.map(({ attributes }) => valuesOf(attributes)['gen_ai.conversation.id'])).toEqual(expected)
   })
 
   it('uses the newest names if OTEL_SEMCONV_STABILITY_OPT_IN asks for them', async () => {
@@ -177,5 +264,33 @@ describe('tracing without an OpenTelemetry SDK', () => {
     })
     await runAgent(url, START, { headers: { traceparent: PARENT, tracestate: 'a=b', baggage: 'c=d' } })
     expect(seen).toEqual([[PARENT, 'a=b', 'c=d']])
+  })
+})
+
+describe('the set-up of docs/tracing.md', () => {
+  it('sends spans whose service is called as OTEL_SERVICE_NAME says', async () => {
+    const receiver = await startReceiver()
+    onTestFinished(() => receiver.close())
+    const provider = await startProvider(() => ({ text: 'Done.' }))
+    onTestFinished(() => provider.close())
+    const [, snippet = ''] = /```js\n([\s\S]*?)```/.exec(readFileSync('docs/tracing.md', 'utf8')) ?? []
+    // The packages that it imports are found from the folder that it stands in.
+    const folder = mkdtempSync(resolve('node_modules/.tracing-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const file = join(folder, 'tracing.mjs')
+    writeFileSync(file, snippet)
+    const governor = await startProcess(
+      provider.url,
+      {},
+      {
+        nodeArgs: ['--import', pathToFileURL(file).href],
+        env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_SERVICE_NAME: 'my-governor' },
+      },
+    )
+    await runAgent(governor.url, START)
+    governor.child.kill('SIGTERM')
+    await governor.exitCode
+    expect(receiver.services).toEqual(['my-governor'])
+    expect(receiver.spans.map(({ name }) => name)).toEqual(['chat gpt-test'])
   })
 })

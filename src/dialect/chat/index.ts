@@ -48,6 +48,7 @@ import {
   textsOfParts,
 } from '../shared/request-list.ts'
 import { requestMembers } from '../shared/request-members.ts'
+import { responseFacts, textsUnder } from '../shared/response-facts.ts'
 import {
   messagesAfterBlock,
   readChatAnswer,
@@ -314,6 +315,7 @@ export const chat: Dialect = {
   read,
   metadata: chatMetadata,
   callsNothing: chatCallsNothing,
+  responseFacts: (response) => responseFacts(response, undefined, textsUnder(response.tail, 'finish_reason')),
   readAnswer: readChatAnswer,
   writeAnswer: writeChatAnswer,
   withoutCalls: withoutChatCalls,

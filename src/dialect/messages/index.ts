@@ -33,6 +33,7 @@ import {
   stringAt,
 } from '../shared/request-list.ts'
 import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
+import { responseFacts, textsUnder } from '../shared/response-facts.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { anthropic } from './api.ts'
 import {
@@ -360,6 +361,7 @@ export const messages: Dialect = {
   metadata: messagesMetadata,
   boundThinking: messagesBoundThinking,
   callsNothing: messagesCallsNothing,
+  responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
   readAnswer: readMessage,
   writeAnswer: writeMessage,
   withoutCalls: withoutMessageCalls,

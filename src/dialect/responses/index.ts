@@ -1,7 +1,7 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
-import { isObject, type Json, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
 import { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
 import {
@@ -46,6 +46,7 @@ import {
   stringAt,
 } from '../shared/request-list.ts'
 import { requestMembers, toolLists } from '../shared/request-members.ts'
+import { responseFacts, textsUnder } from '../shared/response-facts.ts'
 import { firstText } from '../shared/usage-text.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
@@ -385,6 +386,14 @@ export const responses: Dialect = {
   responseId: (head) => firstText(head, 'id'),
   metadata: responsesMetadata,
   callsNothing: responsesCallsNothing,
+  responseFacts(response) {
+    // The end of a response has its status at the top; that of a stream is the type of its last event.
+    const { tail, whole, streams } = response
+    const status = streams
+      ? textsUnder(tail, 'type').findLast((type) => /^response\.(?:completed|incomplete|failed)$/.test(type))
+      : textOf(parseObject(whole?.toString('utf8') ?? '')?.['status'])
+    return responseFacts(response, 'response', status ? [status.replace('response.', '')] : [])
+  },
   readAnswer: readResponse,
   writeAnswer: writeResponse,
   withoutCalls: withoutResponseCalls,

@@ -10,6 +10,18 @@ import { fieldOf, stringAt } from './request-list.ts'
 /** Where an API holds the output format: a field, or a member of the object in a field. */
 export type FormatPlace = readonly [outer: string, inner?: string]
 
+/** Fields of requests in all APIs, by the names that OpenTelemetry has for them. */
+const PARAMETERS = {
+  max_tokens: ['max_completion_tokens', 'max_output_tokens', 'max_tokens'],
+  temperature: ['temperature'],
+  top_p: ['top_p'],
+  top_k: ['top_k'],
+  frequency_penalty: ['frequency_penalty'],
+  presence_penalty: ['presence_penalty'],
+  seed: ['seed'],
+  'choice.count': ['n'],
+}
+
 /** The members of a request that read what it demands and offers. */
 export function requestMembers(index: IndexedList, formats: readonly FormatPlace[]) {
   return {
@@ -25,6 +37,13 @@ export function requestMembers(index: IndexedList, formats: readonly FormatPlace
       }
     },
     dropTools: (drop, instead) => dropTools(index, drop, instead),
+    parameters() {
+      const stated = Object.entries(PARAMETERS).flatMap(([name, fields]) => {
+        const value = fields.map((field) => fieldOf(index, field)).find((it) => typeof it === 'number')
+        return typeof value === 'number' ? [[name, value] as const] : []
+      })
+      return Object.fromEntries(stated)
+    },
   } as const satisfies Partial<DialectRequest>
 }
 
