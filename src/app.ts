@@ -60,6 +60,8 @@ import { VERSION } from './version.ts'
 export interface Governor {
   /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
   readonly routes: ReadonlySet<string>
+  /** The address of the live page; empty before it listens. */
+  readonly page: string
   /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
   listen(): Promise<string>
   /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
@@ -493,6 +495,9 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   }
   return {
     routes,
+    get page() {
+      return state.page
+    },
     async listen() {
       await Promise.all([app.ready(), loadPrices(services), opened.open()])
       const { host, port: configuredPort } = config.server

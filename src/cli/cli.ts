@@ -18,6 +18,7 @@ interface Call {
   readonly json: boolean
   readonly transcript: boolean
   readonly csv: boolean
+  readonly yes: boolean
   /** Where a running Governor is. */
   readonly url: string | undefined
   readonly by: string | undefined
@@ -39,6 +40,7 @@ interface Command {
 /** The flags of some commands. */
 const OWN_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },
+  yes: { type: 'boolean', short: 'y', help: 'with init: ask nothing' },
   csv: { type: 'boolean', help: 'as comma-separated values' },
   by: { type: 'string', value: 'WHAT', help: 'day, model, client or session (default: day)' },
   since: { type: 'string', value: 'TIME', help: 'a day such as 2026-11-01, or how long ago: 12h, 7d' },
@@ -68,6 +70,16 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   start: {
     help: 'listen and guard (the default)',
     run: async ({ flags }, terminal) => (await import('./start.ts')).start(flags, terminal),
+  },
+  init: {
+    help: 'write a governor.yaml of ten lines after three questions',
+    own: ['yes'],
+    run: async ({ yes }, terminal) => (await import('./init.ts')).init(!yes, terminal),
+  },
+  doctor: {
+    help: 'check configuration, port, upstreams, keys, prices and store',
+    own: ['json'],
+    run: async ({ json, flags }, terminal) => (await import('./doctor.ts')).doctor(json, flags, terminal),
   },
   run: {
     usage: '-- COMMAND…',
@@ -260,6 +272,7 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
       flags: Object.fromEntries(values) as Flags,
       json: given['json'] === true,
       csv: given['csv'] === true,
+      yes: given['yes'] === true,
       transcript: given['transcript'] === true,
       url: text('url'),
       by: text('by'),

@@ -54,7 +54,7 @@ function timeOf(text: string): number | undefined {
 }
 
 /** Yields the lines of a journal, the oldest first; a file that is not there has none. */
-async function* linesOf(path: string): AsyncGenerator<JournalLine> {
+export async function* journalLines(path: string): AsyncGenerator<JournalLine> {
   for (let older = OLDER_FILES; older >= 0; older--) {
     const file = await open(journalFile(path, older)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error
@@ -126,7 +126,7 @@ export async function report(options: ReportOptions, flags: Flags, terminal: Ter
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
   const groups = new Map<string, Sums>()
   let total: Sums | undefined
-  for await (const line of linesOf(path)) {
+  for await (const line of journalLines(path)) {
     if (Date.parse(line.time) < from) continue
     const key = GROUPINGS[by](line)
     groups.set(key, add(groups.get(key), line))

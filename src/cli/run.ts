@@ -86,7 +86,7 @@ export async function run(command: readonly string[], flags: Flags, terminal: Te
   const listening = await listen(config, terminal, log, bill.record)
   if (!listening) return 1
   const { governor, address } = listening
-  terminal.err(`governor: guards ${file} at ${address}, page ${address}/governor/\n`)
+  terminal.err(`governor: guards ${file} at ${address}, page ${governor.page}\n`)
   const { args: added = [], env: more = {} } = OTHERS[basename(file)]?.(address) ?? {}
   const env = { ...more, ...childEnvironment(terminal.env, address, config.upstreams['openai']?.url ?? '') }
   const code = await runProgram(file, [...added, ...args], env, terminal)

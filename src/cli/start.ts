@@ -23,7 +23,7 @@ import { jsonLine } from './session-table.ts'
 const STDOUT = 1
 
 /** Returns why listening failed, in one line. */
-function listenProblem(error: Error, { server: { host, port } }: Config): string {
+export function listenProblem(error: Error, host: string, port: number): string {
   const code = Reflect.get(error, 'code')
   switch (code) {
     case 'EADDRINUSE':
@@ -89,7 +89,7 @@ export async function listen(
   try {
     return { governor, address: await governor.listen() }
   } catch (error) {
-    terminal.err(`governor: ${listenProblem(error as Error, config)}\n`)
+    terminal.err(`governor: ${listenProblem(error as Error, config.server.host, config.server.port)}\n`)
     await governor.close()
     return undefined
   }
@@ -142,7 +142,7 @@ async function serve(
     Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
   )
   const { max_iterations } = config.budget
-  const page = `${address}/governor/`
+  const { page } = governor
   log.info(
     { address, page, version: VERSION, config: file ?? null, store: config.store, upstreams, max_iterations },
     'listening',

@@ -1,0 +1,174 @@
+/** `governor doctor`: checks what a start needs, by a Governor on a port of its own. */
+
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { pino } from 'pino'
+import { type Flags, loadConfig } from '../config/load.ts'
+import { modelSettingsOf } from '../config/policies.ts'
+import type { Config } from '../config/schema.ts'
+import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
+import { holdsKey } from '../proxy/door/route.ts'
+import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
+import { createCatalogue } from '../usage/catalogue.ts'
+import type { Terminal } from './command.ts'
+import { journalLines } from './report.ts'
+import { jsonLine } from './session-table.ts'
+import { listen, listenProblem } from './start.ts'
+
+/** One thing that was checked. */
+interface Check {
+  readonly check: string
+  readonly result: 'ok' | 'warning' | 'wrong'
+  readonly says: string
+}
+
+const PATIENCE_MS = 15_000
+
+/** Checks that a start can listen. A Governor that listens there already is fine. */
+async function checkPort({ server: { host, port } }: Config): Promise<Check> {
+  const check = 'port'
+  const server = createServer().listen(port, host)
+  try {
+    await once(server, 'listening')
+    server.close()
+    return { check, result: 'ok', says: `${host}:${port} is free` }
+  } catch (error) {
+    const address = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+    const reply = await fetch(`${address}/health`, { signal: AbortSignal.timeout(PATIENCE_MS) }).catch(
+      () => undefined,
+    )
+    const version = reply?.ok
+      ? ((await reply.json().catch(() => ({}))) as { version?: string }).version
+      : undefined
+    if (version) return { check, result: 'ok', says: `Governor ${version} listens on ${address}` }
+    return { check, result: 'wrong', says: listenProblem(error as Error, host, port) }
+  }
+}
+
+/** Asks an upstream for its models, as a client without a key would. */
+async function checkUpstream(address: string, name: string, config: Config): Promise<readonly Check[]> {
+  const settings = config.upstreams[name] ?? { url: '', headers: {}, strip_name: false }
+  const [accessKey] = config.server.access_keys
+  const isBuiltIn = Object.hasOwn(DEFAULT_UPSTREAMS, name)
+  const path = isBuiltIn ? '/v1/models' : `/${name}/v1/models`
+  const headers = {
+    ...(accessKey ? { authorization: `Bearer ${accessKey}` } : {}),
+    // Without a name in the path, Governor tells the two by this header.
+    ...(name === 'anthropic' ? { 'anthropic-version': '2023-06-01' } : {}),
+  }
+  const response = await fetch(`${address}${path}`, {
+    headers,
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  }).catch(() => undefined)
+  const status = response?.status ?? 0
+  const reply = (await response?.json().catch(() => undefined)) as
+    | { error?: { code?: string; message?: string } }
+    | undefined
+  const { origin } = new URL(settings.url)
+  const check = `upstream ${name}`
+  const isSilent = status === 0 || status === 502 || status === 504
+  const why = reply?.error?.message ?? `no answer within ${PATIENCE_MS / 1_000} s`
+  const reached: Check = isSilent
+    ? { check, result: 'wrong', says: `${origin}: ${why}` }
+    : { check, result: status >= 500 ? 'warning' : 'ok', says: `${origin} answers with ${status}` }
+  if (isSilent) return [reached]
+  const isRefused = status === 401 || status === 403
+  const key: Check = holdsKey(settings)
+    ? {
+        check: `key of ${name}`,
+        result: isRefused ? 'wrong' : 'ok',
+        says: isRefused ? `held by Governor, and refused with ${status}` : 'held by Governor',
+      }
+    : { check: `key of ${name}`, result: 'ok', says: "the client's own, passed on" }
+  return [reached, key]
+}
+
+/** Returns the models that agents used in the last 30 days, with their upstreams. */
+async function usedModels(
+  path: string,
+): Promise<readonly { readonly model: string; readonly upstream: string }[]> {
+  const used = new Map<string, { model: string; upstream: string }>()
+  const from = Date.now() - 30 * 86_400_000
+  for await (const { time, model, upstream } of journalLines(path))
+    if (Date.parse(time) >= from) used.set(`${upstream} ${model}`, { model, upstream })
+  return [...used.values()]
+}
+
+/** Checks that prices are there, and known for the models in the journal. */
+async function checkPrices(config: Config): Promise<Check> {
+  const check = 'prices'
+  const catalogue = createCatalogue(modelSettingsOf(config))
+  const problem = await catalogue.load().catch((error: Error) => error.message)
+  if (problem)
+    return {
+      check,
+      result: 'warning',
+      says: `the catalogue is not there (${problem}): only those of models are known`,
+    }
+  const used = await usedModels(config.usage.journal || DEFAULT_JOURNAL)
+  const unknown = used.filter(({ model, upstream: name }) => {
+    const { url } = config.upstreams[name] ?? { url: 'http://unknown' }
+    const { origin, pathname } = new URL(url)
+    return !catalogue.priceOf(model, { name, origin, prefix: pathname.replace(/\/+$/, '') })
+  })
+  if (unknown.length === 0)
+    return {
+      check,
+      result: 'ok',
+      says: `the catalogue is there${used.length > 0 ? ', and knows the models in the journal' : ''}`,
+    }
+  const names = unknown
+    .map(({ model }) => model)
+    .slice(0, 5)
+    .join(', ')
+  return { check, result: 'warning', says: `not known for ${names}: set them in models` }
+}
+
+async function checkStore(address: string, { store, ops }: Config): Promise<Check> {
+  const headers = ops.admin_token ? { authorization: `Bearer ${ops.admin_token}` } : {}
+  const response = await fetch(`${address}/ready`, { headers, signal: AbortSignal.timeout(PATIENCE_MS) })
+  const { store: found } = (await response.json()) as { store?: { status?: string } }
+  const isUp = store === 'memory' || found?.status !== 'degraded'
+  const says =
+    store === 'memory'
+      ? 'memory: sessions are forgotten at the end'
+      : isUp
+        ? 'redis answers'
+        : 'redis does not answer: see redis.url'
+  return { check: 'store', result: isUp ? 'ok' : 'wrong', says }
+}
+
+/** Checks everything and says so. Returns 1 if something is wrong. Throws `ConfigError`. */
+export async function doctor(json: boolean, flags: Flags, terminal: Terminal): Promise<number> {
+  const { config, file } = loadConfig(flags, terminal.env)
+  const checks: Check[] = []
+  const say = (check: Check): void => {
+    checks.push(check)
+    const { check: title, result, says } = check
+    terminal.out(json ? jsonLine(check) : `${result.padEnd(8)}${title.padEnd(21)}${says}\n`)
+  }
+  say({ check: 'configuration', result: 'ok', says: file ?? 'no file: the defaults count' })
+  say(await checkPort(config))
+  const own: Config = {
+    ...config,
+    server: { ...config.server, host: '127.0.0.1', port: 0 },
+    events: { webhook: { ...config.events.webhook, url: undefined } },
+    usage: { journal: '' },
+  }
+  const listening = await listen(own, terminal, pino({ level: 'silent' }), () => undefined)
+  if (!listening) return 1
+  const { governor, address } = listening
+  const names = Object.keys(config.upstreams)
+  const found = await Promise.all(names.map((name) => checkUpstream(address, name, config)))
+  for (const check of found.flat()) say(check)
+  say(await checkPrices(config))
+  say(await checkStore(address, config))
+  const { journal } = config.usage
+  say({
+    check: 'journal',
+    result: 'ok',
+    says: journal ? journalFile(journal) : 'none: usage.journal names a file for governor report',
+  })
+  await governor.close()
+  return checks.some(({ result }) => result === 'wrong') ? 1 : 0
+}

@@ -1,0 +1,97 @@
+/** `governor init`: writes a configuration of ten lines after three questions. */
+import { writeFileSync } from 'node:fs'
+import { createInterface } from 'node:readline/promises'
+import { Readable } from 'node:stream'
+import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
+import type { Terminal } from './command.ts'
+
+const FILE = 'governor.yaml'
+const ADDRESS = 'http://127.0.0.1:8787'
+
+/** What a client's user does after this. */
+const CLIENTS = [
+  { name: 'Claude Code', use: 'governor run -- claude' },
+  { name: 'codex', use: 'governor run -- codex' },
+  { name: 'opencode', use: 'governor run -- opencode' },
+  { name: 'OpenAI SDK', use: `OPENAI_BASE_URL=${ADDRESS}/v1` },
+  { name: 'Anthropic SDK', use: `ANTHROPIC_BASE_URL=${ADDRESS}` },
+  { name: 'another client', use: `its base URL: ${ADDRESS}/v1, or ${ADDRESS} for Anthropic's API` },
+] as const
+
+interface Answers {
+  readonly client: (typeof CLIENTS)[number]
+  readonly dollars: number
+  readonly mode: 'enforce' | 'observe'
+}
+
+const DEFAULTS: Answers = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
+
+/** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
+async function ask(terminal: Terminal): Promise<Answers> {
+  const input = createInterface({ input: Readable.from(terminal.input()) })
+  const lines = input[Symbol.asyncIterator]()
+  const answer = async <Value>(
+    question: string,
+    otherwise: Value,
+    read: (text: string) => Value | undefined,
+  ) => {
+    for (;;) {
+      terminal.out(question)
+      const { value, done } = await lines.next()
+      const text = done ? '' : value.trim()
+      const chosen = text === '' ? otherwise : read(text)
+      if (chosen !== undefined) return chosen
+    }
+  }
+  const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
+  const client = await answer(
+    `Which client?\n${names}[1] `,
+    DEFAULTS.client,
+    (text) => CLIENTS[Number(text) - 1],
+  )
+  const dollars = await answer(
+    'Dollars that one task may cost, 0 for no limit? [5] ',
+    DEFAULTS.dollars,
+    (text) => {
+      const amount = Number(text.replace(/^\$/, ''))
+      return amount >= 0 ? amount : undefined
+    },
+  )
+  const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
+    ['enforce', 'observe'].includes(text) ? (text as Answers['mode']) : undefined,
+  )
+  input.close()
+  return { client, dollars, mode }
+}
+
+function fileText({ client, dollars, mode }: Answers): string {
+  return `# Governor in front of ${client.name}: ${client.use}
+# governor check-config says what is wrong here, governor --help names the commands.
+mode: ${mode.padEnd(22)}# enforce; or observe: count and report, change nothing
+budget:
+  max_iterations: 300       # model calls from one human message to the next
+  run:
+    max_cost_usd: ${String(dollars).padEnd(12)}# dollars in the same time; 0: no limit
+usage:
+  journal: ${DEFAULT_JOURNAL} # governor report adds it up
+`
+}
+
+/** Writes the file. Returns 1 if there is one already, or it can't be written. */
+export async function init(isAsking: boolean, terminal: Terminal): Promise<number> {
+  const answers = isAsking ? await ask(terminal) : DEFAULTS
+  try {
+    writeFileSync(FILE, fileText(answers), { flag: 'wx' })
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException
+    const why =
+      code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
+    terminal.err(`governor: ${FILE} ${why}\n`)
+    return 1
+  }
+  const { use } = answers.client
+  const isRun = use.startsWith('governor run')
+  terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)
+  terminal.out('`governor` stands for npx agent-governor; governor doctor checks everything.\n')
+  return 0
+}

@@ -1,0 +1,189 @@
+/** `governor init` and `governor doctor`, with the built program. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
+import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
+import { serve } from '../support/provider.ts'
+import { freePort } from '../support/redis.ts'
+
+/** Runs the built program to its end in a folder, with these lines on standard input. */
+async function governor(
+  args: readonly string[],
+  { cwd = temporaryFolder(), input = '', env = {} as Readonly<Record<string, string>> } = {},
+) {
+  const child = spawn(process.execPath, [MAIN, ...args], { cwd, env })
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+  })
+  let out = ''
+  let err = ''
+  child.stdout.on('data', (data) => {
+    out += data
+  })
+  child.stderr.on('data', (data) => {
+    err += data
+  })
+  child.stdin.end(input)
+  const [code] = await once(child, 'close')
+  return { code: code as number, out, err, file: join(cwd, 'governor.yaml') }
+}
+
+describe('governor init', () => {
+  it('writes ten lines for the answers to three questions, and says what to type next', async () => {
+    const { code, out, file } = await governor(['init'], { input: '4\n$2.50\nobserve\n' })
+    expect(code).toBe(0)
+    expect(out.match(/\?/g)).toHaveLength(3)
+    expect(out).toContain('set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+    const text = readFileSync(file, 'utf8')
+    expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(10)
+    const { config } = loadConfig({ config: file }, {})
+    expect(config).toMatchObject({
+      mode: 'observe',
+      budget: { max_iterations: 300, run: { max_cost_usd: 2.5 } },
+      usage: { journal: '~/.local/state/governor/usage.jsonl' },
+    })
+  })
+
+  it('asks again for an answer that it can not read, and takes the default for an empty one', async () => {
+    const { out, file } = await governor(['init'], { input: '9\n\nmuch\n\n\n' })
+    expect(out).toContain('Now: governor run -- claude')
+    expect(out.match(/Which client\?/g)).toHaveLength(2)
+    expect(loadConfig({ config: file }, {}).config).toMatchObject({
+      mode: 'enforce',
+      budget: { run: { max_cost_usd: 5 } },
+    })
+  })
+
+  it('asks nothing with --yes, and never writes over a file', async () => {
+    const cwd = temporaryFolder()
+    const first = await governor(['init', '--yes'], { cwd })
+    expect(first).toMatchObject({ code: 0, err: '' })
+    expect(first.out).not.toContain('?')
+    writeFileSync(first.file, 'mode: observe\n')
+    const again = await governor(['init', '-y'], { cwd })
+    expect(again).toMatchObject({ code: 1, err: expect.stringContaining('governor.yaml is here already') })
+    expect(readFileSync(first.file, 'utf8')).toBe('mode: observe\n')
+  })
+})
+
+/** A provider that knows one key; `asked` holds the requests for its list of models. */
+async function startProvider() {
+  const asked: string[] = []
+  const provider = await serve((request, response) => {
+    const key = request.headers.authorization ?? request.headers['x-api-key']
+    asked.push(`${request.method} ${request.url} ${key}`)
+    response.writeHead(key === 'Bearer sk-good' ? 200 : 401, { 'content-type': 'application/json' })
+    response.end('{"data":[]}')
+  })
+  onTestFinished(() => provider.close())
+  return { url: provider.url, asked }
+}
+
+async function doctorSays(config: object, env: Readonly<Record<string, string>> = {}) {
+  const cwd = temporaryFolder()
+  writeFileSync(join(cwd, 'governor.yaml'), JSON.stringify(config))
+  const { code, out, err } = await governor(['doctor', '--json'], { cwd, env: { HOME: cwd, ...env } })
+  const checks = out
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, string>)
+  return {
+    code,
+    err,
+    checks: Object.fromEntries(checks.map(({ check, result, says }) => [check, `${result}: ${says}`])),
+  }
+}
+
+describe('governor doctor', () => {
+  it('says that all is well: configuration, port, upstreams, keys, prices, store and journal', async () => {
+    const provider = await startProvider()
+    const port = await freePort()
+    const { code, checks } = await doctorSays({
+      server: { port },
+      upstreams: {
+        openai: { url: provider.url },
+        anthropic: { url: `${provider.url}/v1` },
+        house: { url: provider.url, api_key: 'sk-good' },
+      },
+    })
+    expect(checks).toEqual({
+      configuration: 'ok: governor.yaml',
+      port: `ok: 127.0.0.1:${port} is free`,
+      'upstream openai': `ok: ${provider.url} answers with 401`,
+      'key of openai': "ok: the client's own, passed on",
+      'upstream anthropic': `ok: ${provider.url} answers with 401`,
+      'key of anthropic': "ok: the client's own, passed on",
+      'upstream house': `ok: ${provider.url} answers with 200`,
+      'key of house': 'ok: held by Governor',
+      prices: 'ok: the catalogue is there',
+      store: 'ok: memory: sessions are forgotten at the end',
+      journal: 'ok: none: usage.journal names a file for governor report',
+    })
+    expect(code).toBe(0)
+    expect(provider.asked.toSorted()).toEqual([
+      'GET /v1/models Bearer sk-good',
+      'GET /v1/models undefined',
+      'GET /v1/models undefined',
+    ])
+  })
+
+  it('ends with 1 and names what is wrong: an upstream that is gone, a key that is refused, Redis that is down', async () => {
+    const provider = await startProvider()
+    const gone = `http://127.0.0.1:${await freePort()}`
+    const { code, checks, err } = await doctorSays(
+      {
+        server: { port: await freePort() },
+        upstreams: { openai: { url: gone }, anthropic: { url: provider.url, api_key: 'sk-bad' } },
+      },
+      { REDIS_URL: `redis://127.0.0.1:${await freePort()}` },
+    )
+    expect(checks).toMatchObject({
+      'upstream openai': expect.stringMatching(
+        new RegExp(`^wrong: ${gone}: .*connection refused. Check upstreams.openai.url.`),
+      ),
+      'key of anthropic': 'wrong: held by Governor, and refused with 401',
+      store: 'wrong: redis does not answer: see redis.url',
+    })
+    expect(JSON.stringify(checks) + err).not.toContain('sk-bad')
+    expect(code).toBe(1)
+  })
+
+  it('tells a Governor on its port from another program there', async () => {
+    const provider = await startProvider()
+    const upstreams = { openai: { url: provider.url }, anthropic: { url: provider.url } }
+    const running = await startProcess(provider.url)
+    const own = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
+    expect(own.checks['port']).toMatch(/^ok: Governor \S+ listens on /)
+    const other = await serve((_request, response) => response.end('no Governor'))
+    onTestFinished(() => other.close())
+    const { port } = new URL(other.url)
+    const taken = await doctorSays({ upstreams, server: { port: Number(port) } })
+    expect(taken.checks['port']).toBe(
+      `wrong: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port`,
+    )
+    expect(taken.code).toBe(1)
+  })
+
+  it('names the models of the journal whose price is not known', async () => {
+    const provider = await startProvider()
+    const file = join(temporaryFolder(), 'state', 'usage.jsonl')
+    mkdirSync(dirname(file))
+    const time = new Date().toISOString()
+    const lines = ['house-7b', 'gpt-4o', 'mine'].map((model) =>
+      JSON.stringify({ time, model, upstream: 'openai' }),
+    )
+    writeFileSync(file, lines.join('\n'))
+    const { checks, code } = await doctorSays({
+      server: { port: await freePort() },
+      upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url } },
+      models: [{ model: 'mine', price: { input: 0, output: 0 } }],
+      usage: { journal: file },
+    })
+    expect(checks['prices']).toBe('warning: not known for house-7b: set them in models')
+    expect(checks['journal']).toBe(`ok: ${file}`)
+    expect(code).toBe(0)
+  })
+})
