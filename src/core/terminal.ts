@@ -10,7 +10,9 @@ import {
 import type { NoticeTexts } from './budget/notice.ts'
 
 export type TerminalState = LimitState | 'loop_detected' | 'stopped'
-export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
+/** What blocks calls (`guards.ts`) and may end a run with that. */
+export type CallGuardName = 'loop_guard'
+export type TerminalReason = LimitReason | CallGuardName | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
@@ -54,8 +56,8 @@ export interface EndedAmounts {
 /** The limit that stopped a run. */
 export interface Limit {
   readonly meter: Meter<LimitName>
-  /** Set if the loop guard or an operator ended the run, and not the meter. */
-  readonly reason?: 'loop_guard' | 'operator'
+  /** Set if a guard or an operator ended the run, and not the meter. */
+  readonly reason?: CallGuardName | 'operator'
 }
 
 /** What follows from the reason why a run ended. */

@@ -4,9 +4,9 @@ import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { costLimit } from '../core/budget/tiers.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
+import { GUARDS } from '../core/guards.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import { hashBody } from '../core/hash.ts'
-import { mayBlock } from '../core/loop/escalation.ts'
 import type { LimitPair } from '../core/operator/operator-settings.ts'
 import { inMode, type Request } from '../core/request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
@@ -186,8 +186,7 @@ function decideOn(
   policy: BudgetPolicy,
 ): Decision {
   const { emit, windows, catalogue } = services
-  const { contextTokens, reductions = [], thread } = runState
-  const { loopState } = thread
+  const { contextTokens, reductions = [] } = runState
   const { upstream } = exchange.route
   const { model } = request.conversation
   const loop = inMode(request.loop, runState.loopMode)
@@ -196,10 +195,7 @@ function decideOn(
     policy,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
-    mayBlock:
-      loop.enabled &&
-      loopState !== undefined &&
-      isolated(emit, 'loop_guard', () => mayBlock(loopState.memory, loop, request.now)) === true,
+    mayBlock: GUARDS.some(({ name, mayBlock }) => isolated(emit, name, () => mayBlock(request, runState))),
   }
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled

@@ -8,7 +8,7 @@ import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
-import type { TerminalReason } from '../core/terminal.ts'
+import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage, ResponseFacts } from '../core/usage.ts'
 import type { Recovery } from '../overflow/overflow.ts'
 
@@ -27,7 +27,7 @@ export type FailOpenReason =
   | 'fault'
 
 /** The guards, and the transcript; a fault in one of them leaves the others at work. */
-export type GuardName = 'budget' | 'loop_guard' | 'transcript'
+export type GuardName = 'budget' | CallGuardName | 'transcript'
 
 /** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
@@ -143,10 +143,10 @@ export type ProxyEvent =
       readonly noticeSent: boolean
       readonly warnings: number
     }
-  /** A call of a response was blocked. */
+  /** A call of a response was blocked. `pattern`: of the loop, or the guard that blocks calls for another reason. */
   | (OfSession & {
       readonly kind: 'call_blocked'
-      readonly pattern: Pattern
+      readonly pattern: Pattern | CallGuardName
       readonly tool: string
     })
   /** Governor asked the model again, as all its calls were blocked; `failed`: no response, so the calls passed. */
@@ -399,7 +399,7 @@ const TOKENS = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8]
 const DOLLARS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
 /** Returns the metric in which loops that were found and calls that were blocked count. */
-const loops = <Event extends { readonly pattern: Pattern; readonly tool: string }>(
+const loops = <Event extends { readonly pattern: string; readonly tool: string }>(
   actionOf: (event: Event) => 'warned' | 'observed' | 'blocked',
 ) =>
   counter(
@@ -537,7 +537,7 @@ export const EVENTS: {
     metrics: [loops(() => 'blocked')],
     message(event) {
       const { pattern, tool, session } = event
-      const text = `Governor blocked a repeated call of ${plain(tool)} in session ${plain(session)}.`
+      const text = `Governor blocked a call of ${plain(tool)} (${pattern}) in session ${plain(session)}.`
       return about(event, 'loop_blocked', pattern, text, { loop: pattern, tool })
     },
   },

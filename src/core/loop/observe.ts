@@ -20,7 +20,6 @@ import {
   observeStep,
   warningSent,
 } from './escalation.ts'
-import { blockText } from './notice.ts'
 import type { LoopPolicy } from './policy.ts'
 import { addPendingCalls, type PendingCall } from './tool-call.ts'
 import { exactHash, hashResult, isTerse, isUnfinished, textHashes } from './tool-result.ts'
@@ -322,15 +321,11 @@ export function decideBlocks(
   const before = isSentAgain ? { ...loopState.memory, blocks: lastBlock.blocks } : loopState.memory
   const hashed = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
   const { memory, blocked, endsRun } = blockCalls(before, hashed, policy, now)
-  // If all calls are blocked, Governor asks the model again and says why; else the next request carries a notice.
-  const isPart = blocked.some((block) => !block)
-  const texts = blocked.flatMap((block) => (block ? [blockText(block.tool, block.count)] : []))
   return {
     loopState: {
       ...loopState,
       memory,
       ...(isAgain || memory === before ? {} : { lastBlock: { request, blocks: before.blocks } }),
-      ...(isPart && texts.length > 0 ? { pendingNotice: [...new Set(texts)].join('\n\n') } : {}),
     },
     decision: { blocked, endsRun },
   }

@@ -1,9 +1,7 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import { NO_CONTEXTS, type SessionContexts } from '../context-window.ts'
-import type { ToolCall } from '../conversation.ts'
-import { type BlockDecision, decideBlocks, noticeTold, recordCalls } from '../loop/observe.ts'
-import type { LoopPolicy } from '../loop/policy.ts'
+import { noticeTold, recordCalls } from '../loop/observe.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { recordAnswer, recordFirst } from '../operator/record-request.ts'
 import type { IterationFacts } from '../operator/session-record.ts'
@@ -51,7 +49,7 @@ function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): r
 }
 
 /** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
-function changeThread(
+export function changeThread(
   session: Session,
   request: CountedRequest,
   change: (thread: Thread) => Thread,
@@ -210,34 +208,6 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
   const after = changeRun(session, request, (run) => ({ ...run, isWarned: false, wasIgnored: false }))
   const { totals } = after
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
-}
-
-/** Which calls are blocked, and the fault that kept Governor from deciding that. */
-export type BlockResult = BlockDecision & { readonly fault?: Error }
-
-/** No call is blocked. */
-export const NOTHING_BLOCKED: BlockResult = { blocked: [], endsRun: false }
-
-/** Decides which calls of a response are blocked; none if none were observed, or after a fault. `isAgain`: see `decideBlocks`. */
-export function blockCalls(
-  session: Session,
-  request: CountedRequest,
-  calls: readonly ToolCall[],
-  policy: LoopPolicy,
-  isAgain: boolean,
-  now: number,
-): Changed<BlockResult> {
-  const { loopState: before } = threadOf(session, request) ?? {}
-  if (!before) return { session, result: NOTHING_BLOCKED }
-  try {
-    const { loopState, decision } = decideBlocks(before, calls, policy, request.fingerprint, isAgain, now)
-    return {
-      session: changeThread(session, request, (thread) => ({ ...thread, loopState })),
-      result: decision,
-    }
-  } catch (error) {
-    return { session, result: { ...NOTHING_BLOCKED, fault: error as Error } }
-  }
 }
 
 function releasedRun(run: Run, failedAs: Run['failedAs'], quietSince = run.quietSince): Run {

@@ -1,21 +1,18 @@
 /** Counts a request in its session, and records the outcome there. */
 import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import type { ToolCall } from '../../core/conversation.ts'
-import { blockText } from '../../core/loop/notice.ts'
-import type { BlockDecision } from '../../core/loop/observe.ts'
+import { type Judgement, judgeCalls, NOTHING_BLOCKED } from '../../core/guards.ts'
 import { pendingCallsOf } from '../../core/loop/tool-call.ts'
 import { askOperator, isAnswered } from '../../core/operator/question.ts'
 import type { IterationFacts } from '../../core/operator/session-record.ts'
-import { inMode, type Request } from '../../core/request.ts'
+import type { Request } from '../../core/request.ts'
 import { countRequest } from '../../core/session/count-request.ts'
 import { reportEnds } from '../../core/session/run-end.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../../core/session/stop-attempts.ts'
 import {
   adoptFirst,
-  blockCalls,
   type CountedRequest,
-  NOTHING_BLOCKED,
   noteAnswer,
   noteStopAttempt,
   noteTold,
@@ -145,7 +142,7 @@ function handleOf(state: State) {
     noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts): Promise<StopAttempts> =>
       update(state, (session) => noteStopAttempt(session, counted, by), NO_STOP_ATTEMPTS),
     /** Returns which calls of a response are blocked; none if the store fails. */
-    decideBlocks: (calls: readonly ToolCall[]) => blocksIn(state, calls),
+    judge: (calls: readonly ToolCall[]) => judge(state, calls),
     question: questionOf(state),
     ...responseNotes(state),
   }
@@ -207,17 +204,16 @@ function responseNotes(state: State) {
   }
 }
 
-async function blocksIn(state: State, calls: readonly ToolCall[]): Promise<BlockDecision> {
+async function judge(state: State, calls: readonly ToolCall[]): Promise<Judgement> {
   const { services, request, counted, runState, wereCallsJudged: isAgain } = state
   state.wereCallsJudged = true
-  const loop = inMode(request.loop, runState.loopMode)
-  const now = services.now()
-  const by = (session: Session) => blockCalls(session, counted, calls, loop, isAgain, now)
-  const decision = await update(state, by, NOTHING_BLOCKED)
-  if (decision.fault) countFault(services.emit, decision.fault, 'loop_guard')
-  const block = decision.blocked.find((one) => one !== undefined)
-  if (block) state.decided = { ...state.decided, verdict: 'block', said: blockText(block.tool, block.count) }
-  return decision
+  const judged = { request, runState, isAgain, now: services.now() }
+  const by = (session: Session) => judgeCalls(session, counted, calls, judged)
+  const judgement = await update(state, by, NOTHING_BLOCKED)
+  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
+  const block = judgement.blocked.find((one) => one !== undefined)
+  if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
+  return judgement
 }
 
 /** Counts a request. If the store fails, the request is counted by its transcript alone. */
