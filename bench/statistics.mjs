@@ -16,17 +16,20 @@ export function median(values) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/** The median over rounds of `combine(a, b)`: both values of a round were measured within seconds of each other. */
-export function medianOfRounds(a, b, combine) {
-  return median(a.slice(0, b.length).map((value, round) => combine(value, b[round])))
+/** a ÷ b for every round: both values of a round were measured within seconds of each other. */
+export function ratios(a, b) {
+  return a.slice(0, b.length).map((value, round) => value / b[round])
 }
 
-/** The median over rounds of a ÷ b. */
-export function ratio(a, b) {
-  return medianOfRounds(a, b, (one, other) => one / other)
+/** a − b for every round. */
+export function differences(a, b) {
+  return a.slice(0, b.length).map((value, round) => value - b[round])
 }
 
-/** The median over rounds of a − b. */
-export function difference(a, b) {
-  return medianOfRounds(a, b, (one, other) => one - other)
+/** The median as a text, with the least and the greatest value where there are several. */
+export function spread(values, digits = 0) {
+  const text = (value) => value.toFixed(digits)
+  const known = values.filter((value) => !Number.isNaN(value))
+  if (known.length < 2) return text(median(known))
+  return `${text(median(known))} (${text(Math.min(...known))}–${text(Math.max(...known))})`
 }

@@ -47,16 +47,24 @@ function writeConfig(folder, name, text) {
  * The program itself. Its limit is out of reach, so that only what a request declares is ever said or done, and no
  * announcement is added to what a declared limit brings about.
  */
-function governor(logLevel, settings = '', tree = join(here, '..')) {
+function governor(logLevel, settings = '', { tree = join(here, '..'), preload = [] } = {}) {
   return ({ port, upstreamPort, nodeFlags, folder }) => {
     const text = 'budget: { max_iterations: 100000, warning_threshold: 1, announce: never }\n'
     const config = writeConfig(folder, 'governor.yaml', text + settings)
     const flags = ['--config', config, '--port', port, '--upstream', `http://127.0.0.1:${upstreamPort}`]
     const main = join(tree, 'dist', 'main.js')
     return {
-      command: [NODE, ...START_FLAGS, ...nodeFlags, main, 'start', ...flags, '--log-level', logLevel].map(
-        String,
-      ),
+      command: [
+        NODE,
+        ...START_FLAGS,
+        ...nodeFlags,
+        ...preload,
+        main,
+        'start',
+        ...flags,
+        '--log-level',
+        logLevel,
+      ].map(String),
     }
   }
 }
@@ -133,7 +141,7 @@ export const SUBJECTS = [
     isVariant: true,
     label: 'Governor, the version in BENCH_OTHER',
     situation: 'quiet',
-    command: governor('silent', '', otherTree),
+    command: governor('silent', '', { tree: otherTree }),
     missing: otherTree ? undefined : 'BENCH_OTHER names no folder',
   },
   {
@@ -156,6 +164,13 @@ export const SUBJECTS = [
     label: 'Governor, logging',
     situation: 'quiet',
     command: governor('info'),
+  },
+  {
+    name: 'governor-tracing',
+    isVariant: true,
+    label: 'Governor, tracing',
+    situation: 'quiet',
+    command: governor('silent', '', { preload: ['--import', join(here, 'subjects', 'tracing.mjs')] }),
   },
   { name: 'governor-notice', label: 'Governor, notice', situation: 'notice', command: governor('silent') },
   {

@@ -6,14 +6,22 @@ import { checkVerdict, connectAgents } from './load.mjs'
 const LEAD_MS = 150
 /** A slow proxy gets more time until it has answered so many, but no more than that. */
 const ENOUGH = 40
-const LIMIT_MS = 4000
+const LIMIT_MS = 4_000
 
 /**
- * Keeps so many `agents` sending for `duration` milliseconds. Returns per request `cpu`, in µs, with all that was done
+ * Keeps so many `agents` sending for `duration` milliseconds, and for at most `limit` until `enough` requests are answered. Returns per request `cpu`, in µs, with all that was done
  * meanwhile, collections included; `rate`, in requests a second; `busy`, the share of a core. `pids`: the proxy's
  * processes; none for the provider itself.
  */
-export async function saturate({ port, agents: count, pids, duration, ...options }) {
+export async function saturate({
+  port,
+  agents: count,
+  pids,
+  duration,
+  enough = ENOUGH,
+  limit = LIMIT_MS,
+  ...options
+}) {
   const agents = await connectAgents(port, count, options)
   const meter = new CpuMeter(pids)
   let answered = 0
@@ -25,7 +33,7 @@ export async function saturate({ port, agents: count, pids, duration, ...options
     if (since) answered++
     else if (now - began > LEAD_MS) since = { time: now, cpu: meter.read() }
     const time = since ? now - since.time : 0
-    isOver ||= time > LIMIT_MS || (time > duration && answered >= ENOUGH)
+    isOver ||= time > limit || (time > duration && answered >= enough)
   }
   const run = async ({ next, connection }) => {
     while (!isOver) {

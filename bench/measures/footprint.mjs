@@ -1,7 +1,7 @@
 /** What a proxy takes before and beside its work: time to start, and memory. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { lengthWithout } from '../stalls.mjs'
-import { median } from '../statistics.mjs'
+import { spread } from '../statistics.mjs'
 import { peakMemory, residentMemory } from '../usage.mjs'
 import { inRounds } from './rounds.mjs'
 
@@ -37,7 +37,7 @@ export async function run(bench) {
 }
 
 function rowOf(label, { startup, idle, peak }) {
-  return [label, ...[startup, idle, peak].map((rounds) => median(rounds).toFixed(0))]
+  return [label, ...[startup, idle, peak].map((rounds) => spread(rounds))]
 }
 
 export function table(figures, bench) {

@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { lengthsOutside } from '../stalls.mjs'
-import { median } from '../statistics.mjs'
+import { spread } from '../statistics.mjs'
 import { peakMemory, residentMemory } from '../usage.mjs'
 
 const SIZE = 8_000_000
@@ -104,8 +104,8 @@ export function table(figures) {
     rows: Object.entries(figures).map(([name, { bytes, away, peak }]) => [
       name,
       String(bytes),
-      median(away).toFixed(0),
-      median(peak).toFixed(0),
+      spread(away),
+      spread(peak),
     ]),
   }
 }

@@ -1,7 +1,7 @@
 /** How long the event loop is away while a fast provider streams the last answer of a run in small pieces. */
 import { join } from 'node:path'
 import { lengthsOutside } from '../stalls.mjs'
-import { median } from '../statistics.mjs'
+import { spread } from '../statistics.mjs'
 
 /** Characters of the answer. */
 const SIZE = 400_000
@@ -78,6 +78,6 @@ export function table(figures) {
   return {
     title: `A last answer of ${SIZE / 1000} KB from a fast provider, in pieces of four characters`,
     columns: ['much of', 'event loop away, ms'],
-    rows: Object.entries(figures).map(([name, away]) => [name, median(away).toFixed(0)]),
+    rows: Object.entries(figures).map(([name, away]) => [name, spread(away)]),
   }
 }

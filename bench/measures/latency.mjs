@@ -1,6 +1,6 @@
 /** Time that a proxy adds to a request on an otherwise idle machine: one agent, one connection. */
 import { lengthsOutside } from '../stalls.mjs'
-import { difference, median, percentile } from '../statistics.mjs'
+import { differences, percentile, spread } from '../statistics.mjs'
 import { inRounds, processesOf } from './rounds.mjs'
 
 const REQUESTS = { '1KB': 150, '32KB': 100, '256KB': 60, '1MB': 30, '4MB': 15 }
@@ -30,8 +30,8 @@ function subjectsOf(bench) {
 function rowOf({ name, label, command }, figures) {
   const own = figures[name]
   const added = (share) =>
-    command && figures.direct ? difference(own[share], figures.direct[share]).toFixed(0) : ''
-  return [label, median(own.p50).toFixed(0), median(own.p99).toFixed(0), added('p50'), added('p99')]
+    command && figures.direct ? spread(differences(own[share], figures.direct[share])) : ''
+  return [label, spread(own.p50), spread(own.p99), added('p50'), added('p99')]
 }
 
 export function table(figures, bench, size) {

@@ -1,7 +1,7 @@
 /** How long a proxy's event loop is away while it takes large bodies: what everybody else waits for. */
 import { join } from 'node:path'
 import { lengthsOutside } from '../stalls.mjs'
-import { median, percentile } from '../statistics.mjs'
+import { percentile, spread } from '../statistics.mjs'
 import { inRounds } from './rounds.mjs'
 
 const SUBJECTS = ['governor', 'governor-notice', 'pipe', 'parse']
@@ -44,7 +44,7 @@ export async function run(bench) {
 }
 
 export function table(figures, bench) {
-  const text = (rounds) => median(rounds).toFixed(1)
+  const text = (rounds) => spread(rounds, 1)
   return {
     title: `Event loop delay, ${1000 / LOAD.interval} requests of 4 MB a second`,
     columns: ['subject', 'p50 ms', 'p99 ms', 'max ms'],

@@ -1,6 +1,6 @@
 /** Time that a proxy adds to event streams: to the first event, and to every event. */
 import { lengthsOutside } from '../stalls.mjs'
-import { difference, median, percentile } from '../statistics.mjs'
+import { differences, percentile, spread } from '../statistics.mjs'
 import { inRounds, processesOf } from './rounds.mjs'
 
 const STREAMS = 50
@@ -58,11 +58,11 @@ const FIGURES = ['first50', 'first99', 'event50', 'event99']
 function rowOf({ name, label, command }, figures) {
   const own = figures[name]
   if (!own) return [label, 'error', ...FIGURES.map(() => '')]
-  if (!command) return [label, ...FIGURES.map((figure) => median(own[figure]).toFixed(0)), '']
+  if (!command) return [label, ...FIGURES.map((figure) => spread(own[figure])), '']
   const added = FIGURES.map((figure) =>
-    figures.direct ? difference(own[figure], figures.direct[figure]).toFixed(0) : '',
+    figures.direct ? spread(differences(own[figure], figures.direct[figure])) : '',
   )
-  return [label, ...added, median(own.cpu).toFixed(0)]
+  return [label, ...added, spread(own.cpu)]
 }
 
 export function table(figures, bench) {
