@@ -83,23 +83,28 @@ function receiverOf(address: string): Receiver {
   return { url, authorization: { authorization: `Basic ${Buffer.from(credentials).toString('base64')}` } }
 }
 
-/** A message on its way, with the same id in all attempts. */
-interface Delivery {
-  readonly message: Message
-  readonly id: string
-  readonly body: string
-  /** Attempts that failed. */
-  failures: number
-}
-
-/** Messages that wait for their turn. One whose attempt failed waits beside the lane, and holds up no other. */
+/** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
 interface Lane {
-  readonly queue: Delivery[]
   /** Attempts under way, and how many there may be. */
   open: number
   readonly most: number
+  /** Begin the attempts that wait for their turn, oldest first. */
+  readonly waiting: (() => void)[]
   /** All messages that are not settled. */
   held: number
+}
+
+const newLane = (most: number): Lane => ({ open: 0, most, waiting: [], held: 0 })
+
+/** Calls `attempt` when it is its turn. */
+async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promise<Result> {
+  if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
+  else lane.open++
+  const result = await attempt()
+  const next = lane.waiting.shift()
+  if (next) next()
+  else lane.open--
+  return result
 }
 
 interface Sender {
@@ -116,7 +121,8 @@ interface Sender {
 /** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
 async function post(
   { settings: { secret }, receiver, options, stop }: Sender,
-  { id, body }: Delivery,
+  id: string,
+  body: string,
 ): Promise<boolean> {
   const timestamp = Math.floor(options.now() / 1_000)
   try {
@@ -139,61 +145,40 @@ async function post(
   }
 }
 
-/** Makes one attempt; returns the outcome, or the milliseconds until the next attempt. */
-async function attempt(sender: Sender, delivery: Delivery): Promise<WebhookOutcome | number> {
+/** Sends a message, with the same id in all attempts, until one succeeds. Never rejects. */
+async function deliver(sender: Sender, lane: Lane, message: Message): Promise<WebhookOutcome> {
   const { options, stop } = sender
-  const { until = Number.POSITIVE_INFINITY } = delivery.message
-  if (options.now() >= until) return 'dropped'
-  if (await post(sender, delivery)) return 'delivered'
-  if (stop.signal.aborted) return 'dropped'
-  const wait = (options.backOff ?? BACK_OFF)[delivery.failures]
-  if (wait === undefined) return 'failed'
-  delivery.failures++
-  return options.now() + wait >= until ? 'dropped' : wait
-}
-
-async function deliver(sender: Sender, lane: Lane, delivery: Delivery): Promise<void> {
-  lane.open++
-  const result = await attempt(sender, delivery)
-  lane.open--
-  sendNext(sender, lane)
-  if (typeof result === 'string') return settle(sender, lane, delivery.message, result)
-  // The wait keeps no process alive, and ends when Governor closes.
-  const { signal } = sender.stop
-  await pause(result, undefined, { signal, ref: false }).catch(() => undefined)
-  if (signal.aborted) return settle(sender, lane, delivery.message, 'dropped')
-  lane.queue.push(delivery)
-  sendNext(sender, lane)
-}
-
-function settle({ options }: Sender, lane: Lane, { type: topic }: Message, outcome: WebhookOutcome): void {
-  lane.held--
-  options.emit({ kind: 'webhook_sent', topic, outcome })
-}
-
-function sendNext(sender: Sender, lane: Lane): void {
-  while (lane.open < lane.most) {
-    const delivery = lane.queue.shift()
-    if (!delivery) return
-    void deliver(sender, lane, delivery)
-  }
-}
-
-const newLane = (most: number): Lane => ({ queue: [], open: 0, most, held: 0 })
-
-function enqueue(sender: Sender, message: Message): void {
-  const { questions, others, options } = sender
-  const lane = message.until === undefined ? others : questions
-  if (lane.held >= MAX_QUEUE)
-    return options.emit({ kind: 'webhook_sent', topic: message.type, outcome: 'dropped' })
-  lane.held++
+  const { signal } = stop
+  const { type, until = Number.POSITIVE_INFINITY } = message
   const id = `evt_${options.newId()}`
   const time = new Date(options.now()).toISOString()
   const { session_id: apiId } = message.body
   const page = typeof apiId === 'string' ? options.pageOf(apiId) : undefined
-  const body = JSON.stringify({ id, type: message.type, time, ...message.body, page })
-  lane.queue.push({ message, id, body, failures: 0 })
-  sendNext(sender, lane)
+  const body = JSON.stringify({ id, type, time, ...message.body, page })
+  for (const wait of [0, ...(options.backOff ?? BACK_OFF)]) {
+    if (options.now() + wait >= until) return 'dropped'
+    // The wait keeps no process alive, and ends when Governor closes.
+    if (wait > 0) await pause(wait, undefined, { signal, ref: false }).catch(() => undefined)
+    const isDelivered = await inTurn(lane, async () => {
+      const isLate = signal.aborted || options.now() >= until
+      return isLate ? undefined : await post(sender, id, body)
+    })
+    if (isDelivered) return 'delivered'
+    if (isDelivered === undefined || signal.aborted) return 'dropped'
+  }
+  return 'failed'
+}
+
+async function send(sender: Sender, message: Message): Promise<void> {
+  const { questions, others, options } = sender
+  const lane = message.until === undefined ? others : questions
+  let outcome: WebhookOutcome = 'dropped'
+  if (lane.held < MAX_QUEUE) {
+    lane.held++
+    outcome = await deliver(sender, lane, message)
+    lane.held--
+  }
+  options.emit({ kind: 'webhook_sent', topic: message.type, outcome })
 }
 
 /** Creates a webhook that sends one message per subject, with retries. */
@@ -214,16 +199,13 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
       const subject = `${message.type} ${message.subject}`
       if (sender.sent.has(subject)) return
       sender.sent.set(subject, true)
-      if (!message.isShared) return enqueue(sender, message)
-      const send = (isFirst: boolean) => {
-        if (isFirst && !sender.stop.signal.aborted) enqueue(sender, message)
+      if (!message.isShared) return void send(sender, message)
+      const sendFirst = (isFirst: boolean) => {
+        if (isFirst && !sender.stop.signal.aborted) void send(sender, message)
       }
       // If the store fails, twice is better than never.
-      options.isFirst(subject).then(send, () => send(true))
+      options.isFirst(subject).then(sendFirst, () => sendFirst(true))
     },
-    close() {
-      for (const { queue } of [sender.questions, sender.others]) queue.length = 0
-      sender.stop.abort()
-    },
+    close: () => sender.stop.abort(),
   }
 }
