@@ -33,7 +33,7 @@ export function callsOf({ tool_calls: list, function_call: single }: Json): read
   return [callOf(single['name'], single['name'], single['arguments'])]
 }
 
-/** Returns true if a message or a delta contains a call, or a piece of one: some providers send empty lists. */
+/** True if a message or a delta contains a call, or a piece of one: some providers send empty lists. */
 export function hasCalls({ tool_calls: list, function_call: single }: Json): boolean {
   return objectsOf(list).length > 0 || isObject(single)
 }
@@ -73,7 +73,7 @@ export function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
 }
 
-/** Returns true if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
+/** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
 export function isFailure(body: Json): boolean {
   const hasFailed = ({ error, finish_reason: reason }: Json) => error || textOf(reason).endsWith('error')
   return Boolean(body['error']) || choicesOf(body).some(hasFailed)

@@ -17,7 +17,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { BlockedMessage, Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
+import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import { collapseRepeats } from '../shared/repeats.ts'
 import {
@@ -200,34 +200,31 @@ function addToMessage(
   return addText(json, value, text)
 }
 
+/** Appends a text to the message at an index; `undefined` if it can't. */
+type AddText = (at: number, text: string) => Edit | undefined
+
 /**
  * Returns edits for a notice. Not in a message of role `system`, as most models refuse such a request; the API merges
  * consecutive user messages.
  */
-function noticeIn(
-  index: RequestIndex,
-  conversation: MessagesConversation,
-  text: string,
-  channel: Channel,
-): Edit[] | undefined {
-  const { json, list, items } = index
+function noticeIn({ json, list, items }: RequestIndex, add: AddText, text: string, channel: Channel) {
   if (items.length === 0 || channel === 'system') return undefined
   if (channel === 'user') {
     return [appendElement(json, list, JSON.stringify({ role: 'user', content: text }))]
   }
   const last = items.findLastIndex(({ role }) => role === 'user')
-  const edit = addToMessage(index, conversation, last, text)
+  const edit = add(last, text)
   return edit && [edit]
 }
 
 /**
  * Returns edits that add a text to the system text, or to the first user message if the system text must stay as it is.
  */
-function announceIn(index: RequestIndex, conversation: MessagesConversation, text: string): Edit[] {
+function announceIn(index: RequestIndex, add: AddText, text: string): Edit[] {
   const { json, object, fields, items } = index
   if (beginsWithBilling(fieldOf(index, 'system'))) {
     const first = items.findIndex(({ role }) => role === 'user')
-    const edit = addToMessage(index, conversation, first, text)
+    const edit = add(first, text)
     return edit ? [edit] : []
   }
   const system = member(fields, 'system')?.value
@@ -245,67 +242,48 @@ function chooseNone({ object, fields }: RequestIndex): Edit {
   return setMember(object, fields, 'tool_choice', '{"type":"none"}')
 }
 
-function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
-  if (ban === 'no_tools') return removeMembers(index.fields, TOOL_FIELDS)
-  // Providers refuse a tool_choice without tools.
-  return member(index.fields, 'tools') ? [chooseNone(index)] : []
-}
-
-/** Returns where the id of the response stands from which a request in a thread continues. */
-function previousIdAt({ json, fields }: RequestIndex): Span | undefined {
-  const thread = member(fields, 'thread')?.value
-  return thread && member(members(json, thread), 'previous_message_id')?.value
-}
-
-/** In a thread the provider stores all but the results of the newest response, so only those are sent. */
-function continueInThread(
+/**
+ * The members of a request in a thread, of which the provider stores the system text, the tools, and all messages but
+ * the results of the newest response. `previous`: the id of that response.
+ */
+function threadMembers(
   index: RequestIndex,
-  blockedMessages: readonly BlockedMessage[],
-): Edit[] | undefined {
-  const last = blockedMessages.at(-1)
-  const previous = previousIdAt(index)
-  if (!last?.buffered.id || !previous) return undefined
-  return [
-    { ...previous, text: JSON.stringify(last.buffered.id) },
-    { ...index.list, text: `[${resultMessage(last)}]` },
-  ]
-}
-
-/** Puts results into the user message that holds the other results of the same response. */
-function injectionEdits(
-  index: RequestIndex,
-  conversation: MessagesConversation,
-  pendingResults: readonly string[],
-  redirectTo: string | undefined,
-): Edit[] {
+  { content, resultCount }: MessagesConversation,
+  previous: string,
+): Partial<DialectRequest> {
   const { json, items, fields, list } = index
-  const previous = redirectTo === undefined ? undefined : previousIdAt(index)
-  const redirected = previous ? [{ ...previous, text: JSON.stringify(redirectTo) }] : []
-  if (pendingResults.length === 0) return redirected
-  const at = items.findIndex((_, place) => conversation.resultCount(place) > 0)
-  const { blocks } = conversation.content(at)
-  // The API demands that results come first in a message.
-  const [first] = blocks
-  if (first)
-    return [...redirected, { start: first.start, end: first.start, text: `${pendingResults.join(',')},` }]
-  const message = `{"role":"user","content":[${pendingResults.join(',')}]}`
-  return [...redirected, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
-}
-
-/** Returns the results in a request that Governor answers without sending it, for the request after it. */
-function skippedResultsIn(
-  { json, items }: RequestIndex,
-  conversation: MessagesConversation,
-  redirectTo: string,
-  unique: string,
-) {
-  const pendingResults = items.flatMap((_, at) =>
-    conversation
-      .content(at)
-      .blocks.filter(({ type }) => type === 'tool_result')
-      .map(({ start, end }) => json.toString('utf8', start, end)),
-  )
-  return { id: `msg_${unique}`, pendingResults, redirectTo }
+  /** Continues from another response. */
+  const redirect = (id: string | undefined): Edit[] => {
+    const thread = member(fields, 'thread')?.value
+    const place = thread && member(members(json, thread), 'previous_message_id')?.value
+    return id === undefined || !place ? [] : [{ ...place, text: JSON.stringify(id) }]
+  }
+  return {
+    announce: () => [],
+    banTools: () => [chooseNone(index)],
+    continueAfterBlock(blockedMessages) {
+      const last = blockedMessages.at(-1)
+      const edits = redirect(last?.buffered.id)
+      if (!last || edits.length === 0) return undefined
+      return [...edits, { ...list, text: `[${resultMessage(last)}]` }]
+    },
+    injectPendingResults(pendingResults, redirectTo) {
+      const redirected = redirect(redirectTo)
+      if (pendingResults.length === 0) return redirected
+      // They go to the other results of the same response; the API demands that results come first in a message.
+      const [first] = content(items.findIndex((_, at) => resultCount(at) > 0)).blocks
+      const results = pendingResults.join(',')
+      if (first) return [...redirected, { start: first.start, end: first.start, text: `${results},` }]
+      const message = `{"role":"user","content":[${results}]}`
+      return [...redirected, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
+    },
+    skippedResults(unique) {
+      const blocks = items.flatMap((_, at) => content(at).blocks)
+      const results = blocks.filter(({ type }) => type === 'tool_result')
+      const pendingResults = results.map(({ start, end }) => json.toString('utf8', start, end))
+      return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
+    },
+  }
 }
 
 function read({ body, known }: RequestInput): DialectRequest | undefined {
@@ -315,38 +293,38 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const previous = previousIdIn(field)
   const conversation = conversationOf(index, previous !== undefined)
   const isKept = isObject(field('thread'))
-  const { json, object, fields, list } = index
+  const { json, object, fields, list, items } = index
+  const add: AddText = (at, text) => addToMessage(index, conversation, at, text)
   // The first call that the provider made in the first answer: that response may have paused.
-  const first = index.items.findIndex(({ role }) => role === 'assistant')
-  return {
+  const first = items.findIndex(({ role }) => role === 'assistant')
+  const request: DialectRequest = {
     previous,
     firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
     isKept,
     hasOneEnd: isKept,
     bindsReasoning: () => bindsReasoning(index, conversation),
     conversation,
-    notice: (text, channel) => noticeIn(index, conversation, text, channel),
-    collapseRepeats: () =>
-      collapseRepeats(index, conversation, (at, text) => addToMessage(index, conversation, at, text)),
-    // The provider stores the system text and the tools that a thread began with.
-    announce: (text) => (previous === undefined ? announceIn(index, conversation, text) : []),
-    banTools: (ban) => (previous === undefined ? banTools(index, ban) : [chooseNone(index)]),
-    keepForced: (name) =>
-      name === undefined
-        ? []
-        : [setMember(object, fields, 'tool_choice', JSON.stringify({ type: 'tool', name }))],
+    notice: (text, channel) => noticeIn(index, add, text, channel),
+    collapseRepeats: () => collapseRepeats(index, conversation, add),
+    announce: (text) => announceIn(index, add, text),
+    banTools(ban) {
+      if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
+      // Providers refuse a tool_choice without tools.
+      return member(fields, 'tools') ? [chooseNone(index)] : []
+    },
+    keepForced(name) {
+      const choice = JSON.stringify({ type: 'tool', name })
+      return name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
+    },
     continueAfterBlock: (blockedMessages) =>
-      previous === undefined
-        ? blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
-        : continueInThread(index, blockedMessages),
+      blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message)),
     pendingResults: (blockedMessage, blocked) => (isKept ? blockedResults(blockedMessage, blocked) : []),
-    skippedResults: (unique) =>
-      previous === undefined ? undefined : skippedResultsIn(index, conversation, previous, unique),
-    injectPendingResults: (pendingResults, redirectTo) =>
-      previous === undefined ? [] : injectionEdits(index, conversation, pendingResults, redirectTo),
+    skippedResults: () => undefined,
+    injectPendingResults: () => [],
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, FORMATS),
   }
+  return previous === undefined ? request : { ...request, ...threadMembers(index, conversation, previous) }
 }
 
 /** The dialect of Messages. */

@@ -313,8 +313,8 @@ function announceIn(index: RequestIndex, text: string): Edit[] {
 }
 
 /**
- * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. `known`: what was
- * read of a body that begins with the same bytes.
+ * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. `known`: what
+ * was read of a body that begins with the same bytes.
  * @throws {JsonScanError}
  * @throws {TooMuchToRead}
  */

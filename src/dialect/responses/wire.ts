@@ -15,10 +15,10 @@ const HOSTED = new Set([
 ])
 
 /**
- * The kind of an input or output item. `call`: the client has to make it; `result`: the result of such a call; `model`:
+ * What an input or output item is. `call`: the client has to make it; `tool`: the result of such a call; `assistant`:
  * anything else in a model response; `aside`: of neither the user nor the model, and possible at any place.
  */
-export type ItemKind = 'message' | 'call' | 'result' | 'model' | 'aside'
+export type ItemKind = 'message' | 'call' | 'tool' | 'assistant' | 'aside'
 
 /**
  * Returns the kind of an item by the form of its type, so that it knows future tools too: `x_call` is a call and
@@ -33,15 +33,15 @@ export function kindOfItem(type: string, execution: string): ItemKind {
     case 'item_reference':
     case 'reasoning':
     case 'mcp_list_tools':
-      return 'model'
+      return 'assistant'
     case 'mcp_approval_request':
       return 'call'
     case 'mcp_approval_response':
-      return 'result'
+      return 'tool'
     default:
   }
-  if (type.endsWith('_output')) return execution === 'server' ? 'model' : 'result'
-  if (type.endsWith('_call')) return HOSTED.has(type) || execution === 'server' ? 'model' : 'call'
+  if (type.endsWith('_output')) return execution === 'server' ? 'assistant' : 'tool'
+  if (type.endsWith('_call')) return HOSTED.has(type) || execution === 'server' ? 'assistant' : 'call'
   return 'aside'
 }
 
@@ -62,19 +62,11 @@ const ROLES: ReadonlyMap<string, Role> = new Map([
   ['assistant', 'assistant'],
 ])
 
-/** Returns the role of an item. An unknown role is `system`: `user` would start a run. */
+/** Returns the role of an item. A message names its `role`; an unknown one is `system`, as `user` would start a run. */
 export function roleOfItem(kind: ItemKind, role: string): Role {
-  switch (kind) {
-    case 'message':
-      return ROLES.get(role) ?? 'system'
-    case 'call':
-    case 'model':
-      return 'assistant'
-    case 'result':
-      return 'tool'
-    case 'aside':
-      return 'system'
-  }
+  if (kind === 'message') return ROLES.get(role) ?? 'system'
+  if (kind === 'call') return 'assistant'
+  return kind === 'aside' ? 'system' : kind
 }
 
 /** Returns the texts of a message's content, which is a string or a list of parts. */
@@ -184,7 +176,7 @@ export function eventFrame(event: Json): Buffer {
   return dataEvent(String(event['type']), JSON.stringify(event))
 }
 
-/** Returns the events of a whole message at an index of the output, without sequence numbers: three begin it, three end it. */
+/** Returns the events of a whole message, without sequence numbers: three begin it, three end it. */
 export function messageEvents(item: Json, text: string, index: number): Json[] {
   const place = { item_id: item['id'], output_index: index, content_index: 0 }
   const begun = { ...item, status: 'in_progress', content: [] }
