@@ -26,28 +26,25 @@ export type WatchUpload = (
 ) => void
 
 /**
- * True if nothing came for the whole limit, though nobody held the client back. Counts checks and not time:
- * after a pause of the whole process one check runs before what came meanwhile is read.
+ * Ends an upload if nothing came for the whole limit, though nobody held the client back; returns true if it did. Counts
+ * checks and not time: after a pause of the whole process one check runs before what came meanwhile is read.
  */
-function isIdle(upload: Upload): boolean {
-  const { request } = upload
+function endIfIdle(upload: Upload): boolean {
+  const { request, response } = upload
   const { socket } = request
   const isHeldBack = request.isPaused() || socket.isPaused()
   const isQuiet = socket.bytesRead === upload.read && !isHeldBack
   upload.read = socket.bytesRead
   upload.quiet = isQuiet ? upload.quiet + 1 : 0
   // The first check may come at any time after the newest byte.
-  return upload.quiet > CHECKS
-}
-
-function giveUp({ request, response, errorBody }: Upload): void {
-  if (response.headersSent) {
-    request.destroy()
-    return
+  if (upload.quiet <= CHECKS) return false
+  if (response.headersSent) request.destroy()
+  else {
+    // Closes the connection once it is sent: what follows on it would be taken for the rest.
+    response.setHeader('connection', 'close')
+    reply(response, 408, 'application/json', upload.errorBody())
   }
-  // Closes the connection once it is sent: what follows on it would be taken for the rest.
-  response.setHeader('connection', 'close')
-  reply(response, 408, 'application/json', errorBody())
+  return true
 }
 
 /**
@@ -58,11 +55,7 @@ export function createUploadWatch(idle: number): WatchUpload {
   const uploads = new Set<Upload>()
   let timer: NodeJS.Timeout | undefined
   const check = () => {
-    for (const upload of uploads) {
-      if (!isIdle(upload)) continue
-      uploads.delete(upload)
-      giveUp(upload)
-    }
+    for (const upload of uploads) if (endIfIdle(upload)) uploads.delete(upload)
     if (uploads.size > 0) return
     clearInterval(timer)
     timer = undefined

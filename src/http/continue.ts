@@ -2,12 +2,10 @@
  * Skips a `100 Continue` that was not asked for, as a client must (RFC 9110, section 15.2). undici closes the
  * connection instead, after the upstream has begun to work.
  */
-import type { Socket } from 'node:net'
 import type { buildConnector } from 'undici'
 
 /** A connection whose bytes are checked before undici reads them. */
 interface Reading {
-  readonly socket: Socket
   /** Bytes written at the last read. If more are written now, a request was sent and a response begins. */
   written: number
   /** The next bytes are the head of a response. */
@@ -54,30 +52,24 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   return only && kept.length === 1 ? only : Buffer.concat(kept)
 }
 
-function readFirst(reading: Reading): void {
-  const { socket } = reading
-  if (socket.bytesWritten !== reading.written) {
-    reading.written = socket.bytesWritten
-    reading.isHead = true
-  }
-  if (!reading.isHead) return
-  const chunk: Buffer | null = socket.read()
-  if (!chunk) return
-  const rest = withoutContinue(
-    reading,
-    reading.held.length > 0 ? Buffer.concat([reading.held, chunk]) : chunk,
-  )
-  if (rest.length > 0) socket.unshift(rest)
-}
-
 /** Returns a connector whose connections skip every `100 Continue`. */
 export function skippingContinue(connect: buildConnector.connector): buildConnector.connector {
   return (options, callback) =>
     connect(options, (...[error, socket]) => {
       if (error) return callback(error, null)
-      const reading = { socket, written: socket.bytesWritten, isHead: false, held: NOTHING }
+      const reading = { written: socket.bytesWritten, isHead: false, held: NOTHING }
       // This listener is called before undici's, which is added once undici has the connection.
-      socket.on('readable', () => readFirst(reading))
+      socket.on('readable', () => {
+        if (socket.bytesWritten !== reading.written) {
+          reading.written = socket.bytesWritten
+          reading.isHead = true
+        }
+        const chunk: Buffer | null = reading.isHead ? socket.read() : null
+        if (!chunk) return
+        const bytes = reading.held.length > 0 ? Buffer.concat([reading.held, chunk]) : chunk
+        const rest = withoutContinue(reading, bytes)
+        if (rest.length > 0) socket.unshift(rest)
+      })
       callback(null, socket)
     })
 }

@@ -1,6 +1,6 @@
 /** Gives a client an upstream's response byte for byte, chunk by chunk, with no promise between two chunks. */
 import type { ServerResponse } from 'node:http'
-import { headText, type RawHeaders, responseHeaders } from './headers.ts'
+import { headText, responseHeaders } from './headers.ts'
 import { type GovernorHeaders, isReasonSafe, writeHead } from './response.ts'
 import type { Failure, Head } from './upstream.ts'
 import { type BodySink, pushTo, resumeBody, type UpstreamResponse } from './upstream-response.ts'
@@ -38,7 +38,11 @@ function clientSink(
     },
     end(trailers) {
       // Whether or not they were announced. Node omits them if the body is not chunked.
-      if (trailers.length > 0) response.addTrailers(pairs(responseHeaders(trailers)))
+      const fields = responseHeaders(trailers)
+      const pairs = fields.flatMap((name, at): [string, string][] =>
+        at % 2 === 0 ? [[name, fields[at + 1] ?? '']] : [],
+      )
+      if (pairs.length > 0) response.addTrailers(pairs)
       response.end()
     },
     fail: failed,
@@ -60,12 +64,4 @@ export function relay(
   )
   // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
   if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()
-}
-
-function pairs(headers: RawHeaders): [string, string][] {
-  const found: [string, string][] = []
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    found.push([headers[at] ?? '', headers[at + 1] ?? ''])
-  }
-  return found
 }

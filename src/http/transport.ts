@@ -61,40 +61,6 @@ function withoutRepeats(headers: readonly string[]): string[] {
   return [...values].flat()
 }
 
-/** Creates the connections; none is opened before the first request. */
-export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
-  const { proxies } = settings
-  const options: Agent.Options = {
-    connect: buildConnector({ timeout: settings.connect }),
-    headersTimeout: settings.firstByte,
-    bodyTimeout: settings.idle,
-    maxHeaderSize: 131_072,
-    pipelining: 1,
-  }
-  const agentWith = (specific: Agent.Options): Dispatcher => {
-    if (!proxies) return new Agent({ ...options, ...specific })
-    return new EnvHttpProxyAgent({
-      ...options,
-      ...specific,
-      httpProxy: proxies.http ?? '',
-      httpsProxy: proxies.https ?? '',
-      noProxy: noProxyHosts(proxies.noProxy),
-    })
-  }
-  const connections = createConnections(agentWith, patience)
-  if (!proxies) return connections
-  return {
-    dispatch: (request, handler) =>
-      connections.dispatch({ ...request, headers: withoutRepeats(request.headers as string[]) }, handler),
-    destroy: () => connections.destroy(),
-  }
-}
-
-/** Returns true if the other side closed the connection. */
-function isClosedThere(error: Error): boolean {
-  return error instanceof errors.SocketError || Reflect.get(error, 'code') === 'ECONNRESET'
-}
-
 /** Creates the connections to one origin. undici has made `connect` a function by now, also for a proxy. */
 function poolOf(origin: string | URL, options: Pool.Options): Pool {
   const { connect } = options
@@ -104,30 +70,41 @@ function poolOf(origin: string | URL, options: Pool.Options): Pool {
   )
 }
 
-/** Creates two agents. The second closes connections first: it serves origins that close idle ones early. */
-function createConnections(
-  agentWith: (options: Agent.Options) => Dispatcher,
-  { long, short }: Patience,
-): Transport {
+/** Creates the connections; none is opened before the first request. */
+export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
+  const { connect, firstByte, idle, proxies } = settings
+  const agentWith = (keepAliveTimeout: number, factory: typeof poolOf): Dispatcher => {
+    const options: Agent.Options = {
+      connect: buildConnector({ timeout: connect }),
+      headersTimeout: firstByte,
+      bodyTimeout: idle,
+      maxHeaderSize: 131_072,
+      pipelining: 1,
+      keepAliveTimeout,
+      factory,
+    }
+    if (!proxies) return new Agent(options)
+    const { http: httpProxy = '', https: httpsProxy = '', noProxy } = proxies
+    return new EnvHttpProxyAgent({ ...options, httpProxy, httpsProxy, noProxy: noProxyHosts(noProxy) })
+  }
   // When an origin last closed a connection, on `performance.now()`.
   const closedAt = new Map<string, number>()
-  const watchedPool = (origin: string | URL, options: object): Dispatcher =>
+  const patient = agentWith(patience.long, (origin, options) =>
     poolOf(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
-      if (isClosedThere(error)) closedAt.set(from, performance.now())
-    })
-  const patient = agentWith({ keepAliveTimeout: long, factory: watchedPool })
-  const brief = agentWith({ keepAliveTimeout: short, factory: poolOf })
-  const closesEarly = (origin: string): boolean => {
-    const at = closedAt.get(origin)
-    if (at === undefined) return false
-    if (performance.now() < at + REMEMBERED_MS) return true
-    closedAt.delete(origin)
-    return false
-  }
+      const isClosedThere = error instanceof errors.SocketError || Reflect.get(error, 'code') === 'ECONNRESET'
+      if (isClosedThere) closedAt.set(from, performance.now())
+    }),
+  )
+  // For origins that close idle connections early: it closes them first.
+  const brief = agentWith(patience.short, poolOf)
   return {
     dispatch(options, handler) {
-      const isBrief = closedAt.size > 0 && closesEarly(String(options.origin))
-      return (isBrief ? brief : patient).dispatch(options, handler)
+      const origin = String(options.origin)
+      const at = closedAt.size > 0 ? closedAt.get(origin) : undefined
+      const closesEarly = at !== undefined && performance.now() < at + REMEMBERED_MS
+      if (at !== undefined && !closesEarly) closedAt.delete(origin)
+      const request = proxies ? { ...options, headers: withoutRepeats(options.headers as string[]) } : options
+      return (closesEarly ? brief : patient).dispatch(request, handler)
     },
     async destroy() {
       await Promise.all([patient.destroy(), brief.destroy()])
