@@ -18,7 +18,7 @@ const BOUNDS = [
   { files: /^(?:proxy(?!\/overflow)|http|ops)\/|^dialect\/(?:shared\/beta|messages\/api)/, most: 65_536 },
   // HEAD and TAIL of overflow/text.ts.
   { files: /^overflow\/|^proxy\/overflow\/model-list/, most: 12_289 },
-  // HEAD of core/loop/call-words.ts, twice.
+  // HEAD of core/loop/tool-call.ts, twice.
   { files: /^core\/loop\/call-words/, most: 601 },
   // MAX_MASKED of core/loop/result-mask.ts.
   { files: /^core\/loop\/result-mask/, most: 131_072 },

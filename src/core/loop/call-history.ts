@@ -139,12 +139,12 @@ export function renameResult(
 }
 
 /**
- * Returns the history after a loop in it was handled: calls up to response `handledAt` are not counted again. If the
+ * Returns the history after a loop in it was handled: its calls are not counted again. If the
  * pattern may not block, equal results in a row still count, else a threshold above its own would never be reached.
  */
-export function markHandled(history: CallHistory, handledAt: number, mayBlock = true): CallHistory {
+export function markHandled(history: CallHistory, mayBlock: boolean): CallHistory {
   const repeats = { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) }
-  return { ...history, repeats, handledAt }
+  return { ...history, repeats, handledAt: history.steps }
 }
 
 /** A run stagnates after so many calls without anything new. */

@@ -158,7 +158,7 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
   const calls = [...loop.calls, ...others.map(({ call }) => call)] as const
   const next: LoopMemory = {
     ...memory,
-    history: markHandled(memory.history, steps, mayBlock),
+    history: markHandled(memory.history, mayBlock),
     loops: withNewest(
       memory.loops.filter((other) => other !== known),
       { loop: loopHash(loop), pattern, count, noticedAt: isDue ? count : before.noticedAt, notices },
@@ -224,11 +224,11 @@ function addToMemory(
     const times = withNewest(answers?.times ?? [], now, MAX_ANSWERS)
     return { ...memory, history: added, answers: { call, times } }
   }
-  // A different call that may bring something new leaves the loop: its calls no longer count.
+  // A different call that may bring something new leaves the loop.
   const isLeft = memory.blockedLoop?.calls.includes(call) === false
   return {
     ...memory,
-    history: isLeft ? addToHistory(markHandled(memory.history, step - 1), record, step, policy) : added,
+    history: added,
     levels: Object.fromEntries(Object.keys(memory.levels).map((pattern) => [pattern, 0])),
     answers: entry.isPoll && now !== undefined ? { call, times: [now] } : undefined,
     blockedLoop: isLeft ? undefined : memory.blockedLoop,

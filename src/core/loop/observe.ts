@@ -8,7 +8,6 @@ import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import { withNewest } from '../newest.ts'
 import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
-import { callHash } from './call-hash.ts'
 import {
   type BlockedCall,
   blockCalls,
@@ -21,7 +20,7 @@ import {
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './policy.ts'
-import { addPendingCalls, type PendingCall } from './tool-call.ts'
+import { addPendingCalls, callHash, type PendingCall } from './tool-call.ts'
 import { exactHash, hashResult, isTerse, isUnfinished, textHashes } from './tool-result.ts'
 import { type CallReader, createCallReader, resultBefore } from './transcript-calls.ts'
 

@@ -7,10 +7,10 @@ import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
 import type { Work } from '../work.ts'
 import { type CallHistory, renameResult, type ToolCallRecord } from './call-history.ts'
-import { SHORT, saysWorkGoesOn } from './call-words.ts'
 import { withoutNotices } from './notice.ts'
 import type { MaskMode } from './policy.ts'
 import { maskVolatile, withoutHarnessNoise } from './result-mask.ts'
+import { SHORT, saysWorkGoesOn } from './tool-call.ts'
 
 /** The result of a call in a transcript. */
 export interface TranscriptResult {

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { callHash, canonicalArguments } from '../../../src/core/loop/call-hash.ts'
+import { callHash, canonicalArguments } from '../../../src/core/loop/tool-call.ts'
 
 const isSame = (a: string, b: string) => callHash('tool', a) === callHash('tool', b)
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { changes, saysWorkGoesOn, waits, wordsOf } from '../../../src/core/loop/call-words.ts'
+import { saysWorkGoesOn, signatureOf } from '../../../src/core/loop/tool-call.ts'
+
+const read = (name: string, text: string) => signatureOf({ name, arguments: text })
 
 describe('the words of a call', () => {
   it.each([
@@ -9,7 +11,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"kubectl rollout status deploy/web"}'],
     ['browser', '{"action": "wait"}'],
   ])('show that %s %s waits', (tool, args) => {
-    expect(waits(wordsOf(tool, args))).toBe(true)
+    expect(read(tool, args).isPoll).toBe(true)
   })
 
   it.each([
@@ -17,7 +19,7 @@ describe('the words of a call', () => {
     ['list_waiters', '{}'],
     ['bash', `{"command":"cat ${'x'.repeat(300)} && sleep 3"}`],
   ])('do not show that %s %s waits', (tool, args) => {
-    expect(waits(wordsOf(tool, args))).toBe(false)
+    expect(read(tool, args).isPoll).toBe(false)
   })
 
   it.each([
@@ -28,7 +30,7 @@ describe('the words of a call', () => {
     ['bash', '{"command":"echo 1 > a.txt"}'],
     ['bash', '{"command":"npm test >>out.log"}'],
   ])('show that %s %s changes something', (tool, args) => {
-    expect(changes(wordsOf(tool, args))).toBe(true)
+    expect(read(tool, args).isChange).toBe(true)
   })
 
   it.each([
@@ -38,13 +40,12 @@ describe('the words of a call', () => {
     ['python', '{"code":"items.map(x => x.id)"}'],
     ['query', '{"sql":"SELECT 1 WHERE a >= 2"}'],
   ])('do not show that %s %s changes something', (tool, args) => {
-    expect(changes(wordsOf(tool, args))).toBe(false)
+    expect(read(tool, args).isChange).toBe(false)
   })
 
   it('are read in linear time', () => {
     for (const piece of ['>', '> ', '-', 'a_', 'A', 'aA'])
-      for (const judge of [waits, changes])
-        expect(judge(wordsOf(piece.repeat(500_000), piece.repeat(500_000)))).toBeDefined()
+      expect(read(piece.repeat(500_000), piece.repeat(500_000)).isPoll).toBeDefined()
   })
 })
 

@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Conversation } from '../../../src/core/conversation.ts'
-import { saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
 import {
   type LoopCall,
   type LoopFinding,
@@ -18,7 +17,7 @@ import {
   skipTranscript,
 } from '../../../src/core/loop/observe.ts'
 import { isExempt, type LoopPolicy } from '../../../src/core/loop/policy.ts'
-import { signatureOf } from '../../../src/core/loop/tool-call.ts'
+import { saysWorkGoesOn, signatureOf } from '../../../src/core/loop/tool-call.ts'
 import { textHashes } from '../../../src/core/loop/tool-result.ts'
 import { advance, assistantHash, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../../src/core/work.ts'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { saysWorkGoesOn } from '../../../src/core/loop/call-words.ts'
 import { blockText } from '../../../src/core/loop/notice.ts'
+import { saysWorkGoesOn } from '../../../src/core/loop/tool-call.ts'
 import {
   appendResults,
   exactHash,
