@@ -121,16 +121,25 @@ const NO_TOOLS: readonly string[] = []
 /** Returns the budget in words: the same in every request of a run, whatever the decision. */
 function announcementOf({
   announce,
-  run: now,
-  stated: run = now,
+  run,
+  stated = run,
   texts,
   thresholds,
 }: BudgetPolicy): string | undefined {
-  if (announce.length === 0) return undefined
-  const stated = announce.filter((name) => run[name] > 0)
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
-  const said = stated.map((name) => fill(text, { name, used: 0, max: run[name] }))
-  return stated.length === 0 ? undefined : said.join('\n')
+  const limited = announce.filter((name) => stated[name] > 0)
+  return paragraphs('\n', ...limited.map((name) => fill(text, { name, used: 0, max: stated[name] })))
+}
+
+/** Joins the texts that are there; `undefined` if none is. */
+function paragraphs(separator: string, ...texts: readonly (string | undefined)[]): string | undefined {
+  const present = texts.filter((text) => text !== undefined)
+  return present.length === 0 ? undefined : present.join(separator)
+}
+
+/** Returns texts for the model that name no tier and no meter. */
+function plainSpeech(channel: Channel, notice: string | undefined, announcement: string | undefined): Speech {
+  return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
 }
 
 /** Returns whether the limit that ended a run is still reached and was not raised, whatever other limits were reached since. */
@@ -192,12 +201,6 @@ function trackerNotice(
   return isDue ? { meter, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
-/** Joins two paragraphs, either of which may be missing. */
-function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
-  if (first === undefined || second === undefined) return first ?? second
-  return `${first}\n\n${second}`
-}
-
 /** The facts on which a decision depends. */
 export interface DecisionInput {
   readonly runState: RunState
@@ -228,9 +231,12 @@ export function decide(input: DecisionInput): Decision {
     const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
   }
-  if (!policy.enabled) return goOn(input, loopSpeech(input, undefined))
+  if (!policy.enabled) return goOn(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
-  if (refused !== undefined) return ended ? replay(ended) : refuse(input, refused)
+  if (refused !== undefined) {
+    const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
+    return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, true)
+  }
   const meters: Meter[] = []
   addMeters(meters, runState.used, policy.run)
   addMeters(meters, runState.usedBySession, policy.session)
@@ -239,7 +245,7 @@ export function decide(input: DecisionInput): Decision {
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
   if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
-  return goOn(input, budgetSpeech(input, meters, announcementOf(policy)))
+  return goOn(input, speechOf(input, meters))
 }
 
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
@@ -266,46 +272,29 @@ function replay(answer: FinalAnswer): Decision {
   return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
 }
 
-/** Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. */
-function stop({ runState, policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string): Decision {
-  const { storm } = runState
+/**
+ * Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. `isUnpriced`: the model is
+ * not asked, as an answer would cost nobody knows how much.
+ */
+function stop(
+  { runState: { storm }, policy, asksForSummary }: DecisionInput,
+  limit: Limit,
+  fallback: string,
+  isUnpriced = false,
+): Decision {
   const { texts, channel, enabled } = policy
   const { text, isCommand } = REASONS[reasonOf(limit)]
-  const speech: Speech = {
-    notice: asksForSummary ? undefined : fill(texts[text], limit.meter),
-    tier: undefined,
-    meter: undefined,
-    channel,
-    dropTools: NO_TOOLS,
-    announcement: enabled ? announcementOf(policy) : undefined,
-  }
+  const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)
+  const speech = plainSpeech(channel, notice, enabled && !isUnpriced ? announcementOf(policy) : undefined)
   if (storm && !isCommand) return { kind: 'wait', verdict: 'stop', speech, storm }
-  return { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) }
-}
-
-/** Ends the run without asking the model: an answer would cost nobody knows how much. */
-function refuse(
-  { runState: { used, storm }, policy: { channel, texts } }: DecisionInput,
-  max: number,
-): Decision {
-  const meter = { name: 'cost', used: used.cost, max } as const
-  const speech: Speech = {
-    notice: undefined,
-    tier: undefined,
-    meter: undefined,
-    channel,
-    dropTools: NO_TOOLS,
-    announcement: undefined,
-  }
-  if (storm) return { kind: 'wait', verdict: 'stop', speech, storm }
-  return {
+  const stopped = {
     kind: 'stop',
     verdict: 'stop',
     speech,
-    limit: { meter },
-    fallback: fill(texts.unpriced, meter),
-    isUnpriced: true,
-  }
+    limit,
+    fallback: fill(fallback, limit.meter),
+  } as const
+  return isUnpriced ? { ...stopped, isUnpriced } : stopped
 }
 
 /** Decides on a request that no limit stops. */
@@ -324,40 +313,29 @@ function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
   return kind === 'allow' && !speech && !resumesRun ? ALLOWED : { kind, verdict, speech, resumesRun }
 }
 
-/** Returns the notice about loops: about the loop that was found now, and the current notice about an earlier one. */
-function loopNotice({ runState, loop }: DecisionInput): string | undefined {
-  return paragraphs(runState.thread.loopState?.currentNotice, loop?.notice)
-}
-
-/** Returns the texts for the model if the budget gives no notice. */
-function loopSpeech(input: DecisionInput, announcement: string | undefined): Speech | undefined {
-  const notice = loopNotice(input)
-  if (notice === undefined && announcement === undefined) return undefined
-  const { channel } = input.policy
-  return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
-}
-
-/** Returns the texts for the model if no limit is reached. */
-function budgetSpeech(
-  input: DecisionInput,
-  meters: readonly Meter[],
-  announcement: string | undefined,
-): Speech | undefined {
-  const { runState, policy, contextWindow = 0, mayState = true } = input
-  const context: Meter[] =
-    contextWindow > 0 ? [{ name: 'context', used: runState.contextTokens ?? 0, max: contextWindow }] : []
-  const due =
-    policy.thresholds.style === 'tracker'
+/** Returns the texts for the model if no limit is reached. `meters`: of the budget; none while it is disabled. */
+function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | undefined {
+  const { runState, policy, loop, contextWindow = 0, mayState = true } = input
+  const { channel, enabled, thresholds, escalate, dropTools } = policy
+  const announcement = enabled ? announcementOf(policy) : undefined
+  // About the loop that was found now, and about calls that were blocked in the newest response.
+  const loopNotice = paragraphs('\n\n', runState.thread.loopState?.currentNotice, loop?.notice)
+  const used = runState.contextTokens ?? 0
+  const context: Meter[] = contextWindow > 0 ? [{ name: 'context', used, max: contextWindow }] : []
+  const due = !enabled
+    ? undefined
+    : thresholds.style === 'tracker'
       ? trackerNotice(runState, policy, meters, context, mayState)
-      : tierNotice(runState, policy, context.length === 0 ? meters : [...meters, ...context])
-  if (!due) return loopSpeech(input, announcement)
+      : tierNotice(runState, policy, [...meters, ...context])
+  if (!due && loopNotice === undefined && announcement === undefined) return undefined
+  if (!due) return plainSpeech(channel, loopNotice, announcement)
   const { tier, meter, notice, dropsTools } = due
   return {
-    notice: paragraphs(loopNotice(input), notice),
+    notice: paragraphs('\n\n', loopNotice, notice),
     tier,
     meter,
-    channel: tier === 'warning' && policy.escalate && runState.run.wasIgnored ? 'user' : policy.channel,
-    dropTools: dropsTools ? policy.dropTools : NO_TOOLS,
+    channel: tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,
+    dropTools: dropsTools ? dropTools : NO_TOOLS,
     announcement,
   }
 }

@@ -89,7 +89,7 @@ function closeWithConnection({ socket }: IncomingMessage, response: ServerRespon
 
 /** The log's account of a request that is over. */
 function requestEnded(state: ExchangeState): RequestEnded {
-  const { request, response, route, decided, failure } = state
+  const { request, response, route, failure } = state
   return {
     kind: 'request_ended',
     upstream: route.upstream.name,
@@ -103,7 +103,7 @@ function requestEnded(state: ExchangeState): RequestEnded {
     overheadMs: state.overheadMs,
     failure: failure?.code,
     failureDetail: failure?.detail,
-    ...decided,
+    ...state.decided,
   }
 }
 

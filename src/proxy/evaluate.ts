@@ -24,11 +24,10 @@ import { keptName } from './overflow/windows.ts'
 import { withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 import { isCompacted, isStep } from './session/client-hints.ts'
-import { findSession } from './session/find-session.ts'
 import { agentNameOf, presentable, tenantOf, threadNameOf } from './session/identity.ts'
 import { longestKnown } from './session/known-prefixes.ts'
+import { findSession, openSession } from './session/open-session.ts'
 import { readInTurns } from './session/read-transcript.ts'
-import { openSession } from './session/session-handle.ts'
 import type { Turn } from './turn.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */

@@ -1,8 +1,7 @@
 /** The store of several replicas: a remote store, and this replica's memory for times when that fails. */
 import { setTimeout } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { doubted } from '../core/session/doubt.ts'
-import { mergeSessions } from '../core/session/merge.ts'
+import { doubted, mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { createKeepers, createMemoryStore, keyOfValue, type MemoryLimits } from './memory.ts'
 import type { RemoteStore } from './redis.ts'

@@ -2,8 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countRequest } from '../../src/core/session/count-request.ts'
-import { doubted } from '../../src/core/session/doubt.ts'
-import { mergeSessions } from '../../src/core/session/merge.ts'
+import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
 import {

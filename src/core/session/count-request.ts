@@ -3,12 +3,12 @@ import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript }
 import type { LoopMode } from '../loop/policy.ts'
 import { withNewest } from '../newest.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
+import type { LimitPair } from '../operator/operator-settings.ts'
 import { recordRequest, threadNumber } from '../operator/record-request.ts'
 import { inMode, type Request } from '../request.ts'
 import { addCall } from '../usage.ts'
 import { isLate, withDemands } from './demands.ts'
 import { enterStorm, targetOf } from './error-streak.ts'
-import { addContinuation } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run-end.ts'
 import {
@@ -25,7 +25,7 @@ import {
   usedIn,
   type WarningReaction,
 } from './session.ts'
-import { callsLast, findThread, retryOf } from './thread.ts'
+import { addContinuation, callsLast, findThread, retryOf } from './thread.ts'
 import { totalsAfter } from './totals.ts'
 
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
@@ -135,22 +135,28 @@ function withoutMessage(thread: Thread): Thread {
   }
 }
 
-/** Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. */
+/**
+ * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node 20 takes
+ * many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name every field.
+ */
 function runAfter(
   { facts, now, demands, upstream, model, agent }: Request,
   { known, run, over }: Place,
   before: RecentRequest | undefined,
   iteration: number,
-  reactionOfKnown: WarningReaction | undefined,
+  reaction: WarningReaction | undefined,
+  limits: LimitPair,
 ): Run {
-  const reaction = over ? undefined : reactionOfKnown
   const { fingerprint, newestAssistant: newest, callCounts } = facts
   // A request that was changed and sent again shows the same calls again. After a message of the harness its facts hold no calls.
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
+  const isReaction = reaction !== undefined && !over
   return {
-    ...run,
+    id: run.id,
+    startedAt: run.startedAt,
     askedAt: now,
+    quietSince: run.quietSince,
     iteration: Math.max(run.iteration, iteration),
     toolCalls: Math.max(
       facts.toolCalls - (run.inherited?.toolCalls ?? 0),
@@ -159,18 +165,27 @@ function runAfter(
     recentRequests: before
       ? renumbered(run.recentRequests, before, iteration)
       : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_RECENT_REQUESTS),
-    isWarned: reaction ? false : run.isWarned,
-    wasIgnored: reaction ? reaction === 'ignored' : run.wasIgnored,
+    usage: run.usage,
+    isWarned: isReaction ? false : run.isWarned,
+    wasIgnored: isReaction ? reaction === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
+    finalAnswer: run.finalAnswer,
     ownEnd: before ? run.ownEnd : undefined,
+    isReported: run.isReported,
+    stopTries: run.stopTries,
     demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
+    limits,
+    stated: run.stated ?? limits.run,
     upstream,
     model,
     agent,
     failedAs: undefined,
+    operator: run.operator,
+    question: run.question,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
-  }
+    inherited: run.inherited,
+  } satisfies Required<Run>
 }
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
@@ -212,42 +227,40 @@ function renumbered(
 function threadAfter(
   { facts, thread: name, operation }: Request,
   { known, from, over }: Place,
-  rest: Pick<Thread, 'run' | 'number' | 'loopState' | 'errors'>,
+  { run, number, loopState, errors }: Pick<Thread, 'run' | 'number' | 'loopState' | 'errors'>,
 ): Thread {
   // A request that was counted before may be older than the newest one.
   const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
-  const begun = {
+  const shown = isRetry ? from : shownAfter(facts, from, over)
+  return {
     id: known ? known.id : operation,
+    name,
+    number,
     operator: known?.operator,
-    system: facts.system,
+    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
+    system: from ? from.system : facts.system,
+    userMessageHashes: shown.userMessageHashes,
+    userMessageCount: shown.userMessageCount,
+    endsInUserMessage: shown.endsInUserMessage,
+    messages: shown.messages,
+    promptLength: shown.promptLength,
+    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
+    first: shown.first,
+    newest: shown.newest,
+    interrupted: shown.interrupted,
+    run,
+    responses: from?.responses,
+    context: from?.context,
+    continuedFrom: addContinuation(from, facts),
+    loopState,
+    errors,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
-  }
-  return {
-    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
-    ...(from ?? begun),
-    ...(isRetry ? from : viewOf(facts, from, over)),
-    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
-    continuedFrom: addContinuation(from, facts),
-    name,
-    ...rest,
-  }
+  } satisfies Required<Thread>
 }
 
-/** What a thread keeps of what its newest request has shown. */
-type View = Pick<
-  Thread,
-  | 'userMessageHashes'
-  | 'userMessageCount'
-  | 'endsInUserMessage'
-  | 'messages'
-  | 'promptLength'
-  | 'first'
-  | 'newest'
-  | 'interrupted'
->
-
-function viewOf(facts: RequestFacts, from: Thread | undefined, over: Run | undefined): View {
+/** Returns what a thread keeps of what its newest request has shown. */
+function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | undefined) {
   const { previous, endsInUserMessage, messages, assistantHashes, newestAssistant } = facts
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
@@ -310,11 +323,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const { loopState, fault } = observeCalls(request, place, loopMode)
   const storm = known?.errors && enterStorm(known.errors, targetOf(request), request.storm, now)
   const reaction = reactionOf(known, facts, isRetry)
-  const run = {
-    ...runAfter(request, place, before, iteration, reaction),
-    limits,
-    stated: runBefore.stated ?? limits.run,
-  }
+  const run = runAfter(request, place, before, iteration, reaction, limits)
   const number = threadNumber(session, known)
   const errors = storm?.streaks ?? known?.errors
   const thread = threadAfter(request, place, { run, number, loopState, errors })

@@ -226,3 +226,14 @@ export function mergeSessions(
     operator: joinSettings(partOf(copies, ({ operator }) => operator)),
   } satisfies Required<Session>
 }
+
+/**
+ * Marks the newest runs of a copy that the store could not confirm. Other replicas may have begun and ended runs since, so such a
+ * run goes on only in a request that proves it; any other request begins a run, which is counted by its own transcript.
+ */
+export function doubted(session: Session): Session {
+  const threads = session.threads.map((thread) =>
+    thread.run.isDoubted ? thread : { ...thread, run: { ...thread.run, isDoubted: true } },
+  )
+  return { ...session, threads }
+}

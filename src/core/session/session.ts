@@ -25,7 +25,6 @@ import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
 import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type { StopAttempts } from './stop-attempts.ts'
-import type { ThinkingState } from './thinking-state.ts'
 
 /** How many threads a session remembers. */
 export const MAX_THREADS = 64
@@ -101,7 +100,7 @@ export interface Run {
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
-export interface Thread extends ThinkingState {
+export interface Thread {
   /** The client's name for it; empty if the client sends none. */
   readonly name: string
   /** The name of the operation that began it, unique over all replicas; unset in threads of older versions. */
@@ -139,6 +138,13 @@ export interface Thread extends ThinkingState {
   readonly loopState?: LoopState | undefined
   /** Errors in a row, by upstream and model; unset if there are none. */
   readonly errors?: readonly ErrorStreak[] | undefined
+  /**
+   * Governor injected or removed content that the client's history does not contain. Some providers bind reasoning to the prompt
+   * that it was made for, and refuse a history whose earlier content differs.
+   */
+  readonly noticeSent?: true | undefined
+  /** The provider is asked to leave out reasoning that was made for another prompt. */
+  readonly dropsThinking?: true | undefined
 }
 
 /** Sums over all threads and runs of a session. */

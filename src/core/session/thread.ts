@@ -6,12 +6,14 @@
  * messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
  */
 import type { Hash } from '../hash.ts'
-import { isFork } from './fork.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { MAX_THREADS, type RecentRequest, type Run, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
+
+/** How many responses that requests continued from a thread remembers. */
+const MAX_CONTINUED = 8
 
 /** How a request continues a thread. */
 export interface Continuation {
@@ -101,8 +103,25 @@ function goesOn(thread: Thread): Continuation {
   return { thread, startsRun: false, startsOver: false, dropsMessage: false, showsRun: false }
 }
 
-function forks(thread: Thread, facts: RequestFacts): boolean {
-  return isFork(thread, facts) && !retryOf(thread.run, facts)
+/**
+ * Returns whether a request forks its conversation: a user message continues from a response that the thread has continued from
+ * already. The fork is a separate conversation, which may run at the same time. Without a user message the request is one
+ * more step of the same run: an agent that goes back and tries again does not get its budget back.
+ */
+function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
+  const { previous, mayFork, userMessageHashes } = facts
+  if (previous === undefined || !mayFork || userMessageHashes.length === 0) return false
+  return continuedFrom?.includes(previous) === true && !retryOf(run, facts)
+}
+
+/** Returns the responses that requests of a thread continued from, this request included; `undefined` if there are none. */
+export function addContinuation(
+  known: Thread | undefined,
+  { previous, mayFork }: RequestFacts,
+): readonly string[] | undefined {
+  const before = known?.continuedFrom
+  if (previous === undefined || !mayFork) return before
+  return [...new Set([...(before ?? []), previous])].slice(-MAX_CONTINUED)
 }
 
 /**

@@ -2,6 +2,7 @@
 import { nameOf } from '../../core/hash.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
 import type { Link, SessionKey, Store, ValueKind } from '../../store/store.ts'
+import type { Answered } from '../../usage/observe.ts'
 import { presentable } from './identity.ts'
 
 /** The session of a request. */
@@ -21,6 +22,14 @@ export interface FoundSession {
   readonly linked?: Link | undefined
   /** The id of the conversation that the provider adds the response to. */
   readonly conversation?: string | undefined
+}
+
+/** Returns the ids by which the client may continue from an answer. */
+export function idsIn(
+  { conversation: kept }: FoundSession,
+  { id, conversation = kept }: Pick<Answered, 'id' | 'conversation'>,
+): readonly string[] {
+  return [id, conversation].flatMap((one) => (one === undefined ? [] : [presentable(one)]))
 }
 
 /** Returns the name of a session that begins in the store when a client continues from this response. */

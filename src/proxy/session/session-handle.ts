@@ -1,4 +1,4 @@
-/** Counts a request in its session, and records the outcome there. */
+/** The session of one counted request: what becomes of the request is recorded there. */
 import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import type { ToolCall } from '../../core/conversation.ts'
 import { type Judgement, judgeCalls, NOTHING_BLOCKED } from '../../core/guards.ts'
@@ -6,12 +6,10 @@ import { pendingCallsOf } from '../../core/loop/tool-call.ts'
 import { askOperator, isAnswered } from '../../core/operator/question.ts'
 import type { IterationFacts } from '../../core/operator/session-record.ts'
 import type { Request } from '../../core/request.ts'
-import { countRequest } from '../../core/session/count-request.ts'
 import { reportEnds } from '../../core/session/run-end.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../../core/session/session.ts'
 import { NO_STOP_ATTEMPTS, type StopAttempts } from '../../core/session/stop-attempts.ts'
 import {
-  adoptFirst,
   type CountedRequest,
   noteAnswer,
   noteStopAttempt,
@@ -29,15 +27,15 @@ import type { Answered } from '../../usage/observe.ts'
 import { countFault, isolated } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { presentable } from './identity.ts'
-import { keepTranscript, type TranscriptKeeper } from './keep-transcript.ts'
+import type { TranscriptKeeper } from './keep-transcript.ts'
 import {
   type FoundSession,
+  idsIn,
   keepUnclaimed,
   linkPendingResults,
   linkResponses,
   nameOfUnnamed,
   type PendingResults,
-  takeUnclaimed,
 } from './links.ts'
 
 /** The metadata of a response besides its usage. */
@@ -102,7 +100,8 @@ function change<Args extends readonly unknown[]>(
 /** The session of one counted request. None of its promises rejects: a change that the store loses is counted as a fault. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
-function handleOf(state: State) {
+/** Returns the handle of a counted request. */
+export function handleOf(state: State) {
   const { services, found, key, counted, runState } = state
   return {
     /** The session in events. */
@@ -177,7 +176,7 @@ function responseNotes(state: State) {
      * when all processes can find it.
      */
     async responseBegan(response: string): Promise<void> {
-      const ids = idsIn(state, { id: response })
+      const ids = idsIn(found, { id: response })
       state.linked = [...state.linked, ...ids]
       const begun = state.begun && responseBegan(state.begun, counted, ids)
       const links = unlessLost(services, linkResponses(store, found, ids, begun), undefined)
@@ -195,7 +194,7 @@ function responseNotes(state: State) {
     },
     /** Keeps what the model answered, where transcripts are kept. */
     noteText(text: string, metadata: AnswerMetadata): void {
-      const [first] = key === undefined ? idsIn(state, metadata) : []
+      const [first] = key === undefined ? idsIn(found, metadata) : []
       const begun = first === undefined ? key : sessionKey(found.tenant, nameOfUnnamed(first))
       transcript?.answered(text, metadata.callsNothing === true, begun)
     },
@@ -216,64 +215,6 @@ async function judge(state: State, calls: readonly ToolCall[]): Promise<Judgemen
   return judgement
 }
 
-/** Counts a request. If the store fails, the request is counted by its transcript alone. */
-export async function openSession(
-  services: Services,
-  request: Request,
-  found: FoundSession,
-): Promise<{ readonly handle: SessionHandle; readonly runState: RunState }> {
-  const { facts, thread } = request
-  const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
-  const keeper = keepTranscript(services, request, key)
-  const counted = { fingerprint: facts.fingerprint, thread }
-  const { session, result: runState } = await countIn(services, request, found, key, counted)
-  if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const handle = handleOf({
-    services,
-    request,
-    found,
-    key,
-    counted,
-    begun: key === undefined ? session : undefined,
-    runState,
-    transcript: keeper?.(runState),
-    isWarned: false,
-    wereCallsJudged: false,
-    linked: [],
-    recorded: undefined,
-    decided: { verdict: 'allow', tier: undefined, loop: undefined },
-    overflow: undefined,
-  })
-  return { handle, runState }
-}
-
-async function countIn(
-  { store, emit, now }: Services,
-  request: Request,
-  { tenant, prompt, begun = NEW_SESSION }: FoundSession,
-  key: SessionKey | undefined,
-  counted: CountedRequest,
-): Promise<Changed<RunState>> {
-  if (key === undefined) return countRequest(begun, request)
-  try {
-    const { session, result } = await store.update(key, (before = begun) => {
-      const changed = countRequest(before, request)
-      return { session: changed.session, result: changed }
-    })
-    if (result.ended) emit(runEnded(result.ended, idOf(key)))
-    if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
-    // The session got its id with its second request: the first answer counts too.
-    const first = await takeUnclaimed(store, sessionKey(tenant, prompt))
-    if (!first) return { session, result }
-    const at = now()
-    const adopt = (after = session) => adoptFirst(after, counted, result, first, at, request.tools)
-    return { session, result: await store.update(key, adopt) }
-  } catch {
-    emit({ kind: 'failed_open', reason: 'store' })
-    return countRequest(begun, request)
-  }
-}
-
 /** Waits for the store; if it fails, reports that and returns `otherwise`. */
 function unlessLost<Result>({ emit }: Services, stored: Promise<Result>, otherwise: Result): Promise<Result> {
   return stored.catch(() => {
@@ -287,7 +228,7 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
   const { store, emit, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing } = metadata
   const iteration = iterationFacts(state, 200)
-  const ids = idsIn(state, metadata)
+  const ids = idsIn(found, metadata)
   const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
   const answer = {
     iteration,
@@ -311,14 +252,6 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
   await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
-}
-
-/** Returns the ids by which the client may continue from an answer. */
-function idsIn(
-  { found }: State,
-  { id, conversation = found.conversation }: AnswerMetadata,
-): readonly string[] {
-  return [id, conversation].flatMap((one) => (one === undefined ? [] : [presentable(one)]))
 }
 
 /** Returns the outcome of a request whose answer is over. */

@@ -1,13 +1,22 @@
-/** Finds the session of a request: by the id that the client sends, by a response that it continues, or by its conversation. */
+/** Finds the session of a request by its id, by a response that it continues, or by its conversation, and counts it there. */
 import { hashOf, nameOf } from '../../core/hash.ts'
+import type { Request } from '../../core/request.ts'
+import { countRequest } from '../../core/session/count-request.ts'
 import type { Beginning, RequestFacts } from '../../core/session/request-facts.ts'
+import { type Changed, NEW_SESSION, type RunState } from '../../core/session/session.ts'
 import { callsLast } from '../../core/session/thread.ts'
+import { adoptFirst, type CountedRequest } from '../../core/session/transitions.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import type { RawHeaders } from '../../http/headers.ts'
-import { type Store, sessionKey } from '../../store/store.ts'
+import { idOf } from '../../store/session-id.ts'
+import { type SessionKey, type Store, sessionKey } from '../../store/store.ts'
+import { runEnded } from '../../telemetry/event.ts'
+import { countFault } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { explicitSessionId, presentable } from './identity.ts'
-import { type FoundSession, hasUnclaimed } from './links.ts'
+import { keepTranscript } from './keep-transcript.ts'
+import { type FoundSession, hasUnclaimed, takeUnclaimed } from './links.ts'
+import { handleOf, type SessionHandle } from './session-handle.ts'
 
 /** Returns the session of a request. What a store that fails would know counts as unknown. */
 export async function findSession(
@@ -63,4 +72,62 @@ async function derivedSession(
   }
   // A prompt ends with a message of the user after an answer that calls no tool.
   return facts.endsInUserMessage && !callsLast(facts) ? undefined : sessionOf(newest)
+}
+
+/** Counts a request. If the store fails, the request is counted by its transcript alone. */
+export async function openSession(
+  services: Services,
+  request: Request,
+  found: FoundSession,
+): Promise<{ readonly handle: SessionHandle; readonly runState: RunState }> {
+  const { facts, thread } = request
+  const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
+  const keeper = keepTranscript(services, request, key)
+  const counted = { fingerprint: facts.fingerprint, thread }
+  const { session, result: runState } = await countIn(services, request, found, key, counted)
+  if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
+  const handle = handleOf({
+    services,
+    request,
+    found,
+    key,
+    counted,
+    begun: key === undefined ? session : undefined,
+    runState,
+    transcript: keeper?.(runState),
+    isWarned: false,
+    wereCallsJudged: false,
+    linked: [],
+    recorded: undefined,
+    decided: { verdict: 'allow', tier: undefined, loop: undefined },
+    overflow: undefined,
+  })
+  return { handle, runState }
+}
+
+async function countIn(
+  { store, emit, now }: Services,
+  request: Request,
+  { tenant, prompt, begun = NEW_SESSION }: FoundSession,
+  key: SessionKey | undefined,
+  counted: CountedRequest,
+): Promise<Changed<RunState>> {
+  if (key === undefined) return countRequest(begun, request)
+  try {
+    const { session, result } = await store.update(key, (before = begun) => {
+      const changed = countRequest(before, request)
+      return { session: changed.session, result: changed }
+    })
+    if (result.ended) emit(runEnded(result.ended, idOf(key)))
+    if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
+    // The session got its id with its second request: the first answer counts too.
+    const first = await takeUnclaimed(store, sessionKey(tenant, prompt))
+    if (!first) return { session, result }
+    const at = now()
+    const adopt = (after = session) => adoptFirst(after, counted, result, first, at, request.tools)
+    return { session, result: await store.update(key, adopt) }
+  } catch {
+    emit({ kind: 'failed_open', reason: 'store' })
+    return countRequest(begun, request)
+  }
 }
