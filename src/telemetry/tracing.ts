@@ -18,7 +18,62 @@ import {
   trace,
 } from '@opentelemetry/api'
 import { type ProxyEvent, type RequestEnded, rowOf } from './event.ts'
-import { CHAT, type GenAiNames, genAiNames, providerOf } from './genai-names.ts'
+
+/**
+ * Names of OpenTelemetry's conventions for generative AI, as of 2026-11-22. They are in development and change: the
+ * default names are those of version 1.36.0, which most tools read;
+ * `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental` selects those of
+ * https://github.com/open-telemetry/semantic-conventions-genai.
+ */
+const V1_36 = {
+  schemaUrl: 'https://opentelemetry.io/schemas/1.36.0' as string | undefined,
+  provider: 'gen_ai.system',
+  operation: 'gen_ai.operation.name',
+  model: 'gen_ai.request.model',
+  /** Before the names of `DialectRequest.parameters`. */
+  parameter: 'gen_ai.request.',
+  responseModel: 'gen_ai.response.model',
+  responseId: 'gen_ai.response.id',
+  finishReasons: 'gen_ai.response.finish_reasons',
+  conversation: 'gen_ai.conversation.id',
+  inputTokens: 'gen_ai.usage.input_tokens',
+  outputTokens: 'gen_ai.usage.output_tokens',
+  tokenType: 'gen_ai.token.type',
+  errorType: 'error.type',
+  serverAddress: 'server.address',
+  serverPort: 'server.port',
+  tokenUsage: 'gen_ai.client.token.usage',
+  duration: 'gen_ai.client.operation.duration',
+}
+
+/** The names of attributes and metrics; unset where a version has none. */
+type GenAiNames = Readonly<typeof V1_36> & {
+  readonly cachedTokens?: string
+}
+
+const LATEST: GenAiNames = {
+  ...V1_36,
+  // These names have no published schema yet.
+  schemaUrl: undefined,
+  provider: 'gen_ai.provider.name',
+  cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
+}
+
+/** Returns the names for a value of `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas. */
+function genAiNames(optIn = ''): GenAiNames {
+  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
+  return isLatest ? LATEST : V1_36
+}
+
+/** The operation of every guarded request. */
+const CHAT = 'chat'
+
+/** Well-known names of the providers that speak a dialect. */
+const PROVIDERS: Readonly<Record<string, string>> = {
+  chat: 'openai',
+  responses: 'openai',
+  messages: 'anthropic',
+}
 
 /** Name, value, name, value, …, like Node's raw headers. */
 type RawHeaders = readonly string[]
@@ -83,10 +138,13 @@ function record(state: SpanState, { names }: Instruments, event: ProxyEvent): vo
     state.input += event.usage.input
     state.output += event.usage.output
     state.cached += event.usage.cachedInput ?? 0
+    // An attribute that is undefined is not set.
     const { id, model, finishReasons = [] } = event.facts ?? {}
-    if (id !== undefined) state.span.setAttribute(names.responseId, id)
-    if (model !== undefined) state.span.setAttribute(names.responseModel, model)
-    if (finishReasons.length > 0) state.span.setAttribute(names.finishReasons, [...finishReasons])
+    state.span.setAttributes({
+      [names.responseId]: id,
+      [names.responseModel]: model,
+      [names.finishReasons]: finishReasons.length > 0 ? [...finishReasons] : undefined,
+    })
   }
   const shown = rowOf(event).span?.(event)
   if (!shown) return
@@ -98,8 +156,7 @@ function record(state: SpanState, { names }: Instruments, event: ProxyEvent): vo
 
 function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
   const { span, input, output, cached } = state
-  const model = ended.model ?? ''
-  const { failure, status, outcome } = ended
+  const { model = '', failure, status, outcome } = ended
   const parameters = Object.entries(ended.parameters ?? {})
   // The kind of failure, from a small set of values.
   const ownError = outcome === 'completed' ? undefined : outcome
@@ -112,10 +169,10 @@ function end(state: SpanState, { names, tokens, duration }: Instruments, ended: 
   span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
   span.setAttributes({
     ...attributes,
-    'http.response.status_code': ended.status,
-    ...(ended.verdict ? { 'governor.verdict': ended.verdict } : {}),
-    ...(ended.iteration === undefined ? {} : { 'governor.iteration': ended.iteration }),
-    ...(ended.session === undefined ? {} : { [names.conversation]: ended.session }),
+    'http.response.status_code': status,
+    'governor.verdict': ended.verdict,
+    'governor.iteration': ended.iteration,
+    [names.conversation]: ended.session,
     ...Object.fromEntries(parameters.map(([name, value]) => [`${names.parameter}${name}`, value])),
   })
   if (input + output > 0) {
@@ -146,7 +203,7 @@ function beginSpan(
     context: trace.setSpan(parent, span),
     attributes: {
       [names.operation]: CHAT,
-      [names.provider]: providerOf(dialect),
+      [names.provider]: PROVIDERS[dialect] ?? dialect,
       [names.serverAddress]: hostname,
       [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
     },
@@ -171,7 +228,7 @@ function safely<Result>(call: () => Result): Result | undefined {
   }
 }
 
-/** Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: see {@link genAiNames}. */
+/** Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of `OTEL_SEMCONV_STABILITY_OPT_IN`. */
 export function createTracing(version: string, optIn?: string): Tracing {
   const names = genAiNames(optIn)
   const { schemaUrl } = names

@@ -10,60 +10,39 @@ const QUOTE = 0x22
 /** At most this many places of one key are tried: the model may have written it any number of times. */
 const MAX_PLACES = 64
 
-function decodedAt(bytes: Buffer, start: number): unknown {
-  try {
-    return decode(bytes, { start, end: skipValue(bytes, start) })
-  } catch {
-    // The piece ends within the value.
-    return undefined
-  }
-}
-
-/**
- * Returns the value of a member whose key starts `at`, if that value starts with the byte `first`; `undefined` if it
- * does not.
- */
-function valueAt(bytes: Buffer, at: number, keyLength: number, first: number): unknown {
-  // A quote within a string has a backslash before it.
-  if (bytes[at - 1] === BACKSLASH) return undefined
-  const colon = skipSpace(bytes, at + keyLength)
-  const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
-  return bytes[start] === first ? decodedAt(bytes, start) : undefined
-}
-
-function lastValue(bytes: Buffer, key: string, first: number): unknown {
+/** Returns the first or last value under `key`, at any depth, that is whole and begins with the byte `first`. */
+function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean): unknown {
   const quoted = `"${key}"`
-  let at = bytes.lastIndexOf(quoted)
+  let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    const value = valueAt(bytes, at, quoted.length, first)
-    if (value !== undefined || at === 0) return value
-    at = bytes.lastIndexOf(quoted, at - 1)
+    // A quote within a string has a backslash before it.
+    const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
+    const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+    try {
+      if (bytes[start] === first) return decode(bytes, { start, end: skipValue(bytes, start) })
+    } catch {
+      // The piece ends within the value.
+    }
+    if (!isLast) at = bytes.indexOf(quoted, at + quoted.length)
+    else at = at === 0 ? -1 : bytes.lastIndexOf(quoted, at - 1)
   }
   return undefined
 }
 
 /** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
 export function lastObject(bytes: Buffer, key: string): Json | undefined {
-  const value = lastValue(bytes, key, OPEN_BRACE)
+  const value = valueUnder(bytes, key, OPEN_BRACE, true)
   return isObject(value) ? value : undefined
 }
 
 /** Returns the last string under `key`, at any depth; `undefined` if there is none. */
 export function lastText(bytes: Buffer, key: string): string | undefined {
-  const value = lastValue(bytes, key, QUOTE)
-  return typeof value === 'string' ? value : undefined
+  return valueUnder(bytes, key, QUOTE, true) as string | undefined
 }
 
 /** Returns the first string under `key`, at any depth; `undefined` if there is none. */
 export function firstText(bytes: Buffer, key: string): string | undefined {
-  const quoted = `"${key}"`
-  let at = bytes.indexOf(quoted)
-  for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    const value = valueAt(bytes, at, quoted.length, QUOTE)
-    if (typeof value === 'string') return value
-    at = bytes.indexOf(quoted, at + quoted.length)
-  }
-  return undefined
+  return valueUnder(bytes, key, QUOTE, false) as string | undefined
 }
 
 /** No response uses more tokens than this: a larger number is not a count. */
