@@ -74,26 +74,12 @@ interface Embedded {
   readonly end: number
 }
 
-/** Returns the JSON in a text, from its first bracket to its last; `undefined` if there is none. */
+/** Returns the object that begins at the first brace of a text; `undefined` if there is none. */
 function embeddedJson(text: string): Embedded | undefined {
-  const start = text.search(/[[{]/)
-  if (start === -1) return undefined
-  for (const close of ['}', ']']) {
-    const end = text.lastIndexOf(close) + 1
-    if (end > start) {
-      const value = parsed(text.slice(start, end))
-      if (isRecord(value) || (Array.isArray(value) && value.some(isRecord))) return { value, start, end }
-    }
-  }
-  const brace = text.indexOf('{')
-  return brace === -1 ? undefined : bracedJson(text, brace)
-}
-
-/** Returns the object that begins at `start`, if further brackets follow its end. */
-function bracedJson(text: string, start: number): Embedded | undefined {
+  const start = text.indexOf('{')
   let depth = 0
   let isQuoted = false
-  for (let at = start; at < text.length; at++) {
+  for (let at = start; at !== -1 && at < text.length; at++) {
     const char = text[at]
     if (isQuoted) {
       if (char === '\\') at++
