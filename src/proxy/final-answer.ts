@@ -1,5 +1,4 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
-import type { Conversation } from '../core/conversation.ts'
 import type { Decision } from '../core/decide.ts'
 import { footerOf } from '../core/footer.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/stop-attempts.ts'
@@ -97,30 +96,9 @@ export async function finalAnswer(turn: Turn): Promise<void> {
   }
 }
 
-/** Returns a variant, with a notice if it has a `place`. `choice_none` keeps the list of tools, except those `dropped`. */
-function answerVariant(
-  { sent }: Turn,
-  ban: ToolBan,
-  announced: readonly Edit[],
-  dropped: readonly Edit[],
-  place: PlacedNotice | undefined,
-): AnswerVariant {
-  const isChoice = ban === 'choice_none'
-  const features: RequestEdit[] = []
-  if (announced.length > 0) features.push('announce')
-  if (place) features.push(place.channel)
-  if (isChoice) features.push('tool_choice')
-  const banned = sent.banTools(ban)
-  return {
-    edits: [...announced, ...banned, ...(isChoice ? dropped : []), ...(place?.edits ?? [])],
-    features,
-    name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+'),
-  }
-}
-
 /**
- * Returns the variants of a stopped request, best first. Tools that stay in the list but cannot be chosen keep the provider's
- * prompt cache; each other variant is for providers that refuse the one before. Returns none if the model must not be asked.
+ * Returns the variants of a stopped request, best first; none if the model must not be asked. Tools that stay in the list
+ * but cannot be chosen keep the provider's prompt cache; each other variant is for providers that refuse the one before.
  */
 function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
   if (isUnpriced) return []
@@ -132,44 +110,54 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
   // An agent that asks for its last answer itself gets no notice.
   const places = notice === undefined ? [] : [...placesFor(x, notice)]
   const [best] = places
+  const variantOf = (ban: ToolBan, announced: readonly Edit[], place?: PlacedNotice): AnswerVariant => {
+    const features: RequestEdit[] = []
+    if (announced.length > 0) features.push('announce')
+    if (place) features.push(place.channel)
+    if (ban === 'choice_none') features.push('tool_choice')
+    const dropped = ban === 'choice_none' ? dropping : []
+    return {
+      edits: [...announced, ...sent.banTools(ban), ...dropped, ...(place?.edits ?? [])],
+      features,
+      name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join(
+        '+',
+      ),
+    }
+  }
   const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
   return [
     ...forcedVariants(x, [...announcing, ...dropping, ...(best?.edits ?? [])]),
-    ...(mayChoose ? [answerVariant(x, 'choice_none', announcing, dropping, best)] : []),
-    ...(announcing.length > 0 ? [answerVariant(x, 'no_tools', announcing, [], best)] : []),
-    ...places.map((place) => answerVariant(x, 'no_tools', [], [], place)),
+    ...(mayChoose ? [variantOf('choice_none', announcing, best)] : []),
+    ...(announcing.length > 0 ? [variantOf('no_tools', announcing, best)] : []),
+    ...places.map((place) => variantOf('no_tools', [], place)),
     // The client's own text only, for an upstream that accepts nothing else.
-    answerVariant(x, 'no_tools', [], [], undefined),
+    variantOf('no_tools', []),
   ]
 }
 
-/** Returns the names of the tools that the newest steps of a conversation call. */
-function calledIn(conversation: Conversation, steps: number): ReadonlySet<string> {
-  const names = new Set<string>()
-  let left = steps
-  for (let at = conversation.length - 1; at >= 0 && left > 0; at--) {
-    if (conversation.role(at) !== 'assistant') continue
-    left--
-    for (const { name } of conversation.calls(at)) names.add(name)
-  }
-  return names
-}
-
 /**
- * Returns the variant for an agent whose answer is a call of a forced tool. If the client names no tool, it is one that the run
- * has not called, as a tool for the answer is called once. Returns none if the provider keeps the history, which would show that.
+ * Returns the variant for an agent whose answer is a call of a forced tool. If the client names no tool, it is one that the
+ * run has not called, as a tool for the answer is called once. Returns none if the provider keeps the history, which would
+ * show that.
  */
 function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
   const { names, isNamed } = sent.forcedTools()
   if (names.length === 0 || (!isNamed && sent.previous !== undefined)) return []
-  const called = isNamed ? new Set() : calledIn(sent.conversation, runState.iteration - 1)
+  const { conversation } = sent
+  const called = new Set<string>()
+  let steps = isNamed ? 0 : runState.iteration - 1
+  for (let at = conversation.length - 1; at >= 0 && steps > 0; at--) {
+    if (conversation.role(at) !== 'assistant') continue
+    steps--
+    for (const { name } of conversation.calls(at)) called.add(name)
+  }
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
   return [{ edits: [...edits, ...sent.keepForced(only)], features: [], name: 'forced_tool', keeps }]
 }
 
-/** Returns the variants of a request with which an agent ends its run: unchanged, or with the announcement that the run had before. */
+/** Returns the variants of a request with which an agent ends its run: announced as before, or unchanged. */
 function selfStopVariants(x: Turn): AnswerVariant[] {
   const edits = announcementFor(x)
   return edits.length === 0 ? [OWN_BYTES] : [{ edits, features: ['announce'], name: 'announced' }, OWN_BYTES]
@@ -197,9 +185,13 @@ export async function askForAnswer(
   const last = mayProbe && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
   let answers = 0
   for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
-    const made = await attemptAnswer(ending, first, ({ response }) =>
+    const made = await sendModel(x, first, ({ response }) =>
       isRefused(response, isStop) ? (left.shift() ?? last.shift()) : undefined,
-    )
+    ).catch((error) => {
+      if (!cannotRepeat(ending) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone())
+        throw error
+      return undefined
+    })
     if (!made) return giveFallback(answer, true)
     const { variant, response } = made
     const isEndOfForms = mayProbe
@@ -223,22 +215,6 @@ export async function askForAnswer(
 /** Returns true if the client cannot repeat the request: the provider keeps the blocked responses that led to the end. */
 function cannotRepeat({ rounds, x }: Ending): boolean {
   return rounds !== undefined && x.sent.isKept === true
-}
-
-/** Returns `undefined` if the upstream failed and the client cannot repeat the sent. @throws {UpstreamFailed} */
-async function attemptAnswer(
-  ending: Ending,
-  first: AnswerVariant,
-  next: (refused: Attempt<AnswerVariant>) => AnswerVariant | undefined,
-): Promise<Attempt<AnswerVariant> | undefined> {
-  const { x } = ending
-  try {
-    return await sendModel(x, first, next)
-  } catch (error) {
-    if (cannotRepeat(ending) && error instanceof UpstreamFailed && !x.exchange.isClientGone())
-      return undefined
-    throw error
-  }
 }
 
 /** Passes the provider's error on and records no answer, so that the next request asks again. */

@@ -2,7 +2,6 @@
  * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how many
  * replicas.
  */
-import type { ServerResponse } from 'node:http'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import { giveUp } from './hold-stop.ts'
 import type { Services } from './services.ts'
@@ -14,43 +13,26 @@ const CLAIM_MS = 30_000
 const LOOK_MS = 1_000
 
 /** Which replica's request asks for a last answer, and until when, in milliseconds since the epoch. */
-const CLAIMS: ValueKind<{ readonly by: string; readonly until: number } | undefined> = {
-  name: 'stop_claims',
-  ttl: CLAIM_MS,
-  empty: undefined,
-}
+type Claim = { readonly by: string; readonly until: number } | undefined
 
-function closed(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    if (response.closed) resolve()
-    else response.once('close', resolve)
-  })
-}
+const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
-/** Returns false while another replica asks for the last answer of a thread. */
-async function claim({ store, now, emit }: Services, thread: string, by: string): Promise<boolean> {
-  const at = now()
+/** Changes who may ask for the last answer of a thread. Returns false while another replica asks. */
+async function claim(
+  { store, emit }: Services,
+  thread: string,
+  by: string,
+  change: (known: Claim) => Claim,
+): Promise<boolean> {
   try {
-    return await store.updateValue(CLAIMS, sessionKey(SHARED, thread), (known) =>
-      known && known.until > at
-        ? { value: known, result: known.by === by }
-        : { value: { by, until: at + CLAIM_MS }, result: true },
-    )
+    return await store.updateValue(CLAIMS, sessionKey(SHARED, thread), (known) => {
+      const value = change(known)
+      return { value, result: value === undefined || value.by === by }
+    })
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
     return true
   }
-}
-
-/** Lets the next request ask. A claim that the store keeps runs out. */
-async function release({ store, emit }: Services, thread: string, by: string): Promise<void> {
-  const change = (known: { readonly by: string; readonly until: number } | undefined) => ({
-    value: known?.by === by ? undefined : known,
-    result: undefined,
-  })
-  await store
-    .updateValue(CLAIMS, sessionKey(SHARED, thread), change)
-    .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
 }
 
 /** Waits until the session has changed, at most a second, or the client has left. */
@@ -66,16 +48,10 @@ async function untilChanged({ handle }: Turn, end: Promise<void>): Promise<void>
   await unsubscribe()
 }
 
-/** Returns the thread of a request that is to be stopped; `undefined` if nobody can share its answer. */
-function threadOf({ decision, handle, runState: { thread } }: Turn): string | undefined {
-  const session = handle.names.apiId
-  return decision.kind === 'stop' && session !== undefined ? `${session} ${thread.number}` : undefined
-}
-
 /**
- * Returns the request as it is to be handled; `undefined` once the client has left. If another request of its thread is being
- * stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other one got none, it
- * asks itself.
+ * Returns the request as it is to be handled; `undefined` once the client has left. If another request of its thread is
+ * being stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other one got
+ * none, it asks itself.
  */
 export async function shareStop(
   turn: Turn,
@@ -87,18 +63,27 @@ export async function shareStop(
   let current = turn
   let hasWaited = false
   for (;;) {
-    const thread = threadOf(current)
+    const { decision, handle, runState } = current
+    const { apiId } = handle.names
     // A recorded answer that this request cannot get, as a call that is an answer.
-    const isRecorded = hasWaited && current.runState.finalAnswer !== undefined
-    if (thread === undefined || isRecorded) return current
-    const end = closed(exchange.response)
+    const isRecorded = hasWaited && runState.finalAnswer !== undefined
+    if (decision.kind !== 'stop' || apiId === undefined || isRecorded) return current
+    const thread = `${apiId} ${runState.thread.number}`
+    const { response } = exchange
+    const end = new Promise<void>((resolve) => {
+      if (response.closed) resolve()
+      else response.once('close', resolve)
+    })
     const other = stops.get(thread)
     if (!other) {
       stops.set(thread, end)
-      if (await claim(services, thread, by)) {
+      const now = services.now()
+      const take = (known: Claim) => (known && known.until > now ? known : { by, until: now + CLAIM_MS })
+      if (await claim(services, thread, by, take)) {
         end.then(() => {
           stops.delete(thread)
-          return release(services, thread, by)
+          // Lets the next request ask. A claim that the store keeps runs out.
+          return claim(services, thread, by, (known) => (known?.by === by ? undefined : known))
         })
         return current
       }

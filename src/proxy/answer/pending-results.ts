@@ -1,18 +1,19 @@
-/** Results of blocked calls that the client has not seen, and for which a provider that keeps the conversation still waits. */
+/** Results of blocked calls, unseen by the client, for which a provider that keeps the conversation still waits. */
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../../dialect/dialect.ts'
 import type { Turn } from '../turn.ts'
 
-/** Returns the results that a request must add when it continues from another response; a conversation object has them already. */
+/** Returns the results that a request must add when it continues from another response. */
 function pendingAfter(
   { sent }: Turn,
   round: BlockedMessage,
   blocked: ReadonlySet<number>,
 ): readonly string[] {
+  // A conversation object has them already.
   return sent.isConversation ? [] : (sent.pendingResults?.(round, blocked) ?? [])
 }
 
-/** Saves the results of the blocked calls of a response whose other calls the client has seen. `before`: blocked responses before it. */
+/** Saves the results of the blocked calls of a response. `before`: responses before it, whose calls were all blocked. */
 export async function savePartOfResults(
   x: Turn,
   before: readonly BlockedMessage[],
@@ -23,7 +24,7 @@ export async function savePartOfResults(
   await saveResults(x, round, blocked)
 }
 
-/** Saves the results of calls that the client has not seen, for its next sent. */
+/** Saves the results of calls that the client has not seen, for its next request. */
 export async function saveResults(
   { sent, handle }: Turn,
   round: BlockedMessage,
@@ -35,7 +36,7 @@ export async function saveResults(
   await handle.savePendingResults(place, { pendingResults })
 }
 
-/** Redirects requests that continue from a blocked response to the response after it, with the results for which the provider waits. */
+/** Redirects requests that continue from a blocked response to the response after it, which waits for these results. */
 export async function replaceBy(
   { sent, handle }: Turn,
   rounds: readonly BlockedMessage[],

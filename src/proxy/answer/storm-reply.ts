@@ -13,7 +13,7 @@ const NO_BODY = Buffer.alloc(0)
 /** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
-/** Returns the milliseconds that a provider asks to wait: `retry-after-ms`, or seconds or a date (RFC 9110, section 10.2.3). */
+/** Returns the milliseconds that a provider asks to wait (RFC 9110, section 10.2.3). */
 function waitIn(headers: RawHeaders, now: number): number | undefined {
   const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
   const text = headerOf(headers, 'retry-after')?.trim() ?? ''
