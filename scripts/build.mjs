@@ -107,10 +107,10 @@ async function bundle(esbuild) {
   return { files: outputFiles, metafile }
 }
 
-/** The library `agent-governor/overflow`: one file that imports nothing, and declarations of its types. */
-async function buildLibrary(esbuild) {
-  const out = join(dist, 'overflow')
-  const entry = join(root, 'src', 'overflow', 'index.ts')
+/** A library of the package, such as `agent-governor/overflow`: one file that imports nothing, and declarations of its types. */
+async function buildLibrary(esbuild, library) {
+  const out = join(dist, library)
+  const entry = join(root, 'src', library, 'index.ts')
   const options = { bundle: true, format: 'esm', platform: 'neutral', target: 'es2023', logLevel: 'warning' }
   await esbuild.build({ ...options, entryPoints: [entry], outdir: out })
   const flags =
@@ -122,7 +122,7 @@ async function buildLibrary(esbuild) {
     // As the compiler leaves them, the paths name sources that are not in the package.
     writeFileSync(file, readFileSync(file, 'utf8').replace(/(from '\.[^']*)\.ts'/g, "$1.js'"))
   }
-  rmSync(join(out, 'reader'), { recursive: true })
+  rmSync(join(out, 'reader'), { recursive: true, force: true })
 }
 
 /** The live page: a script, a style sheet and the page that loads them. */
@@ -165,7 +165,7 @@ async function build() {
     mkdirSync(dirname(path), { recursive: true })
     writeFileSync(path, contents)
   }
-  await buildLibrary(esbuild)
+  for (const library of ['overflow', 'types']) await buildLibrary(esbuild, library)
   const page = await buildPage(esbuild)
   const outputs = { ...metafile.outputs, ...page.metafile.outputs }
   writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf({ outputs }))

@@ -45,6 +45,8 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   sse: [],
   // A library: nothing but itself.
   overflow: ['overflow/'],
+  // A library as well.
+  types: [],
   'overflow/reader': ['overflow/overflow.ts', 'overflow/reader/'],
   usage: ['core/', 'json/', 'dialect/', 'http/', 'usage/', '@pydantic/genai-prices', 'lru-cache'],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],

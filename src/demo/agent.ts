@@ -1,5 +1,6 @@
 /** An ordinary agent: the official `openai` package, a few tools, and a loop that ends when the model calls none. */
 import type OpenAI from 'openai'
+import { type GovernorEnd, governorOf } from '../types/index.ts'
 
 /** A message of Chat Completions. */
 export type Message = OpenAI.ChatCompletionMessageParam
@@ -10,7 +11,7 @@ export interface Step {
   readonly message: OpenAI.ChatCompletionAssistantMessageParam
   readonly calls: readonly OpenAI.ChatCompletionMessageFunctionToolCall[]
   /** The field `governor` of the response, with the end of the run. */
-  readonly governor: Readonly<Record<string, unknown>> | undefined
+  readonly governor: GovernorEnd | undefined
 }
 
 const tool = (name: string, description: string, argument: string): OpenAI.ChatCompletionTool => ({
@@ -29,11 +30,6 @@ const REQUEST = {
     tool('fetch_page', 'Read a page', 'url'),
     tool('take_note', 'Remember a finding', 'note'),
   ],
-}
-
-/** A field of Governor that the package does not know, but keeps. */
-interface Marked {
-  readonly governor?: Readonly<Record<string, unknown>>
 }
 
 function stepOf(
@@ -59,7 +55,7 @@ export async function callStreaming(client: OpenAI, messages: readonly Message[]
   let governor: Step['governor']
   const calls: OpenAI.ChatCompletionMessageFunctionToolCall[] = []
   for await (const chunk of data) {
-    governor = (chunk as Marked).governor ?? governor
+    governor = governorOf(chunk) ?? governor
     const delta = chunk.choices[0]?.delta
     content += delta?.content ?? ''
     for (const { index, id, function: part } of delta?.tool_calls ?? []) {
@@ -79,7 +75,7 @@ export async function callWhole(client: OpenAI, messages: readonly Message[]): P
     .withResponse()
   const message = data.choices[0]?.message
   const calls = (message?.tool_calls ?? []).filter((call) => call.type === 'function')
-  return stepOf(response.headers, message?.content ?? null, calls, (data as Marked).governor)
+  return stepOf(response.headers, message?.content ?? null, calls, governorOf(data))
 }
 
 /** Returns the transcript after a step: with the model's message and a result for each of its calls. */
