@@ -1,5 +1,6 @@
 import Anthropic from '@anthropic-ai/sdk'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { keepingThreads, runawayMessages } from '../support/messages.ts'
 import { type Received, type Script, startProvider } from '../support/provider.ts'
@@ -145,8 +146,8 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
 describe('a message thread', () => {
   const params = { model: 'claude-test', max_tokens: 100, system: 'You help.' }
   const tools = [{ name: 'search', input_schema: { type: 'object' as const } }]
-  const iterations = (running: { readonly events: readonly { kind: string }[] }) =>
-    running.events.flatMap((event) => ('iteration' in event ? event.iteration : []))
+  const iterations = ({ events }: { readonly events: readonly ProxyEvent[] }) =>
+    events.flatMap((event) => (event.kind === 'request_ended' ? event.iteration : []))
 
   it('begins a run with every human message, and with nothing else', async () => {
     const running = await startBoth(keepingThreads((_, number) => ({ text: `Answer ${number}.` })))

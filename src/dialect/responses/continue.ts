@@ -53,47 +53,27 @@ function asInput(items: readonly Json[]): Json[] {
   return items.filter(isReadable).map(({ id: _id, ...item }) => item)
 }
 
-/** Appends blocked messages and their results to the history in the input. */
-function appendMessages(
-  { json, list }: ListIndex<Span>,
-  blockedMessages: readonly BlockedMessage[],
-): Edit[] | undefined {
-  const added: Json[] = []
-  for (const blockedMessage of blockedMessages) {
-    const outputs = resultItems(blockedMessage)
-    if (!outputs) return undefined
-    added.push(...asInput(itemsOf(blockedMessage)), ...outputs)
-  }
-  // An input that is a text begins its conversation: no call can have been blocked.
-  if (kindAt(json, list) !== 'array') return undefined
-  return [appendElement(json, list, added.map((item) => JSON.stringify(item)).join(','))]
-}
-
-/** Sends only the results, and continues from the blocked response, which the provider has stored. */
-function continueFromStored(
-  { object, fields, list }: ListIndex<Span>,
-  blockedMessages: readonly BlockedMessage[],
-  isConversation: boolean,
-): Edit[] | undefined {
-  const last = blockedMessages.at(-1)
-  const outputs = last && resultItems(last)
-  if (!outputs || last.buffered.id === undefined) return undefined
-  const hasInput = fields.some(({ key }) => key === 'input')
-  const text = JSON.stringify(outputs)
-  const input = hasInput ? { ...list, text } : setMember(object, fields, 'input', text)
-  if (isConversation) return [input]
-  return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(last.buffered.id))]
-}
-
 /** Returns the edits of `continueAfterBlock`. `isKept`: the provider stores this request and its response. */
 export function continueAfterBlock(
-  index: ListIndex<Span>,
+  { json, object, fields, list }: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
   { isKept, isConversation }: { readonly isKept: boolean; readonly isConversation: boolean },
 ): Edit[] | undefined {
-  return isKept
-    ? continueFromStored(index, blockedMessages, isConversation)
-    : appendMessages(index, blockedMessages)
+  const results = blockedMessages.map(resultItems)
+  if (isKept) {
+    // The provider has stored the blocked response: only its results are sent.
+    const id = blockedMessages.at(-1)?.buffered.id
+    const text = JSON.stringify(results.at(-1))
+    if (id === undefined || text === undefined) return undefined
+    const hasInput = member(fields, 'input') !== undefined
+    const input = hasInput ? { ...list, text } : setMember(object, fields, 'input', text)
+    if (isConversation) return [input]
+    return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(id))]
+  }
+  // An input that is a text begins its conversation: no call can have been blocked.
+  if (results.includes(undefined) || kindAt(json, list) !== 'array') return undefined
+  const added = blockedMessages.flatMap((one, at) => [...asInput(itemsOf(one)), ...(results[at] ?? [])])
+  return [appendElement(json, list, added.map((item) => JSON.stringify(item)).join(','))]
 }
 
 /** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
