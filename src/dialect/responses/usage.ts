@@ -13,32 +13,25 @@ const AFTER_OUTPUT = 65_536
 /** True if the response says that the provider has not stored it. */
 function isNotStored({ head, tail }: ResponseTail): boolean {
   const store = /"store"\s{0,4}:\s{0,4}(true|false)/g
+  const [first] = head.toString('latin1').matchAll(store)
   const end = tail.toString('latin1', Math.max(0, tail.length - AFTER_OUTPUT))
-  let last: string | undefined
-  for (let match = store.exec(end); match; match = store.exec(end)) last = match[1]
-  return (last ?? store.exec(head.toString('latin1'))?.[1]) === 'false'
+  const last = [...end.matchAll(store)].at(-1) ?? first
+  return last?.[1] === 'false'
 }
 
 /** At most this many items of one response are read. */
 const MAX_ITEMS = 256
 
 const ITEM_DONE = 'response.output_item.done'
-const LF = 0x0a
 
 /** Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. */
 function streamedItems(bytes: Buffer): Json[] {
-  const items: Json[] = []
-  let at = bytes.indexOf(`"${ITEM_DONE}"`)
-  while (at !== -1 && items.length < MAX_ITEMS) {
-    const start = bytes.lastIndexOf(LF, at) + 1
-    const next = bytes.indexOf(LF, at)
-    const end = next === -1 ? bytes.length : next
-    const line = bytes.toString('utf8', start, end)
-    const event = line.startsWith('data:') ? parseObject(line.slice('data:'.length)) : undefined
-    if (event?.['type'] === ITEM_DONE && isObject(event['item'])) items.push(event['item'])
-    at = bytes.indexOf(`"${ITEM_DONE}"`, end)
-  }
-  return items
+  const lines = bytes.toString('utf8').split('\n')
+  const ends = lines.filter((line) => line.startsWith('data:') && line.includes(`"${ITEM_DONE}"`))
+  return ends.slice(0, MAX_ITEMS).flatMap((line) => {
+    const event = parseObject(line.slice('data:'.length)) ?? {}
+    return event['type'] === ITEM_DONE && isObject(event['item']) ? [event['item']] : []
+  })
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
