@@ -16,11 +16,6 @@ function short(amount: number, decimals: number): string {
 /** Decimals of limits, so that they stand as they are configured. */
 const LIMIT_DECIMALS = 3
 
-/** Cents, unless the whole limit is only a few cents. */
-function dollarDecimals(max: number): number {
-  return max < 0.1 ? 4 : 2
-}
-
 /** The numbers of a meter as texts with their unit sign, such as `$1.20` or `12.3k`. */
 export interface FormattedAmounts {
   readonly used: string
@@ -42,7 +37,8 @@ export function tokens(used: number, max: number): FormattedAmounts {
 
 /** Formats US dollars: `$1.20`. */
 export function dollars(used: number, max: number): FormattedAmounts {
-  const decimals = dollarDecimals(max)
+  // Cents, unless the whole limit is only a few cents.
+  const decimals = max < 0.1 ? 4 : 2
   const format = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
   return { used: format(used), max: format(max), left: format(leftOf(cut(used, decimals), max)) }
 }

@@ -197,12 +197,10 @@ export type LimitReason = Limit['reason']
 /** Terminal states of runs that reach a limit. */
 export type LimitState = Limit['state']
 
-function isLimit(name: string): name is LimitName {
-  return METERS[name as MeterName].limit !== undefined
-}
-
 /** The meters with a limit, in the order in which limits are checked. */
-export const LIMITS: readonly LimitName[] = Object.keys(METERS).filter(isLimit)
+export const LIMITS: readonly LimitName[] = (Object.keys(METERS) as MeterName[]).filter(
+  (name): name is LimitName => METERS[name].limit !== undefined,
+)
 
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>

@@ -2,7 +2,7 @@
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
-import { LIMITS, type LimitName } from './meters.ts'
+import { amountsBy, LIMITS, type LimitName } from './meters.ts'
 import { costLimit } from './tiers.ts'
 
 /** Whether the system text states the budget; `auto`: if the client declared it. */
@@ -54,46 +54,24 @@ export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, sub
 }
 
 /** Limits of a run that a client declares in headers; unset if it declares none. 0: no limit. */
-export type Declared = { readonly [Name in 'iterations' | 'tool_calls']?: number | undefined }
-
-function limitFor(
-  limit: number,
-  declared: number | undefined,
-  mode: BudgetSettings['clientOverride'],
-): number {
-  if (declared === undefined || mode === false) return limit
-  if (mode === true || limit === 0) return declared
-  return declared === 0 ? limit : Math.min(limit, declared)
-}
-
-/** True if the budget is always announced; a tracker begins with the announcement. */
-function announcesAlways({ announce, policy }: BudgetSettings): boolean {
-  return announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
-}
-
-/** The meters whose limits are announced, if they have one. */
-function announced(settings: BudgetSettings, declared: Declared): readonly LimitName[] {
-  const { announce, clientOverride } = settings
-  if (announce === 'never') return []
-  if (announcesAlways(settings)) return LIMITS
-  if (clientOverride === false) return []
-  return LIMITS.filter(
-    (name) => (name === 'iterations' || name === 'tool_calls') && declared[name] !== undefined,
-  )
-}
+export type Declared = { readonly [Name in LimitName]?: number | undefined }
 
 /** Returns the budget policy of one request, with the limits that its client declares. */
 export function policyFor(settings: BudgetSettings, declared: Declared): BudgetPolicy {
-  const { policy, clientOverride } = settings
-  const { iterations, tool_calls: toolCalls } = declared
+  const { policy, clientOverride, announce } = settings
+  // A tracker begins with the announcement.
+  const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
+  const names = LIMITS.filter((name) => declared[name] !== undefined)
   // Nearly all clients declare nothing.
-  if (iterations === undefined && toolCalls === undefined && !announcesAlways(settings)) return policy
-  const run = {
-    ...policy.run,
-    iterations: limitFor(policy.run.iterations, iterations, clientOverride),
-    tool_calls: limitFor(policy.run.tool_calls, toolCalls, clientOverride),
-  }
-  return { ...policy, run, announce: announced(settings, declared) }
+  if (names.length === 0 && !isAnnounced) return policy
+  const run = amountsBy((name) => {
+    const [limit, asked] = [policy.run[name], declared[name]]
+    if (asked === undefined || clientOverride === false) return limit
+    if (clientOverride === true || limit === 0) return asked
+    return asked === 0 ? limit : Math.min(limit, asked)
+  })
+  const mayAnnounce = announce !== 'never' && clientOverride !== false
+  return { ...policy, run, announce: isAnnounced ? LIMITS : mayAnnounce ? names : [] }
 }
 
 /** True if any budget, of a rule or general, has a limit on cost. */

@@ -75,24 +75,16 @@ export function isLastCall({ name, used, max }: Meter): boolean {
 /** Returns the tier of one meter; `none` if nothing is used yet. */
 export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   if (meter.max <= 0 || meter.used <= 0) return 'none'
-  if (reached('warning', meter, thresholds)) return 'warning'
-  if (reached('caution', meter, thresholds)) return 'caution'
-  return 'none'
+  const tiers = ['warning', 'caution'] as const
+  return tiers.find((name) => reached(name, meter, thresholds)) ?? 'none'
 }
 
 /** Returns the meter with the highest tier, and the tier; among equals, the one with the largest share used. */
 export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pressure | undefined {
-  let highest: Pressure | undefined
-  for (const meter of meters) {
-    const tier = tierOf(meter, thresholds)
-    if (!highest || ranksAbove({ tier, meter }, highest)) highest = { tier, meter }
-  }
-  return highest
-}
-
-function ranksAbove(a: Pressure, b: Pressure): boolean {
-  const byTier = TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier)
-  return byTier > 0 || (byTier === 0 && a.meter.used / a.meter.max > b.meter.used / b.meter.max)
+  const shareOf = ({ used, max }: Meter) => used / max
+  return meters
+    .map((meter) => ({ tier: tierOf(meter, thresholds), meter }))
+    .sort((a, b) => TIERS.indexOf(b.tier) - TIERS.indexOf(a.tier) || shareOf(b.meter) - shareOf(a.meter))[0]
 }
 
 /** True if a meter with a limit is used up. The context window is no budget: the provider refuses what does not fit. */
