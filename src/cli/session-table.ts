@@ -1,5 +1,6 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
 import type { Transcript } from '../ops/sessions/schema.ts'
+import { amount, clock, labelOf, money, rate, shortModel, stateOf } from '../ops/sessions/words.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
 /** Control characters, characters that change the direction of text, and invisible characters. */
@@ -47,28 +48,6 @@ function padded(characters: readonly string[], width: number, columns: number): 
   return characters.join('') + ' '.repeat(columns - width)
 }
 
-const WORDS: Readonly<Record<Row['state'], string>> = {
-  asking: 'asking',
-  working: 'working',
-  going_round: 'going round',
-  near_limit: 'near limit',
-  answered: 'answered',
-  idle: 'idle',
-  stopped: 'stopped',
-  completed: 'completed',
-  no_response: 'no response',
-  context_overflow: 'overflow',
-}
-
-type Cost = Pick<Row, 'cost_usd' | 'price_known' | 'cost_estimated'>
-
-/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known. */
-function dollars({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
-  if (cost === null) return '?'
-  const sign = isKnown ? '' : isEstimated ? '~' : '≥'
-  return sign + (cost < 100 ? `$${cost.toFixed(2)}` : `$${Math.round(cost)}`)
-}
-
 /** 45s, 12m, 3h, 2d. */
 export function span(seconds: number): string {
   if (seconds < 60) return `${Math.max(0, Math.round(seconds))}s`
@@ -77,13 +56,27 @@ export function span(seconds: number): string {
 }
 
 /** Describes in a few words what a session is doing. */
-function doing({ stopping, terminal_reason: reason, asking, loop, last_tool: tool }: Row): string {
-  if (stopping) return 'stopping'
-  if (asking) return `extend? ${span(asking.seconds_left)}`
-  if (reason !== null) return reason
+function doing({ asking, loop, last_tool: tool }: Row): string {
+  if (asking) return `waits ${span(asking.seconds_left)}`
   if (loop)
     return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
   return tool ?? ''
+}
+
+/** Returns the beginning of a session's name or id that the other commands take. */
+function handleOf(row: Row): string {
+  const label = labelOf(row)
+  if (label === row.name) return label
+  return row.name?.slice(0, 13) ?? row.id.slice(0, 9)
+}
+
+/** How a table is drawn. */
+export interface TableStyle {
+  readonly columns: number
+  /** Colours say how urgent a state is. */
+  readonly hasColours?: boolean
+  /** Sessions are chosen by keys, so that those without a name are shown by client, model and begin. */
+  readonly hasLabels?: boolean
 }
 
 interface Column {
@@ -94,56 +87,65 @@ interface Column {
   readonly text: (row: Row) => string
 }
 
-/** Together 64 columns, with a space after each; the rest of the line describes what the session is doing. */
-const COLUMNS: readonly Column[] = [
-  // As many characters of an id as the other commands need.
-  { title: 'SESSION', width: 9, text: ({ id }) => id.slice(0, 9) },
-  { title: 'STATE', width: 11, text: ({ state }) => WORDS[state] },
-  { title: 'RISK', width: 4, isRight: true, text: ({ risk }) => `${Math.round(risk * 100)}%` },
-  {
-    title: 'ITERATION',
-    width: 9,
-    isRight: true,
-    text: ({ iteration, max_iterations: max }) => (max > 0 ? `${iteration}/${max}` : String(iteration)),
-  },
-  { title: 'COST', width: 7, isRight: true, text: dollars },
-  {
-    title: '$/MIN',
-    width: 7,
-    isRight: true,
-    text: (row) => dollars({ ...row, cost_usd: row.cost_usd_per_minute }),
-  },
-  {
-    title: 'LIMIT',
-    width: 5,
-    isRight: true,
-    text: ({ seconds_to_limit: left }) => (left === null ? '-' : span(left)),
-  },
-  { title: 'AGENTS', width: 6, isRight: true, text: ({ agents }) => `${agents.alive}/${agents.total}` },
-]
+/** Returns the columns that fit, the most important ones together 78 characters wide. */
+function columnsFor({ columns, hasLabels = false }: TableStyle): readonly Column[] {
+  const room = Math.max(0, columns - 78)
+  const isWide = room >= 40
+  const doingWidth = room - (isWide ? 28 : 15)
+  return [
+    { title: 'SESSION', width: isWide ? 28 : 14 + Math.min(14, room), text: hasLabels ? labelOf : handleOf },
+    { title: 'STATE', width: 17, text: (row) => stateOf(row).text },
+    { title: 'RISK', width: 4, isRight: true, text: ({ risk }) => `${Math.round(risk * 100)}%` },
+    {
+      title: 'ITERATION',
+      width: 9,
+      isRight: true,
+      text: ({ iteration, max_iterations: max }) => (max > 0 ? `${iteration}/${max}` : String(iteration)),
+    },
+    { title: 'COST', width: 6, isRight: true, text: money },
+    { title: '$/MIN', width: 6, isRight: true, text: rate },
+    { title: 'CLIENT', width: isWide ? 13 : 7, text: ({ client }) => client ?? '' },
+    { title: 'MODEL', width: isWide ? 15 : 8, text: ({ model }) => shortModel(model) ?? '' },
+    ...(doingWidth > 5 ? [{ title: 'DOING', width: doingWidth, text: doing }] : []),
+  ]
+}
 
 function cell(text: string, { width, isRight = false }: Column): string {
   const shown = fitted(text, width)
   return isRight ? shown.trimEnd().padStart(width) : shown
 }
 
-const restOf = (columns: number) =>
-  Math.max(4, columns - COLUMNS.reduce((sum, { width }) => sum + width + 1, 0))
+const COLOURS = { bad: 31, warn: 33, good: 32, quiet: 90 } as const
 
-export function headLine(columns: number): string {
-  const titles = COLUMNS.map((column) => cell(column.title, column))
-  return `${titles.join(' ')} ${fitted('DOING', restOf(columns))}`.trimEnd()
+/** Returns a text as a terminal shows it in a colour, or bold. */
+export function coloured(
+  text: string,
+  colour: keyof typeof COLOURS | 'bold',
+  { hasColours }: TableStyle,
+): string {
+  if (!hasColours) return text
+  return `\u001b[${colour === 'bold' ? 1 : COLOURS[colour]}m${text}\u001b[0m`
 }
 
-export function rowLine(row: Row, columns: number): string {
-  const cells = COLUMNS.map((column) => cell(column.text(row), column))
-  return `${cells.join(' ')} ${fitted(doing(row), restOf(columns))}`.trimEnd()
+/** Returns the titles of the columns of a table. */
+export function headLine(style: TableStyle): string {
+  const titles = columnsFor(style).map((column) => cell(column.title, column))
+  return coloured(titles.join(' ').trimEnd(), 'quiet', style)
+}
+
+/** Returns one session as a line of a table. */
+export function rowLine(row: Row, style: TableStyle): string {
+  const cells = columnsFor(style).map((column) => {
+    const text = cell(column.text(row), column)
+    return column.title === 'STATE' ? coloured(text, stateOf(row).tone, style) : text
+  })
+  return cells.join(' ').trimEnd()
 }
 
 /** Returns a table of sessions, or a sentence if there are none. */
 export function sessionTable(rows: readonly Row[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
-  return `${[headLine(columns), ...rows.map((row) => rowLine(row, columns))].join('\n')}\n`
+  return `${[headLine({ columns }), ...rows.map((row) => rowLine(row, { columns }))].join('\n')}\n`
 }
 
 /** Returns a text of several lines without characters that a terminal acts on. */
@@ -197,18 +199,24 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   const { terminal, final_answer: answer, loop, asking } = session
   add('session', session.id)
   if (session.name !== null) add('name', session.name)
-  add('state', WORDS[session.state] + (session.stopping ? ', stopping' : ''))
+  add(
+    'state',
+    stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''),
+  )
   add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
+  add('client', `${session.client ?? '-'}, since ${clock(session.started_at)}`)
   add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)
-  add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${dollars(session)}`)
+  const perMinute = rate(session)
+  const spent = `${money(session)}${perMinute ? `, ${perMinute}/min` : ''}`
+  add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${spent}`)
   const limits = session.threads.flatMap(({ thread, meters }) =>
     meters.filter(({ max }) => max > 0).map((meter) => ({ thread, ...meter })),
   )
   if (limits.length > 0) facts.push('limits:')
   for (const { thread, name, used, max } of limits)
-    add(`  agent ${thread}`, `${name} ${used === null ? '?' : Math.round(used * 100) / 100} of ${max}`)
-  for (const { model, base, effective, source } of session.contexts)
-    add('context', `${model}: ${effective ?? 'unknown'} of ${base ?? 'unknown'} tokens (${source})`)
+    add(`  agent ${thread}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
+  for (const { model, used, base, effective, source } of session.contexts)
+    add('context', `${model}: ${used ?? '?'} of ${effective ?? base ?? '?'} tokens (${source})`)
   if (loop) {
     const { pattern, tools, count, since, warnings, blocked } = loop
     const reaction = blocked ? 'calls blocked' : `told ${warnings === 1 ? 'once' : `${warnings} times`}`
@@ -222,7 +230,12 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   if (terminal) add('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)
   return {
     facts,
-    iterations: session.iterations.slice(-TAIL).map((one) => iterationLine(one, columns)),
+    iterations: session.iterations
+      .slice(-TAIL)
+      .flatMap((one) => [
+        iterationLine(one, columns),
+        ...(one.said ? [fitted(`         Governor: ${one.said}`, columns).trimEnd()] : []),
+      ]),
     answer: answer ? shownText(answer.text).split('\n') : [],
   }
 }

@@ -1,7 +1,17 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
+import { headText, labelOf, nextLimit } from '../ops/sessions/words.ts'
 import type { Terminal } from './command.ts'
-import { fitted, headLine, rowLine, sessionLines, sessionTable, wrapped } from './session-table.ts'
+import {
+  coloured,
+  fitted,
+  headLine,
+  rowLine,
+  sessionLines,
+  sessionTable,
+  type TableStyle,
+  wrapped,
+} from './session-table.ts'
 import {
   ClientError,
   createSessionsClient,
@@ -12,30 +22,27 @@ import {
 } from './sessions-client.ts'
 
 const REFRESH_MS = 1_000
-/** Rows that are requested: those with the highest risk. */
+/** Rows that are requested: the first ones in the order of the list. */
 const MOST_ROWS = '200'
 
-const ORDERS = {
-  risk: () => 0,
-  cost: (a: Row, b: Row) => (b.cost_usd ?? 0) - (a.cost_usd ?? 0),
-  iteration: (a: Row, b: Row) => b.iteration - a.iteration,
-  newest: (a: Row, b: Row) => (a.last_at < b.last_at ? 1 : -1),
-} as const
-type Order = keyof typeof ORDERS
-const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[]
+const ORDERS = ['risk', 'cost', 'rate', 'iterations', 'newest'] as const
 
-/** An action that waits for its confirmation. */
-interface Question {
-  readonly action: 'stop' | 'extend'
-  readonly id: string
-}
+/** What waits for further keys: an action for its confirmation, a search for its words. */
+type Question =
+  | { readonly action: 'search'; readonly typed: string }
+  | { readonly action: 'stop'; readonly row: Row }
+  | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
 
 /** What is on the screen. */
 interface Screen {
   rows: readonly Row[]
-  /** There are sessions with less risk that are not shown. */
-  hasMore: boolean
-  order: Order
+  /** How many sessions there are, shown or not. */
+  total: number
+  /** `7 at work · $2.91/min`. */
+  head: string
+  order: (typeof ORDERS)[number]
+  /** Words that the shown sessions match. */
+  search: string
   /** Id of the selected session. */
   selected: string | undefined
   detail: Detail | undefined
@@ -48,8 +55,10 @@ interface Screen {
 
 const EMPTY_SCREEN: Readonly<Screen> = {
   rows: [],
-  hasMore: false,
+  total: 0,
+  head: 'Governor',
   order: 'risk',
+  search: '',
   selected: undefined,
   detail: undefined,
   question: undefined,
@@ -61,13 +70,29 @@ function selectedRow({ rows, selected }: Screen): Row | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
 }
 
-const HELP = 'q quit · ↑↓ select · s sort · i inspect · e extend 25% · x stop'
+const HELP = 'q quit · ↑↓ select · s sort · / search · i inspect · e extend · x stop'
 
-function footer({ question, message, problem, order, hasMore }: Screen): string {
+/** Returns true if an extension of a session is a number of iterations, and no share of some other limit. */
+const isCounted = ({ max_iterations: max, asking }: Row) =>
+  max > 0 && (asking?.limit ?? 'iterations') === 'iterations'
+
+/** Returns the limit of iterations that an extension has: what was typed, or a quarter more. */
+function extendedTo({ row, typed }: Question & { readonly action: 'extend' }): number {
+  return typed === '' ? nextLimit('iterations', row.max_iterations) : Number(typed)
+}
+
+function footer({ question, message, problem, order, search, rows, total }: Screen): string {
+  if (question?.action === 'search') return `search name, client, model: ${question.typed}_`
   if (question?.action === 'stop')
-    return `stop ${question.id.slice(0, 9)}? its next request gets its last answer (y/n)`
-  if (question) return `extend ${question.id.slice(0, 9)} by 25%? (y/n)`
-  return message || problem || `${HELP} · by ${order}${hasMore ? ` of ${MOST_ROWS}` : ''}`
+    return `stop ${labelOf(question.row)}? its next request gets its last answer (y/n)`
+  if (question) {
+    const { row } = question
+    if (!isCounted(row)) return `extend ${labelOf(row)} by 25%? (y/n)`
+    return `extend ${labelOf(row)}: ${row.max_iterations} → ${extendedTo(question)}? (y/n, or a number)`
+  }
+  const shown = total > rows.length ? ` · ${rows.length} of ${total}` : ''
+  const found = search === '' ? '' : ` · “${search}”`
+  return message || problem || `by ${order}${found}${shown} · ${HELP}`
 }
 
 const LEAST_ITERATIONS = 5
@@ -82,19 +107,20 @@ function detailLines(detail: Detail, columns: number, room: number): readonly st
 }
 
 /** Returns the lines of a screen; the selected row is marked by an arrow, so that no colour is needed. */
-function screenLines(screen: Screen, columns: number, lines: number): readonly string[] {
-  const last = fitted(footer(screen), columns).trimEnd()
+function screenLines(screen: Screen, style: TableStyle, lines: number): readonly string[] {
+  const { columns } = style
+  const last = coloured(fitted(footer(screen), columns).trimEnd(), 'quiet', style)
   if (screen.detail) return [...detailLines(screen.detail, columns, lines - 1), last]
   const chosen = selectedRow(screen)
-  const room = Math.max(1, lines - 2)
+  const room = Math.max(1, lines - 3)
   const at = chosen ? screen.rows.indexOf(chosen) : -1
   const start = Math.max(0, at - room + 1)
   const shown = screen.rows.slice(start, start + room)
-  const body =
-    shown.length === 0
-      ? ['  no sessions yet: point an agent at Governor']
-      : shown.map((row) => `${row === chosen ? '>' : ' '} ${rowLine(row, columns - 2)}`)
-  return [`  ${headLine(columns - 2)}`, ...body, last]
+  const inner = { ...style, columns: columns - 2 }
+  const body = shown.map((row) => `${row === chosen ? '>' : ' '} ${rowLine(row, inner)}`)
+  const empty = `  ${screen.search === '' ? 'no sessions yet: point an agent at Governor' : 'no session matches'}`
+  const head = coloured(fitted(screen.head, columns).trimEnd(), 'bold', style)
+  return [head, `  ${headLine(inner)}`, ...(body.length === 0 ? [empty] : body), last]
 }
 
 /** Does something that Governor may refuse; returns why it did, or ''. */
@@ -111,9 +137,11 @@ async function attempted(act: () => Promise<void>): Promise<string> {
 async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
   let isComplete = true
   const problem = await attempted(async () => {
-    const { sessions, next, complete } = await client.list({ limit: MOST_ROWS })
-    screen.rows = sessions.toSorted(ORDERS[screen.order])
-    screen.hasMore = next !== null
+    const { order: sort, search: q } = screen
+    const { sessions, total, summary, complete } = await client.list({ limit: MOST_ROWS, sort, q })
+    screen.rows = sessions
+    screen.total = total
+    screen.head = summary ? headText(summary) : ''
     isComplete = complete
     const { detail } = screen
     if (!detail) return
@@ -124,15 +152,19 @@ async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
   screen.problem = problem || (isComplete ? '' : `! ${INCOMPLETE}`)
 }
 
+type Action = Exclude<Question, { readonly action: 'search' }>
+
 /** Does what was confirmed; returns what became of it. */
-async function answer(client: SessionsClient, { action, id }: Question): Promise<string> {
-  const short = id.slice(0, 9)
-  if (action === 'extend') {
-    const { max_iterations: max } = await client.extend(id, '25%')
-    return `${short}: extended${max > 0 ? ` to ${max} iterations` : ''}`
+async function answer(client: SessionsClient, question: Action): Promise<string> {
+  const { row } = question
+  const name = labelOf(row)
+  if (question.action === 'extend') {
+    const by = !isCounted(row) ? '25%' : extendedTo(question) - row.max_iterations
+    const { max_iterations: max } = await client.extend(row.id, by)
+    return `${name}: extended${max > 0 ? ` to ${max} iterations` : ''}`
   }
-  const { stopping } = await client.stop(id)
-  return stopping ? `${short}: its next request is the last` : `${short} had ended already`
+  const { stopping } = await client.stop(row.id)
+  return stopping ? `${name}: its next request is the last` : `${name} had ended already`
 }
 
 const ARROWS: Readonly<Record<string, number>> = {
@@ -145,9 +177,29 @@ const ARROWS: Readonly<Record<string, number>> = {
   '\u001bOB': 1,
 }
 
-async function pressYesOrNo(client: SessionsClient, screen: Screen, question: Question, key: string) {
+/** Returns a text after one more key. */
+function typedAfter(typed: string, key: string, allowed: RegExp): string {
+  if (key === '\u007f' || key === '\b') return typed.slice(0, -1)
+  return allowed.test(key) ? typed + key : typed
+}
+
+const isEnter = (key: string) => key === '\r' || key === '\n'
+
+/** Does what a key means while a question is open. */
+async function pressAnswer(client: SessionsClient, screen: Screen, question: Question, key: string) {
   screen.question = undefined
-  if (key !== 'y' && key !== 'Y') return
+  if (key === '\u001b') return
+  if (question.action === 'search') {
+    const typed = typedAfter(question.typed, key, /^[^\p{C}]$/u)
+    screen.search = typed.trim()
+    if (!isEnter(key)) screen.question = { ...question, typed }
+    return refresh(client, screen)
+  }
+  if (question.action === 'extend' && /^[\d\b\u007f]$/.test(key) && isCounted(question.row)) {
+    screen.question = { ...question, typed: typedAfter(question.typed, key, /^\d$/).slice(0, 7) }
+    return
+  }
+  if (key !== 'y' && key !== 'Y' && !isEnter(key)) return
   const failure = await attempted(async () => {
     screen.message = await answer(client, question)
   })
@@ -159,22 +211,23 @@ async function pressYesOrNo(client: SessionsClient, screen: Screen, question: Qu
 async function press(client: SessionsClient, screen: Screen, key: string): Promise<void> {
   const { question } = screen
   screen.message = ''
-  if (question) return pressYesOrNo(client, screen, question, key)
-  const id = screen.detail?.id ?? selectedRow(screen)?.id
+  if (question) return pressAnswer(client, screen, question, key)
+  const chosen = selectedRow(screen)
+  const row = screen.detail ?? chosen
   const by = Object.hasOwn(ARROWS, key) ? ARROWS[key] : undefined
   if (by !== undefined) {
-    const chosen = selectedRow(screen)
     const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
     screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
   } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
-  else if ((key === 'i' || key === '\r') && id !== undefined)
+  else if ((key === 'i' || isEnter(key)) && row)
     screen.message = await attempted(async () => {
-      screen.detail = await client.session(id)
+      screen.detail = await client.session(row.id)
     })
-  else if (key === 'e' && id !== undefined) screen.question = { action: 'extend', id }
-  else if (key === 'x' && id !== undefined) screen.question = { action: 'stop', id }
+  else if (key === 'e' && row) screen.question = { action: 'extend', row, typed: '' }
+  else if (key === 'x' && row) screen.question = { action: 'stop', row }
+  else if (key === '/') screen.question = { action: 'search', typed: screen.search }
   else if (key === 's') {
-    screen.order = ORDER_NAMES[(ORDER_NAMES.indexOf(screen.order) + 1) % ORDER_NAMES.length] ?? 'risk'
+    screen.order = ORDERS[(ORDERS.indexOf(screen.order) + 1) % ORDERS.length] ?? 'risk'
     await refresh(client, screen)
   }
 }
@@ -184,7 +237,10 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
 const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 function draw(terminal: Terminal, screen: Screen): void {
-  const lines = screenLines(screen, terminal.columns?.() ?? 80, terminal.rows?.() ?? 24)
+  const { NO_COLOR: noColour, TERM: kind } = terminal.env
+  const hasColours = !noColour && kind !== 'dumb'
+  const style = { columns: terminal.columns?.() ?? 80, hasColours, hasLabels: true }
+  const lines = screenLines(screen, style, terminal.rows?.() ?? 24)
   // Writes from the top, and clears the rest of each line and everything below the last one.
   terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
 }

@@ -28,8 +28,8 @@ describe('governor sessions', () => {
     const { code, printed } = await called(url, 'sessions')
     const lines = printed.trimEnd().split('\n')
     expect(code).toBe(0)
-    expect(lines[0]).toMatch(/^SESSION +STATE +RISK ITERATION/)
-    expect(lines[1]).toMatch(/near limit +90% +9\/10/)
+    expect(lines[0]).toMatch(/^SESSION +STATE +RISK ITERATION +COST +\$\/MIN CLIENT +MODEL/)
+    expect(lines[1]).toMatch(/^night job +near limit +90% +9\/10 .* node +gpt-test$/)
     expect(lines[2]).toMatch(/working +10% +1\/10/)
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)
     expect(printed).not.toContain('\u001b')
@@ -48,7 +48,7 @@ describe('governor sessions', () => {
   it('shows, extends and stops a session by the start of its id or by its name', async () => {
     const { url } = await started()
     const [row] = (await called(url, 'sessions')).printed.split('\n').slice(1)
-    const id = row?.slice(0, 9) ?? ''
+    const id = row?.split('  ')[0] ?? ''
     expect((await called(url, 'session', id)).printed).toMatch(
       /state: +near limit[\s\S]*iterations 9 of 10[\s\S]*warn warning/,
     )
@@ -136,9 +136,9 @@ describe('governor top', () => {
     const { messages } = await runAgent(url, START, { ...named('night job'), max: 3 })
     const answer = callModel(url, messages, named('night job'))
     await until(({ kind }) => kind === 'operator_asked')
-    expect((await called(url, 'top')).printed).toMatch(/asking +100% +3\/3 .*extend\? 10m/)
+    expect((await called(url, 'top')).printed).toMatch(/night job +asks: 3 → 4\? +100% +3\/3/)
     expect((await called(url, 'session', 'night job')).printed).toMatch(
-      /state: +asking[\s\S]*asking: +limit of 3 iterations reached: extend or stop within 10m/,
+      /state: +asks[\s\S]*asking: +limit of 3 iterations reached: extend or stop within 10m/,
     )
     expect((await called(url, 'extend', 'night job', '1')).code).toBe(0)
     expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
@@ -154,7 +154,7 @@ describe('governor top', () => {
   it('shows, inspects, extends and stops sessions by keys, and restores the screen at the end', async () => {
     const { url } = await started()
     let press: (key: string) => void = () => undefined
-    const captured = captureTerminal({ isInteractive: true })
+    const captured = captureTerminal({ isInteractive: true, env: { NO_COLOR: '1' } })
     const terminal: Terminal = Object.assign(Object.create(captured) as Terminal, {
       columns: () => 80,
       rows: () => 12,
@@ -169,17 +169,17 @@ describe('governor top', () => {
       from = captured.printed.length
     }
     const over = run(['top', '--url', url], terminal)
-    await shows(/> s\S+ near limit/)
+    await shows(/> night job +near limit/)
     press('j')
-    await shows(/> s\S+ working/)
+    await shows(/> calm job +working/)
     press('s')
     await shows('by cost')
-    press('k')
+    press('j')
     press('i')
     await shows('iterations 9 of 10')
     press('\u001b')
     press('e')
-    await shows(/extend \S+ by 25%\? \(y\/n\)/)
+    await shows('extend night job: 10 → 13? (y/n, or a number)')
     press('y')
     await shows('9/13')
     press('x')

@@ -145,7 +145,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByText('nothing new since iteration').waitFor()
     expect(await width()).toBeLessThanOrEqual(390)
     await picture(page, 'phone')
-    for (const key of ['Tab', 'Tab', 'Enter']) await page.keyboard.press(key)
+    for (const key of ['Tab', 'Tab', 'Tab', 'Tab', 'Enter']) await page.keyboard.press(key)
     await page.getByRole('dialog').getByText('Stop one?').waitFor()
     await page.keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'detached' })

@@ -74,6 +74,21 @@ function copy(store: Store, text: string): void {
   )
 }
 
+export function CopyButtons({ store, id }: { store: Store; id: string }) {
+  const address = `${location.origin}${location.pathname}`
+  const curl = `curl -H "Authorization: Bearer $GOVERNOR_ADMIN_TOKEN" ${address}sessions/${id}`
+  return (
+    <>
+      <button type="button" class="quiet" onClick={() => copy(store, `${address}#${id}`)}>
+        Copy link
+      </button>
+      <button type="button" class="quiet" onClick={() => copy(store, curl)}>
+        Copy curl
+      </button>
+    </>
+  )
+}
+
 export function Actions({ store, detail }: { store: Store; detail: SessionDetail }) {
   const [question, setQuestion] = useState<Question>()
   const limit = limitOf(detail)
@@ -83,9 +98,6 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
     const done = isWatching ? 'Loops are ended again.' : 'Loops are only counted from here.'
     steer(store, done, (visit, id) => act(visit, id, 'loop-guard', { mode }))
   }
-  const { id } = detail
-  const address = `${location.origin}${location.pathname}`
-  const curl = `curl -H "Authorization: Bearer $GOVERNOR_ADMIN_TOKEN" ${address}sessions/${id}`
   return (
     <>
       <p class="actions">
@@ -107,12 +119,6 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
         </button>
         <button type="button" onClick={() => setQuestion(resetQuestion(store, detail))}>
           Begin anew
-        </button>
-        <button type="button" class="quiet" onClick={() => copy(store, `${address}#${id}`)}>
-          Copy link
-        </button>
-        <button type="button" class="quiet" onClick={() => copy(store, curl)}>
-          Copy curl
         </button>
       </p>
       <p id="said" role="status">

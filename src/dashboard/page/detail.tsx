@@ -9,8 +9,9 @@ import {
   money,
   rate,
   span,
+  wordOf,
 } from '../../ops/sessions/words.ts'
-import { Actions } from './actions.tsx'
+import { Actions, CopyButtons } from './actions.tsx'
 import type { SessionDetail, Transcript } from './api.ts'
 import { Chart } from './chart.tsx'
 import { agentName, Lanes } from './lanes.tsx'
@@ -208,7 +209,7 @@ function Runs({ runs }: Pick<SessionDetail, 'runs'>) {
         <li key={`${run.thread} ${run.started_at}`}>
           {clock(run.started_at)}
           {run.ended_at && `–${clock(run.ended_at)}`} · {run.iterations} iterations · {money(run)} ·{' '}
-          {run.state?.replaceAll('_', ' ') ?? 'left'}
+          {run.state === null ? 'left' : wordOf(run.state)}
         </li>
       ))}
     </ul>
@@ -321,6 +322,7 @@ export function Detail({ store }: { store: Store }) {
           <bdi>{detail ? labelOf(detail) : store.selected}</bdi>
         </h2>
         {detail && <Chip row={detail} />}
+        <span class="aside">{detail && <CopyButtons store={store} id={detail.id} />}</span>
         <button
           type="button"
           class="close"

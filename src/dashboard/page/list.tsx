@@ -1,6 +1,6 @@
 /** The list of sessions: those that need a person first. */
 import { useMemo } from 'preact/hooks'
-import { clock, doing, GROUPS, labelOf, money, rate, shortModel } from '../../ops/sessions/words.ts'
+import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/words.ts'
 import type { SessionRow } from './api.ts'
 import { Bar, Chip } from './parts.tsx'
 import { hold, PAGE_ROWS, type Store, show } from './store.ts'
@@ -53,7 +53,7 @@ function lineOf(row: SessionRow, isOpen: boolean) {
       <td role="cell" data-label="Iterations">
         {iteration}
         {max > 0 && ` of ${max}`}
-        <Bar used={iteration} max={max} />
+        <Bar used={iteration} max={max} isOver={groupOf(row) === 3} />
       </td>
       <td role="cell" class="number" data-label="Cost">
         {money(row)}

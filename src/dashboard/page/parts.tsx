@@ -9,10 +9,10 @@ export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {
 }
 
 /** How much of a limit is used; nothing where there is no limit. */
-export function Bar({ used, max }: { used: number; max: number }) {
+export function Bar({ used, max, isOver }: { used: number; max: number; isOver?: boolean }) {
   if (max <= 0) return null
   const share = Math.min(1, used / max)
-  const tone = share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : 'good'
+  const tone = isOver ? 'quiet' : share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : 'good'
   return (
     <span class="bar" aria-hidden="true">
       <i class={tone} style={{ width: `${Math.round(share * 100)}%` }} />

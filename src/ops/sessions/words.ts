@@ -55,6 +55,11 @@ export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
   return state === 'answered' || state === 'idle' ? 2 : 3
 }
 
+/** Returns the word for a state of a session, an agent or a run. */
+export function wordOf(state: string): string {
+  return Object.hasOwn(STATES, state) ? STATES[state as SessionRow['state']] : state.replaceAll('_', ' ')
+}
+
 type Stateful = Pick<SessionRow, 'state'> &
   Partial<Pick<SessionRow, 'stopping' | 'last_error' | 'terminal_reason' | 'asking'>>
 
