@@ -80,7 +80,7 @@ describeWith('redis-server', 'an operator at another replica than the agent', ()
       await run(['top', '--url', url], terminal)
       tables.push(terminal.printed)
     }
-    expect(tables[0]).toMatch(/going round .*8\/40.*read_file/)
+    expect(tables[0]).toMatch(/looping .*8\/40/)
     // Seconds to the limit pass between the two.
     const [first, second] = tables.map((table) => table.replace(/ \d+[smhd] /g, ' '))
     expect(first).toBe(second)
