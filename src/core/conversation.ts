@@ -1,13 +1,13 @@
 /**
- * A request as the core sees it: messages, decoded only when they are read. An index over the raw bytes is behind it, so
- * reading message 3 costs message 3 and not the whole body. No field of a provider is known here: each dialect maps its
- * API onto these types.
+ * A request as the core sees it: messages, decoded only when they are read. An index over the raw bytes is behind it,
+ * so reading message 3 costs message 3 and not the whole body. No field of a provider is known here: each dialect maps
+ * its API onto these types.
  */
 import type { Work } from './work.ts'
 
 /**
- * The role of a message. `tool`: it only carries tool results. `system` includes OpenAI's `developer`. `part`: it belongs
- * to the assistant message before it, as some APIs split one model response into several items.
+ * The role of a message. `tool`: it only carries tool results. `system` includes OpenAI's `developer`. `part`: it
+ * belongs to the assistant message before it, as some APIs split one model response into several items.
  */
 export type Role = 'system' | 'user' | 'assistant' | 'tool' | 'part'
 
@@ -61,15 +61,15 @@ export interface Conversation {
   /** A text for each picture of a user message, equal for equal pictures. */
   pictures?(index: number): readonly string[]
   /**
-   * Ids of tool calls that the provider itself ran for an assistant message, in order. A message that has some holds one
-   * or more responses that the provider is to continue.
+   * Ids of tool calls that the provider itself ran for an assistant message, in order. A message that has some holds
+   * one or more responses that the provider is to continue.
    */
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined
   /**
-   * Decodes the texts and calls of a large message, or with -1 the system text, and yields wherever other requests should have
-   * their turn: reading them afterwards takes no long time. `undefined` if that is short anyway.
+   * Decodes the texts and calls of a large message, or with -1 the system text, and yields wherever other requests
+   * should have their turn: reading them afterwards takes no long time. `undefined` if that is short anyway.
    */
   prepare?(index: number): Iterable<void> | undefined
   /** Drops what was decoded; it is decoded again if it is read again. */

@@ -69,7 +69,7 @@ export interface Speech {
  * `speech`: the texts for the model; a `wait` does not ask the model, and a `self_stop` sends only its announcement.
  */
 export type Decision =
-  /** The request goes upstream. `filter_calls`: the response is read, because it may contain calls that must be blocked. */
+  /** The request goes upstream. `filter_calls`: the response is read, as calls in it may be blocked. */
   | {
       readonly kind: 'allow' | 'warn' | 'filter_calls'
       readonly verdict: 'allow' | 'warn'
@@ -142,7 +142,7 @@ function plainSpeech(channel: Channel, notice: string | undefined, announcement:
   return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
 }
 
-/** Returns whether the limit that ended a run is still reached and was not raised, whatever other limits were reached since. */
+/** Returns whether the limit that ended a run is still reached and was not raised. */
 function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): boolean {
   return meters.some(
     (meter) =>
@@ -177,8 +177,8 @@ function tierNotice(
 }
 
 /**
- * Returns the notice of a tracker, if one is due: always for the last call; if `mayState` allows it, also about the fill of the
- * context window, or about the used part of the budget.
+ * Returns the notice of a tracker, if one is due: always for the last call; if `mayState` allows it, also about the
+ * fill of the context window, or about the used part of the budget.
  */
 function trackerNotice(
   runState: RunState,
@@ -209,7 +209,7 @@ export interface DecisionInput {
   readonly loop?: LoopFinding | undefined
   /** In tokens; 0 if it is not known. */
   readonly contextWindow?: number | undefined
-  /** A neutral statement that the next request does not repeat costs neither the model's reasoning nor the prompt cache. */
+  /** A statement that the next request does not repeat costs neither reasoning nor the prompt cache. */
   readonly mayState?: boolean | undefined
   /** The price of the model is not known. */
   readonly isUnpriced?: boolean | undefined
@@ -273,8 +273,8 @@ function replay(answer: FinalAnswer): Decision {
 }
 
 /**
- * Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. `isUnpriced`: the model is
- * not asked, as an answer would cost nobody knows how much.
+ * Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. `isUnpriced`:
+ * the model is not asked, as an answer would cost nobody knows how much.
  */
 function stop(
   { runState: { storm }, policy, asksForSummary }: DecisionInput,

@@ -1,4 +1,4 @@
-/** One request and its response: whether the client is still connected, which upstream call is in flight, and the facts for the log. */
+/** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { relayInformational } from '../http/relay.ts'
@@ -49,7 +49,7 @@ export interface Exchange {
   noteVerdict(verdict: VerdictName, loop?: Pattern): void
   /** The client may not use the upstream. */
   noteRefused(): void
-  /** Answers the client with an error, or breaks off a response that has begun. Does nothing once the client has left. */
+  /** Answers the client with an error, or breaks off a response. Does nothing once the client has left. */
   fail(failure: Failure, governorHeaders?: GovernorHeaders): void
 }
 
@@ -58,7 +58,7 @@ export type ResponseWatch = Pick<SendOptions, 'observerFor' | 'filterFor'>
 
 type ExchangeServices = Pick<Services, 'transport' | 'emit' | 'isCut' | 'tracing'>
 
-/** What is known of an exchange so far; times in milliseconds of `performance.now()`, 0 for events that have not happened. */
+/** What is known so far; times in milliseconds of `performance.now()`, 0 for events still to come. */
 interface ExchangeState {
   readonly services: ExchangeServices
   readonly request: IncomingMessage

@@ -34,9 +34,10 @@ import type { Turn } from './turn.ts'
 const BYTES_PER_MESSAGE = 512
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is not a
- * conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary); `no_room` if
- * `lease` has none for the index of its messages. `body`: as the client sent it; `json`: without its content coding.
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is
+ * not a conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary);
+ * `no_room` if `lease` has none for the index of its messages. `body`: as the client sent it; `json`: without its
+ * content coding.
  */
 export async function evaluate(
   services: Services,

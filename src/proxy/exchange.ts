@@ -20,7 +20,7 @@ import type { Services } from './services.ts'
 import { shareStop } from './shared-stop.ts'
 import type { Turn } from './turn.ts'
 
-/** Answers one request. Settles when the response has begun. @throws errors that even the last resort could not handle. */
+/** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
 export async function exchange(
   services: Services,
   request: IncomingMessage,
@@ -85,7 +85,7 @@ function relay(services: Services, x: Exchange, body: Buffer | Readable | null):
   return forwardUnguarded(services, x, callFor(services, x, body))
 }
 
-/** Relays a request without a decision. `why`: the reason why Governor could not read it; `undefined` after a fault, which was counted. */
+/** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */
 async function relayUnguarded(
   services: Services,
   x: Exchange,
@@ -103,8 +103,8 @@ function replyRefused(x: Exchange, refusal: AccessRefusal): void {
 }
 
 /**
- * Handles a fault after the decision: sends the client's own bytes, unless the run is over or the client has got a part of a
- * response; else answers with an error, so that no client is left waiting.
+ * Handles a fault after the decision: sends the client's own bytes, unless the run is over or the client has got a
+ * part of a response; else answers with an error, so that no client is left waiting.
  */
 async function lastResort(
   services: Services,

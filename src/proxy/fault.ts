@@ -2,7 +2,7 @@
 import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 
-/** Returns the name of an error and the place in the code where it was thrown. Its message is left out, as it may quote the request. */
+/** Returns an error's name and place in the code, without its message, which may quote the request. */
 export function faultOf(error: Error): string {
   const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
   return `${error.name} ${place?.trim() ?? ''}`.trim()
@@ -32,7 +32,7 @@ export function isolated<Result>(emit: Emit, guard: GuardName, find: () => Resul
   }
 }
 
-/** Returns what a part of Governor finds; `undefined` after a fault, which is counted. A fault never costs a request. */
+/** Returns what a part of Governor finds; `undefined` after a fault, which is counted. */
 export async function failOpen<Result>(emit: Emit, find: () => Promise<Result>): Promise<Result | undefined> {
   try {
     return await find()

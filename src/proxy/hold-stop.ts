@@ -1,6 +1,6 @@
 /**
- * Holds a request that a limit would stop, until an operator extends or stops its run. The client gets no byte meanwhile:
- * a comment or an unknown event breaks clients, and nobody knows yet which response it will be.
+ * Holds a request that a limit would stop, until an operator extends or stops its run. The client gets no byte
+ * meanwhile: a comment or an unknown event breaks clients, and nobody knows yet which response it will be.
  */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { targetOf, withoutProbe } from '../core/session/error-streak.ts'
@@ -10,9 +10,9 @@ import { countFault } from './fault.ts'
 import type { Turn } from './turn.ts'
 
 /**
- * Returns the request as it is to be handled: at once, unless a limit stops it and an operator is asked; `undefined` once the
- * client has left. `evaluateAgain`: decides on the request once more. After a fault the request is stopped: a limit that was
- * reached stays reached.
+ * Returns the request as it is to be handled: at once, unless a limit stops it and an operator is asked; `undefined`
+ * once the client has left. `evaluateAgain`: decides on the request once more. After a fault the request is stopped: a
+ * limit that was reached stays reached.
  */
 export async function holdStop(
   turn: Turn,

@@ -11,7 +11,7 @@ export function noteDecision(turn: Turn): void {
   const { services, exchange, request, handle, runState, policy, decision } = turn
   const { kind, verdict, speech } = decision
   const { loop, isRetry, resendCount, reaction } = runState
-  // All other decisions give the model another notice, or none: a stop, an agent's own last request, an error in a storm.
+  // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })

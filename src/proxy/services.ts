@@ -20,7 +20,7 @@ import type { KnownPrefixes } from './session/known-prefixes.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
-/** Reports once for each upstream and model that its price is unknown. `handling`: unset where there is no limit on cost. */
+/** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */
 export type NoteUnpricedModel = (
   model: string,
   upstream: Upstream,

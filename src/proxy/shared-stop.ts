@@ -1,6 +1,6 @@
 /**
- * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how many
- * replicas.
+ * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how
+ * many replicas.
  */
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import { giveUp } from './hold-stop.ts'
@@ -49,9 +49,9 @@ async function untilChanged({ handle }: Turn, end: Promise<void>): Promise<void>
 }
 
 /**
- * Returns the request as it is to be handled; `undefined` once the client has left. If another request of its thread is
- * being stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other one got
- * none, it asks itself.
+ * Returns the request as it is to be handled; `undefined` once the client has left. If another request of its thread
+ * is being stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other
+ * one got none, it asks itself.
  */
 export async function shareStop(
   turn: Turn,

@@ -1,4 +1,4 @@
-/** One turn of an agent: a request that was counted in its session, and the decision on it. Read by everything that follows. */
+/** One turn of an agent: a request that was counted in its session, and the decision on it. */
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { Request } from '../core/request.ts'
 import type { RunState } from '../core/session/session.ts'
@@ -32,7 +32,7 @@ export interface Turn {
   readonly thinking: { isDropped: boolean }
 }
 
-/** Reports to the client that the upstream did not answer, and releases the iteration. Does nothing if the client left. */
+/** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest({ exchange, handle, governorHeaders }: Turn, failure: Failure): void {
   if (exchange.isClientGone()) return
   void handle.releaseIteration()

@@ -19,8 +19,8 @@ export function threadNumber({ record, threads }: Session, known: Thread | undef
 }
 
 /**
- * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning another one;
- * `isOver`: its run has ended, and the calls that it shows belong to no iteration.
+ * Returns the record after one more request. `number`: of its thread; `ended`: the run that it ends by beginning
+ * another one; `isOver`: its run has ended, and the calls that it shows belong to no iteration.
  */
 export function recordRequest(
   { record = EMPTY_RECORD }: Session,

@@ -31,7 +31,7 @@ import { totalsAfter } from './totals.ts'
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
-/** Returns how many tokens fill the context window before a request; a history that got shorter fills it in proportion. */
+/** Returns how many tokens fill the context window before a request: fewer in proportion for a shorter history. */
 function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
   const context = thread?.context
   if (!context) return undefined
@@ -39,7 +39,7 @@ function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestF
   return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
 }
 
-/** Returns how the newest answer reacted to a warning; `undefined` if there was none, or if the request does not show the answer. */
+/** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
 function reactionOf(
   known: Thread | undefined,
   facts: RequestFacts,
@@ -95,17 +95,17 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
     const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
     return { run: { ...run, inherited }, skipsHistory: true }
   }
-  const { startsOver, dropsMessage, showsRun } = found
+  const { dropsHistory, dropsMessage, showsRun } = found
   const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
-  // Other replicas may have begun and ended runs since: one that the store could not confirm goes on only where it is shown.
-  const startsRun = found.startsRun || (thread.run.isDoubted === true && !showsRun)
+  // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
+  const isNewRun = found.isNewRun || (thread.run.isDoubted === true && !showsRun)
   return {
     known: thread,
-    from: startsOver ? undefined : thread,
+    from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: startsRun ? newRun(operation, now) : thread.run,
-    over: startsRun ? thread.run : undefined,
-    skipsLast: dropsMessage && !startsRun && facts.endsInUserMessage,
+    run: isNewRun ? newRun(operation, now) : thread.run,
+    over: isNewRun ? thread.run : undefined,
+    skipsLast: dropsMessage && !isNewRun && facts.endsInUserMessage,
   }
 }
 
@@ -136,8 +136,9 @@ function withoutMessage(thread: Thread): Thread {
 }
 
 /**
- * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node 20 takes
- * many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name every field.
+ * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
+ * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
+ * every field.
  */
 function runAfter(
   { facts, now, demands, upstream, model, agent }: Request,
@@ -148,7 +149,7 @@ function runAfter(
   limits: LimitPair,
 ): Run {
   const { fingerprint, newestAssistant: newest, callCounts } = facts
-  // A request that was changed and sent again shows the same calls again. After a message of the harness its facts hold no calls.
+  // A request that was changed and sent again shows the same calls again.
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
@@ -237,7 +238,7 @@ function threadAfter(
     name,
     number,
     operator: known?.operator,
-    // Where the system text changes with each request, the first one counts; one that the provider keeps is not sent again.
+    // The first system text counts: it may change with each request, or not be sent again.
     system: from ? from.system : facts.system,
     userMessageHashes: shown.userMessageHashes,
     userMessageCount: shown.userMessageCount,
@@ -289,7 +290,7 @@ function sinceReset(iteration: number, { operator }: Run): number {
   return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
-/** Returns the loop guard's state after the calls of a request. After a fault in observing them, the next request begins here. */
+/** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
 function observeCalls(
   { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now }: Request,
   { from, skipsHistory, skipsLast }: Place,
@@ -367,8 +368,8 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
 }
 
 /**
- * Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. A history
- * that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
+ * Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. A
+ * history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
  */
 function showsNewest(known: Thread | undefined, { previous, assistantHashes }: RequestFacts): boolean {
   if (previous !== undefined || known?.newest === undefined) return true

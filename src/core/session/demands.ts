@@ -1,6 +1,6 @@
 /**
- * What the requests of a run demand besides plain text: a call of a forced tool, or a format. A framework that needs its answer
- * in such a form asks for it once more when the run is over, and cannot use the recorded text.
+ * What the requests of a run demand besides plain text: a call of a forced tool, or a format. A framework that needs
+ * its answer in such a form asks for it once more when the run is over, and cannot use the recorded text.
  */
 import type { Hash } from '../hash.ts'
 

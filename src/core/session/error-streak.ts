@@ -1,7 +1,7 @@
 /**
- * Storms of errors: an agent sends one request after the other to a provider that is overloaded or gone. After enough errors in
- * a row its requests get the newest error at once, with a time to wait, and one request at a time goes through as a probe.
- * Plain data and pure functions. Times are milliseconds since the epoch.
+ * Storms of errors: an agent sends one request after the other to a provider that is overloaded or gone. After enough
+ * errors in a row its requests get the newest error at once, with a time to wait, and one request at a time goes
+ * through as a probe. Plain data and pure functions. Times are milliseconds since the epoch.
  */
 
 import { nameOf } from '../hash.ts'

@@ -1,7 +1,8 @@
 /**
- * Joins what two replicas know of one session, after one of them could not reach the store. Nothing is guessed: two runs are
- * one run if the same operation began them, and so are two threads. Their usage, which only one replica sees of each answer,
- * is added; iterations, which both read from the transcript, are the larger count; a stop of either holds.
+ * Joins what two replicas know of one session, after one of them could not reach the store. Nothing is guessed: two
+ * runs are one run if the same operation began them, and so are two threads. Their usage, which only one replica sees
+ * of each answer, is added; iterations, which both read from the transcript, are the larger count; a stop of either
+ * holds.
  */
 
 import {
@@ -43,7 +44,7 @@ function grown({ base = 0, local, remote, isLost }: Copies<number>): number {
   return isLost ? Math.max(local, remote) : remote + Math.max(0, local - base)
 }
 
-/** Returns the larger of two counts of iterations; those that `local` gave back since `base` are given back in `remote` too. */
+/** Returns the larger count of iterations; `remote` loses those that `local` released since `base`. */
 function joinIterations({ base, local, remote }: Copies<number>): number {
   const released = base === undefined ? 0 : Math.max(0, base - local)
   return Math.max(local, remote - released)
@@ -158,7 +159,7 @@ function joinRuns(copies: Copies<Run>): Run {
   }
 }
 
-/** Joins the newest runs of two copies if they are one run; else the one that began later is the newest of the thread. */
+/** Joins the newest runs of two copies if they are one run; else the thread has the one that began later. */
 function joinThreads(copies: Copies<Thread>): Thread {
   const { base, local, remote } = copies
   const isOneRun = runId(local.run) === runId(remote.run)
@@ -206,9 +207,9 @@ function joinAllThreads({ base, local, remote, isLost }: Copies<Session>): reado
 }
 
 /**
- * Returns the merged session. `base`: the store's copy when the replica lost the connection; `undefined` if the replica did
- * not know the session then. `local`: the replica's copy now. `remote`: the store's copy now. `isLost`: the store has lost
- * its data since.
+ * Returns the merged session. `base`: the store's copy when the replica lost the connection; `undefined` if the
+ * replica did not know the session then. `local`: the replica's copy now. `remote`: the store's copy now. `isLost`:
+ * the store has lost its data since.
  */
 export function mergeSessions(
   base: Session | undefined,
@@ -228,8 +229,9 @@ export function mergeSessions(
 }
 
 /**
- * Marks the newest runs of a copy that the store could not confirm. Other replicas may have begun and ended runs since, so such a
- * run goes on only in a request that proves it; any other request begins a run, which is counted by its own transcript.
+ * Marks the newest runs of a copy that the store could not confirm. Other replicas may have begun and ended runs
+ * since, so such a run goes on only in a request that proves it; any other request begins a run, which is counted by
+ * its own transcript.
  */
 export function doubted(session: Session): Session {
   const threads = session.threads.map((thread) =>

@@ -51,16 +51,16 @@ export interface RequestFacts {
   readonly messages: number
   /** Returns whether the newest assistant message says something or calls no tool; `undefined` if there is none. */
   speaks(): boolean | undefined
-  /** Identifies the request as the first one of a conversation: by system text, first user message and newest answer. */
+  /** Identifies the first request of a conversation: by system text, first user message and newest answer. */
   prompt(): Hash
   /** The answers that may have begun the conversation, oldest first. */
   beginnings(): readonly Beginning[]
 }
 
 /**
- * Returns whether the last message is the beginning of an answer that the client wrote for the model: an assistant message
- * without calls, for which the provider has run nothing either. After another answer it is an answer too: nothing between them
- * asked the model to begin again.
+ * Returns whether the last message is the beginning of an answer that the client wrote for the model: an assistant
+ * message without calls, for which the provider has run nothing either. After another answer it is an answer too:
+ * nothing between them asked the model to begin again.
  */
 export function endsInPrefill(conversation: Conversation, last: number): boolean {
   if (last < 0 || conversation.role(last) !== 'assistant') return false
@@ -82,8 +82,9 @@ function holdsPromptAlone(
 }
 
 /**
- * Returns the facts of a request. `from`: the state after all messages but the last, or fewer, as only the message after it shows
- * whether an assistant message is an answer. `fingerprint`: a hash of the request's bytes. `bytes`: their number.
+ * Returns the facts of a request. `from`: the state after all messages but the last, or fewer, as only the message
+ * after it shows whether an assistant message is an answer. `fingerprint`: a hash of the request's bytes. `bytes`:
+ * their number.
  */
 export function factsOf(
   from: TranscriptState,
@@ -158,7 +159,7 @@ export function withPrevious(
   }
 }
 
-/** Returns whether a request takes part in a tool loop. Requests for titles and summaries offer no tools and contain no results. */
+/** Returns whether a request takes part in a tool loop: it offers tools or contains results. */
 export function isAgentic(conversation: Conversation): boolean {
   if (conversation.isCompaction) return false
   if (conversation.offersTools) return true

@@ -21,7 +21,7 @@ export function terminalIn({ finalAnswer, ownEnd }: Run): Terminal | undefined {
   return finalAnswer?.terminal ?? ownEnd
 }
 
-/** Returns how a run has ended because nothing came any more; `undefined` where it goes on, or was left in the middle. */
+/** Returns how a run has ended because nothing came any more; `undefined` if it goes on or was left unfinished. */
 export function quietEnd(run: Run, now: number): QuietEnd | undefined {
   if (now - lastTime(run) < QUIET_MS) return undefined
   return run.failedAs ?? (run.isAnswered ? 'completed' : undefined)
@@ -32,13 +32,13 @@ export function endOf(run: Run, now: number): EndState | undefined {
   return terminalIn(run)?.terminal_state ?? quietEnd(run, now)
 }
 
-/** Returns how a run ended that a request ends by beginning another one; `undefined` where it was left in the middle. */
+/** Returns how a run ended when a request began another one; `undefined` if it was left unfinished. */
 export function endBefore(run: Run, { callCounts }: RequestFacts): EndState | undefined {
   const hasAnswered = run.isAnswered ?? callCounts.at(-1) === 0
   return terminalIn(run)?.terminal_state ?? run.failedAs ?? (hasAnswered ? 'completed' : undefined)
 }
 
-/** Returns until when the clock of a run has gone, in milliseconds since the epoch: `now`, unless its agent has nothing to do. */
+/** Returns when the clock of a run stopped, in milliseconds since the epoch: `now` while its agent works. */
 export function clockOf(run: Run, now: number): number {
   const { finalAnswer, ownEnd, isAnswered, failedAs } = run
   if (finalAnswer?.ended) return finalAnswer.ended.at
@@ -73,8 +73,8 @@ export function recordOf(run: Run, thread: number, state: EndState | undefined):
 }
 
 /**
- * Returns when the first of the current runs will have ended if nothing comes until then, in milliseconds since the epoch;
- * `undefined` where none will, or their ends were reported.
+ * Returns when the first of the current runs will have ended if nothing comes until then, in milliseconds since the
+ * epoch; `undefined` where none will, or their ends were reported.
  */
 export function nextQuietEnd({ threads }: Session): number | undefined {
   const ends = threads.flatMap(({ run }) => {

@@ -1,9 +1,9 @@
 /**
  * What Governor remembers of an agent's conversation.
  *
- * The transcript in the request is the truth. A session remembers what the transcript no longer shows (a compacted history)
- * or never showed (limits that were reached, answers that were recorded). Plain data and pure functions, so that any store
- * can hold a session and a replica that loses a race can run the same change again.
+ * The transcript in the request is the truth. A session remembers what the transcript no longer shows (a compacted
+ * history) or never showed (limits that were reached, answers that were recorded). Plain data and pure functions, so
+ * that any store can hold a session and a replica that loses a race can run the same change again.
  */
 
 import { type Amounts, amountsBy, amountsOf } from '../budget/meters.ts'
@@ -33,8 +33,8 @@ export const MAX_USER_MESSAGES = 16
 /** How many response ids a thread remembers. */
 export const MAX_RESPONSES = 8
 /**
- * How many requests a run remembers. A retry comes right after the request that it repeats: an older body sent again is a model
- * call like any other.
+ * How many requests a run remembers. A retry comes right after the request that it repeats: an older body sent again
+ * is a model call like any other.
  */
 export const MAX_RECENT_REQUESTS = 4
 
@@ -71,7 +71,7 @@ export interface Run {
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
   readonly finalAnswer?: FinalAnswer | undefined
-  /** What the client was told at the end of the run where no answer is recorded, as where the agent ended the run itself. */
+  /** What the client was told at the end of a run without a recorded answer, as where the agent ended it. */
   readonly ownEnd?: Terminal | undefined
   /** Its end was reported to metrics, which count a run once, also where it goes on. */
   readonly isReported?: boolean | undefined
@@ -139,8 +139,8 @@ export interface Thread {
   /** Errors in a row, by upstream and model; unset if there are none. */
   readonly errors?: readonly ErrorStreak[] | undefined
   /**
-   * Governor injected or removed content that the client's history does not contain. Some providers bind reasoning to the prompt
-   * that it was made for, and refuse a history whose earlier content differs.
+   * Governor injected or removed content that the client's history does not contain. Some providers bind reasoning to
+   * the prompt that it was made for, and refuse a history whose earlier content differs.
    */
   readonly noticeSent?: true | undefined
   /** The provider is asked to leave out reasoning that was made for another prompt. */

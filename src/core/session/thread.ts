@@ -2,8 +2,8 @@
  * Finds the thread of a session that a request continues, by what its transcript shows.
  *
  * Agents that run side by side may share a prompt, examples in it, a history, and even answers. So only facts count: a
- * transcript continues a thread if it shows the newest answer that the thread's requests have shown, and the thread's user
- * messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
+ * transcript continues a thread if it shows the newest answer that the thread's requests have shown, and the thread's
+ * user messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
  */
 import type { Hash } from '../hash.ts'
 import type { RequestFacts } from './request-facts.ts'
@@ -19,12 +19,12 @@ const MAX_CONTINUED = 8
 export interface Continuation {
   readonly thread: Thread
   /** It begins another run, with a user message that the thread has not shown. */
-  readonly startsRun: boolean
+  readonly isNewRun: boolean
   /** The conversation begins again from its prompt. */
-  readonly startsOver: boolean
+  readonly dropsHistory: boolean
   /**
-   * The last message of the thread's newest request seemed to be a user's, but this transcript kept the answer to it and dropped
-   * the message: the harness wrote it, so the run before goes on.
+   * The last message of the thread's newest request seemed to be a user's, but this transcript kept the answer to it
+   * and dropped the message: the harness wrote it, so the run before goes on.
    */
   readonly dropsMessage: boolean
   /** It shows or names an answer of the thread's run, or repeats a request of it. */
@@ -71,15 +71,15 @@ export function findThread(
   }
   const unnamed = threads.filter((thread) => thread.name === '')
   const again = unnamed.findLast((thread) => retryOf(thread.run, facts))
-  if (again) return { ...goesOn(again), showsRun: true }
+  if (again) return { ...continuationOf(again), showsRun: true }
   const { previous } = facts
   if (previous !== undefined) {
     const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
     const thread = linked ?? newestOfOne(unnamed.filter(({ system }) => system === facts.system))
     if (!thread || forks(thread, facts)) return undefined
     return {
-      ...goesOn(thread),
-      startsRun: facts.userMessageHashes.length > 0,
+      ...continuationOf(thread),
+      isNewRun: facts.userMessageHashes.length > 0,
       showsRun: linked !== undefined,
     }
   }
@@ -91,7 +91,7 @@ export function findThread(
   if (best) return continuationBy(best, facts)
   const thread = compactedThread(unnamed, facts, now)
   // A harness asks for the summary with a message that is not seen again.
-  return thread && { ...goesOn(thread), dropsMessage: isGone(thread.userMessageHashes.at(-1), facts) }
+  return thread && { ...continuationOf(thread), dropsMessage: isGone(thread.userMessageHashes.at(-1), facts) }
 }
 
 function isGone(message: Hash | undefined, { userMessageHashes }: RequestFacts): boolean {
@@ -99,14 +99,14 @@ function isGone(message: Hash | undefined, { userMessageHashes }: RequestFacts):
 }
 
 /** Returns the continuation of a thread and its run, without a proof. */
-function goesOn(thread: Thread): Continuation {
-  return { thread, startsRun: false, startsOver: false, dropsMessage: false, showsRun: false }
+function continuationOf(thread: Thread): Continuation {
+  return { thread, isNewRun: false, dropsHistory: false, dropsMessage: false, showsRun: false }
 }
 
 /**
- * Returns whether a request forks its conversation: a user message continues from a response that the thread has continued from
- * already. The fork is a separate conversation, which may run at the same time. Without a user message the request is one
- * more step of the same run: an agent that goes back and tries again does not get its budget back.
+ * Returns whether a request forks its conversation: a user message continues from a response that the thread has
+ * continued from already. The fork is a separate conversation, which may run at the same time. Without a user message
+ * the request is one more step of the same run: an agent that goes back and tries again does not get its budget back.
  */
 function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
   const { previous, mayFork, userMessageHashes } = facts
@@ -114,7 +114,7 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
   return continuedFrom?.includes(previous) === true && !retryOf(run, facts)
 }
 
-/** Returns the responses that requests of a thread continued from, this request included; `undefined` if there are none. */
+/** Returns the responses that requests of a thread continued from, with this request; `undefined` for none. */
 export function addContinuation(
   known: Thread | undefined,
   { previous, mayFork }: RequestFacts,
@@ -125,7 +125,8 @@ export function addContinuation(
 }
 
 /**
- * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the thread has none. Kinds:
+ * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the
+ * thread has none. Kinds:
  * - 0: its user messages begin with those of the thread;
  * - 1: they begin with the newest of those, as the history lost its beginning;
  * - 2: they lack the thread's last one, but the answer to it is there: the harness wrote that message for one request;
@@ -176,7 +177,7 @@ function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: numbe
   return shown.length >= count && known.every((hash, at) => hash === shown[from + at])
 }
 
-/** Returns how many user messages follow the newest ones of `known`; `undefined` if `shown` does not begin with any of those. */
+/** Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. */
 function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
   if (shown.length === 0) return 0
   for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
@@ -185,7 +186,7 @@ function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number |
   return undefined
 }
 
-/** Returns whether the last message of the thread's newest request was a user's, and a transcript lacks only that one. */
+/** Returns whether a transcript lacks only the user's message that ended the thread's newest request. */
 function dropsLast(
   { endsInUserMessage, userMessageHashes, userMessageCount }: Thread,
   facts: RequestFacts,
@@ -214,8 +215,8 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
   const isAfterNewest = newer >= facts.iteration - 1
   return {
     thread,
-    startsRun: speaksAtEnd || (users > 0 && isAfterNewest),
-    startsOver: false,
+    isNewRun: speaksAtEnd || (users > 0 && isAfterNewest),
+    dropsHistory: false,
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
   }
@@ -231,22 +232,22 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   const { previous, userMessageHashes } = facts
   const last = userMessageHashes.at(-1)
   const isNamed = previous !== undefined && thread.responses?.includes(previous) === true
-  const kept = { ...goesOn(thread), showsRun: isNamed }
+  const kept = { ...continuationOf(thread), showsRun: isNamed }
   if (retryOf(thread.run, facts)) return { ...kept, showsRun: true }
   // A user message beside a history that the provider keeps is new.
-  if (previous !== undefined) return { ...kept, startsRun: last !== undefined }
-  if (facts.isPrompt && thread.newest !== undefined) return { ...kept, startsRun: true, startsOver: true }
+  if (previous !== undefined) return { ...kept, isNewRun: last !== undefined }
+  if (facts.isPrompt && thread.newest !== undefined) return { ...kept, isNewRun: true, dropsHistory: true }
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
-  return { ...kept, startsRun: last !== undefined && !thread.userMessageHashes.includes(last) }
+  return { ...kept, isNewRun: last !== undefined && !thread.userMessageHashes.includes(last) }
 }
 
 /**
- * Returns the thread whose history was compacted into a transcript that shows none of its answers, and no other user message than
- * the thread. It is one of these:
+ * Returns the thread whose history was compacted into a transcript that shows none of its answers, and no other user
+ * message than the thread. It is one of these:
  * - a summary: no answer calls a tool, and something stands beside the user messages;
- * - the newest step alone, which is not known yet, if no agent with the same prompt may have made it.
- * Only a run that goes on is compacted. `undefined` also where such threads belong to several conversations.
+ * - the newest step alone, which is not known yet, if no agent with the same prompt may have made it. Only a run that
+ *   goes on is compacted. `undefined` also where such threads belong to several conversations.
  */
 function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
   const {
@@ -279,7 +280,7 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
   )
 }
 
-/** Returns whether an agent of the session may show its first step: it sent the same prompt, or the session has forgotten threads. */
+/** Returns whether another agent may show its first step: with the same prompt, or in a forgotten thread. */
 function mayBeOther(threads: readonly Thread[], { userMessageHashes: [first] }: RequestFacts): boolean {
   const isSharing = ({ userMessageHashes: [known], isPromptRepeated }: Thread) =>
     isPromptRepeated === true && known === first

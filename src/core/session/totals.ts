@@ -14,9 +14,9 @@ interface RunChange {
 }
 
 /**
- * Returns the totals of a session after one more request. A new session counts what the transcript shows. In a session that has
- * counted before, a thread that begins adds one iteration: the session may have counted its history in another thread. A
- * stopped run adds only the requests that are relayed after its end.
+ * Returns the totals of a session after one more request. A new session counts what the transcript shows. In a session
+ * that has counted before, a thread that begins adds one iteration: the session may have counted its history in
+ * another thread. A stopped run adds only the requests that are relayed after its end.
  */
 export function totalsAfter(
   { totals, threads }: Session,

@@ -1,4 +1,4 @@
-/** Reads the messages of a conversation one after the other, as a fold: any state can be advanced by the next message. */
+/** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
 import type { Conversation } from '../conversation.ts'
 import { type HarnessRegistry, humanText } from '../harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
@@ -61,8 +61,8 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
 }
 
 /**
- * Returns a hash of the first answer of a conversation. An answer that the provider continues may have grown when it is sent
- * again; the first thing that was run for it stays the same.
+ * Returns a hash of the first answer of a conversation. An answer that the provider continues may have grown when it
+ * is sent again; the first thing that was run for it stays the same.
  */
 export function openerHash(step: AssistantMessage, conversation: Conversation): Hash {
   const [ran] = conversation.ranByProvider?.(step.index) ?? []
@@ -82,8 +82,8 @@ function isWrittenResult(said: string, conversation: Conversation, index: number
 }
 
 /**
- * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if the
- * message is not the user's.
+ * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if
+ * the message is not the user's.
  */
 export function userText(
   conversation: Conversation,
@@ -126,8 +126,8 @@ function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly I
 }
 
 /**
- * Returns the state after the first `length` messages. `mayPause`: it may return an earlier state, if other requests should have
- * their turn first.
+ * Returns the state after the first `length` messages. `mayPause`: it may return an earlier state, if other requests
+ * should have their turn first.
  */
 export function advance(
   from: TranscriptState,
@@ -186,7 +186,7 @@ export function advance(
   }
 }
 
-/** Returns hashes of the first and the newest assistant messages: a transcript that contains one of them continues the same thread. */
+/** Returns hashes of the first and the newest assistant messages: one of them shows the thread. */
 export function assistantHashesOf(state: TranscriptState, conversation: Conversation): readonly Hash[] {
   return state.assistantMessages.map((step) => assistantHash(step, conversation))
 }

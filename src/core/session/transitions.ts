@@ -178,8 +178,8 @@ export function noteDelivery(
 }
 
 /**
- * Records that the model got the notice of a request. Only then it is a warning that can be ignored; one about a loop counts
- * if no newer request was counted meanwhile. `isWarning`: it warned of the end of the budget.
+ * Records that the model got the notice of a request. Only then it is a warning that can be ignored; one about a loop
+ * counts if no newer request was counted meanwhile. `isWarning`: it warned of the end of the budget.
  */
 export function noteTold(session: Session, request: CountedRequest, isWarning: boolean): Session {
   return changeThread(session, request, (thread) => {
@@ -282,8 +282,8 @@ export function noteStopAttempt(
 }
 
 /**
- * Resumes a run that was over, because its limit was raised: its newest request counts again. A repeated request from before
- * the end changes nothing.
+ * Resumes a run that was over, because its limit was raised: its newest request counts again. A repeated request from
+ * before the end changes nothing.
  */
 export function resumeRun(session: Session, request: CountedRequest): Session {
   let wasOver = false

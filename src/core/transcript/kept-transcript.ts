@@ -24,7 +24,7 @@ const MAX_READ = 64
 export type Speaker = 'user' | 'assistant'
 
 /** One text of a request. */
-export interface Said {
+export interface ShownText {
   readonly role: Speaker
   readonly text: string
   /** The message called no tool. */
@@ -64,11 +64,11 @@ export interface AnswerText {
 }
 
 /** How the texts of a request go with those that are kept. */
-export interface SaidIn {
+export interface ShownTexts {
   /** The number of the request's thread. */
   readonly thread: number
   /** Oldest first. */
-  readonly said: readonly Said[]
+  readonly texts: readonly ShownText[]
   /** The request contains new messages alone, as the provider keeps the history. */
   readonly isContinued: boolean
   /** The request ends in a user's message that begins a run, so that this message is new even if it was said before. */
@@ -79,24 +79,24 @@ export interface SaidIn {
  * Returns what a user and an assistant said in the newest messages of a request, oldest first. @throws
  * {TooMuchToRead}
  */
-export function saidIn(conversation: Conversation, registry: HarnessRegistry): readonly Said[] {
-  const said: Said[] = []
+export function textsOf(conversation: Conversation, registry: HarnessRegistry): readonly ShownText[] {
+  const texts: ShownText[] = []
   const last = lastMessage(conversation)
   let left = MAX_TRANSCRIPT_TEXT
   for (
     let at = endsInPrefill(conversation, last) ? last - 1 : last;
-    at >= 0 && said.length < MAX_READ && left > 0;
+    at >= 0 && texts.length < MAX_READ && left > 0;
     at--
   ) {
-    const one = saidAt(conversation, at, registry)
+    const one = textAt(conversation, at, registry)
     if (!one) continue
-    said.push(one)
+    texts.push(one)
     left -= one.text.length
   }
-  return said.reverse()
+  return texts.reverse()
 }
 
-function saidAt(conversation: Conversation, at: number, registry: HarnessRegistry): Said | undefined {
+function textAt(conversation: Conversation, at: number, registry: HarnessRegistry): ShownText | undefined {
   const role = conversation.role(at)
   if (role !== 'user' && role !== 'assistant') return undefined
   const isUser = role === 'user'
@@ -113,7 +113,7 @@ export function joinedText(texts: readonly string[]): string {
   return texts.filter((text) => text !== '').join('\n\n')
 }
 
-function hashOfSaid(text: string): Hash {
+function hashOfWords(text: string): Hash {
   return hashOfText(text.slice(0, MAX_ENTRY_TEXT).replace(/\s+/g, ''))
 }
 
@@ -126,7 +126,7 @@ function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry 
     ...facts,
     number,
     text: kept,
-    hash: hashOfSaid(text),
+    hash: hashOfWords(text),
     ...(kept.length < text.length || lacksMiddle(text) ? { truncated: true } : {}),
   }
 }
@@ -152,7 +152,7 @@ function withEntries(
 }
 
 /** A text of a request with its hash. */
-interface HashedText extends Said {
+interface HashedText extends ShownText {
   readonly hash: Hash
 }
 
@@ -168,13 +168,13 @@ const isSame = (one: Matching | undefined, other: Matching | undefined): boolean
  */
 function lastShown(
   kept: readonly Matching[],
-  said: readonly Matching[],
+  texts: readonly Matching[],
 ): readonly [at: number, place: number] | undefined {
   let found: readonly [number, number] | undefined
   let longest = 1
   let before: readonly number[] = []
   for (const [at, entry] of kept.entries()) {
-    const lengths = said.map((one, place) => (isSame(entry, one) ? (before[place - 1] ?? 0) + 1 : 0))
+    const lengths = texts.map((one, place) => (isSame(entry, one) ? (before[place - 1] ?? 0) + 1 : 0))
     for (const [place, length] of lengths.entries()) {
       if (length < longest) continue
       longest = length
@@ -189,15 +189,15 @@ function lastShown(
  * Returns from where on the texts of a request are new. After the texts that both show, an assistant's text at the same
  * place is the same answer, however the client writes it; a user's text is the same only if it has the same words.
  */
-function startOfNew(kept: readonly Matching[], said: readonly Matching[]): number {
-  const shown = lastShown(kept, said)
+function startOfNew(kept: readonly Matching[], texts: readonly Matching[]): number {
+  const shown = lastShown(kept, texts)
   if (!shown) return 0
   let at = shown[0] + 1
   let place = shown[1] + 1
-  for (; place < said.length; place++) {
-    if (said[place]?.role === 'user') while (kept[at]?.role === 'assistant') at++
+  for (; place < texts.length; place++) {
+    if (texts[place]?.role === 'user') while (kept[at]?.role === 'assistant') at++
     const isKnown =
-      said[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], said[place])
+      texts[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], texts[place])
     if (!isKnown) break
     at++
   }
@@ -205,14 +205,14 @@ function startOfNew(kept: readonly Matching[], said: readonly Matching[]): numbe
 }
 
 /** Adds the texts of a request that the transcript does not hold yet. `at`: milliseconds since the epoch. */
-export function withSaid(
+export function withShown(
   entries: readonly TranscriptEntry[],
-  { thread, said, isContinued, endsInNew }: SaidIn,
+  { thread, texts, isContinued, endsInNew }: ShownTexts,
   at: number,
 ): readonly TranscriptEntry[] {
-  if (said.length === 0) return entries
+  if (texts.length === 0) return entries
   const kept = entries.filter((entry) => entry.thread === thread)
-  const hashed = said.map((one): HashedText => ({ ...one, hash: hashOfSaid(one.text) }))
+  const hashed = texts.map((one): HashedText => ({ ...one, hash: hashOfWords(one.text) }))
   const start = isContinued ? 0 : startOfNew(kept, endsInNew ? hashed.slice(0, -1) : hashed)
   const added = hashed.slice(start)
   return withEntries(

@@ -1,6 +1,7 @@
 /**
- * What a client says in headers about its request: these facts come before any guess by the request's form. Claude Code sends them
- * to a gateway if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol
+ * What a client says in headers about its request: these facts come before any guess by the request's form. Claude
+ * Code sends them to a gateway if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set:
+ * https://code.claude.com/docs/en/llm-gateway-protocol
  */
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 

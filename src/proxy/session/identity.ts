@@ -1,4 +1,4 @@
-/** The tenant, and the ids of session and thread that a client sends. For a client without a session id see `derived-session.ts`. */
+/** The tenant, and the ids of session and thread that a client sends. */
 import { nameOf } from '../../core/hash.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../../http/headers.ts'
@@ -31,7 +31,7 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
   return undefined
 }
 
-/** Returns the session id that a client sent in a header or in the body, in a form that a header can contain; `undefined` if it sent none. */
+/** Returns the session id that a client sent, in a form that a header can contain; `undefined` for none. */
 export function explicitSessionId(
   headers: RawHeaders,
   request: Pick<DialectRequest, 'sessionIdAt'>,
@@ -46,7 +46,7 @@ export function explicitSessionId(
   return undefined
 }
 
-/** Returns the name of the client's program: the first product in `user-agent`, without its version; `undefined` if there is none. */
+/** Returns the name of the client's program, without its version; `undefined` if there is none. */
 export function agentNameOf(headers: RawHeaders): string | undefined {
   // https://www.rfc-editor.org/rfc/rfc9110#name-user-agent: a product is a token.
   const [name] = /^[\w!#$%&'*+.^`|~-]{1,64}/.exec(headerOf(headers, 'user-agent')?.trim() ?? '') ?? []

@@ -3,22 +3,22 @@ import { isRealAnswer } from '../../core/final-answer.ts'
 import type { Request } from '../../core/request.ts'
 import type { RunState } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
-import { joinedText, saidIn, withAnswerText, withSaid } from '../../core/transcript/kept-transcript.ts'
+import { joinedText, textsOf, withAnswerText, withShown } from '../../core/transcript/kept-transcript.ts'
 import { type SessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import { isolated } from '../fault.ts'
 import type { Services } from '../services.ts'
 
-/** Keeps the texts of one request and of its answer. No function throws or waits. */
+/** Keeps the answers of one request and of its answer. No function throws or waits. */
 export interface TranscriptKeeper {
-  /** The model has answered. Several answers to one request are shown as one. `key`: of a session that has just begun. */
+  /** The model has answered. Several answers are shown as one. `key`: of a session that has just begun. */
   answered(text: string, callsNothing: boolean, key?: SessionKey): void
   /** The run is over with this answer, which the client got in the place of all answers to its request. */
   ended(text: string, terminal: Terminal): void
 }
 
 /**
- * Reads the texts of a request that is not counted yet; returns a function that begins to keep them once it is. `undefined` where
- * transcripts are not kept. `key`: unset while the session has no name.
+ * Reads the answers of a request that is not counted yet; returns a function that begins to keep them once it is.
+ * `undefined` where transcripts are not kept. `key`: unset while the session has no name.
  */
 export function keepTranscript(
   services: Services,
@@ -27,31 +27,31 @@ export function keepTranscript(
 ): ((runState: RunState) => TranscriptKeeper) | undefined {
   const { store, emit, now, keepsTranscripts } = services
   if (!keepsTranscripts) return undefined
-  const said = isolated(emit, 'transcript', () => saidIn(conversation, registry)) ?? []
+  const texts = isolated(emit, 'transcript', () => textsOf(conversation, registry)) ?? []
   const askedAt = now()
   const isContinued = facts.previous !== undefined
   return ({ thread: { number = 0 }, isRetry, isNew, isNewRun }) => {
-    const isBegin = isNewRun && !isRetry && facts.endsInUserMessage && said.at(-1)?.role === 'user'
+    const isBegin = isNewRun && !isRetry && facts.endsInUserMessage && texts.at(-1)?.role === 'user'
     // What a request said that continues a response was kept when it came first.
     const first = {
       thread: number,
-      said: isRetry && isContinued ? [] : said,
+      texts: isRetry && isContinued ? [] : texts,
       isContinued,
       endsInNew: isBegin,
     }
-    const texts: string[] = []
+    const answers: string[] = []
     let isOver = false
     let hasKept = false
     const keep = (at: SessionKey | undefined, text: string, callsNothing: boolean, terminal?: Terminal) => {
       if (!at) return
       const endedAt = now()
       // What was kept when the request came is not new any more.
-      const shown = hasKept ? { ...first, said: isContinued ? [] : first.said, endsInNew: false } : first
+      const shown = hasKept ? { ...first, texts: isContinued ? [] : texts, endsInNew: false } : first
       hasKept = true
       const answer = { text, request: facts.fingerprint, callsNothing, terminal }
       store
         .updateValue(TRANSCRIPTS, at, (entries) => {
-          const asked = withSaid(entries, shown, askedAt)
+          const asked = withShown(entries, shown, askedAt)
           return { value: withAnswerText(asked, number, answer, endedAt), result: undefined }
         })
         .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
@@ -61,8 +61,8 @@ export function keepTranscript(
     return {
       answered(text, callsNothing, at = key) {
         if (isOver) return
-        if (isRealAnswer(text)) texts.push(text)
-        keep(at, joinedText(texts), callsNothing)
+        if (isRealAnswer(text)) answers.push(text)
+        keep(at, joinedText(answers), callsNothing)
       },
       ended(text, terminal) {
         isOver = true

@@ -1,4 +1,4 @@
-/** Remembers where the messages of recent requests are: an agent sends the bytes of its last request again and adds to them. */
+/** Remembers where the messages of recent requests are, as an agent sends its last request again and adds to it. */
 import { LRUCache } from 'lru-cache'
 import { BLOCK, type BodyHashes } from '../../core/hash.ts'
 import type { TranscriptState } from '../../core/session/transcript.ts'
@@ -36,7 +36,7 @@ export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes): Kn
   return hash === undefined ? undefined : known.get(hash)
 }
 
-/** Returns the longest beginning of a request that holds whole items of its list, and its hash; `undefined` if that is known. */
+/** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
 export function newPrefix(
   known: KnownPrefixes,
   index: IndexedList,

@@ -1,4 +1,4 @@
-/** What the store holds beside sessions, so that later requests find theirs: links from responses, and first answers. */
+/** What the store holds so that later requests find their session: links from responses, first answers. */
 import { nameOf } from '../../core/hash.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
 import type { Link, SessionKey, Store, ValueKind } from '../../store/store.ts'
@@ -38,8 +38,8 @@ export function nameOfUnnamed(response: string): string {
 }
 
 /**
- * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it has no id
- * yet; it is stored when a client continues from one of the responses.
+ * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
+ * has no id yet; it is stored when a client continues from one of the responses.
  */
 export async function linkResponses(
   store: Store,

@@ -1,4 +1,4 @@
-/** Finds the session of a request by its id, by a response that it continues, or by its conversation, and counts it there. */
+/** Finds the session of a request by its id, a response or its conversation, and counts it there. */
 import { hashOf, nameOf } from '../../core/hash.ts'
 import type { Request } from '../../core/request.ts'
 import { countRequest } from '../../core/session/count-request.ts'
@@ -50,10 +50,10 @@ async function known<Value>({ emit }: Services, look: () => Promise<Value | unde
 }
 
 /**
- * Returns the session of a conversation: it is derived from the first answer that the conversation's first request did not hold, as
- * examples in a prompt are answers too. So of the answers that may have begun it, the oldest one counts that has a session, or
- * whose prompt was sent as a first request. Where none is known, the newest one begins a session. `undefined` for a first request.
- * Rejects if the store fails.
+ * Returns the session of a conversation: it is derived from the first answer that the conversation's first request did
+ * not hold, as examples in a prompt are answers too. So of the answers that may have begun it, the oldest one counts
+ * that has a session, or whose prompt was sent as a first request. Where none is known, the newest one begins a
+ * session. `undefined` for a first request. Rejects if the store fails.
  */
 async function derivedSession(
   store: Store,

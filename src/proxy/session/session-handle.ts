@@ -77,7 +77,7 @@ type Transition<Args extends readonly unknown[], Result> = (
   ...args: Args
 ) => Result
 
-/** Changes the session, and returns the result of the change; `otherwise` if the session has no id, or the store fails. */
+/** Changes the session and returns the result; `otherwise` if the session has no id or the store fails. */
 function update<Result>(
   { services, key }: State,
   by: (session: Session) => Changed<Result>,
@@ -97,7 +97,7 @@ function change<Args extends readonly unknown[]>(
   return update<void>(state, changed, undefined)
 }
 
-/** The session of one counted request. None of its promises rejects: a change that the store loses is counted as a fault. */
+/** The session of one counted request. No promise rejects: a change that the store loses is a counted fault. */
 export type SessionHandle = ReturnType<typeof handleOf>
 
 /** Returns the handle of a counted request. */
@@ -131,7 +131,7 @@ export function handleOf(state: State) {
     },
     /** The model was warned in this request. */
     wasWarned: () => state.isWarned,
-    /** The provider gave no answer: the next request gets the iteration. `status`: of what came instead; 0 if nothing did. */
+    /** The provider gave no answer: the next request gets the iteration. `status`: of its error; 0 for none. */
     async releaseIteration(status = 0): Promise<void> {
       const failedAs = state.overflow ? 'context_overflow' : 'no_response'
       await change(state, releaseIteration, iterationFacts(state, status), failedAs)
@@ -172,8 +172,8 @@ function responseNotes(state: State) {
   const { store } = services
   return {
     /**
-     * Links the id that the head of a response states, as a client may continue from it before the response is over. Resolves
-     * when all processes can find it.
+     * Links the id that the head of a response states, as a client may continue from it before the response is over.
+     * Resolves when all processes can find it.
      */
     async responseBegan(response: string): Promise<void> {
       const ids = idsIn(found, { id: response })

@@ -4,20 +4,21 @@ import {
   MAX_ENTRIES,
   MAX_ENTRY_TEXT,
   MAX_TRANSCRIPT_TEXT,
-  type Said,
-  saidIn,
+  type ShownText,
   type TranscriptEntry,
+  textsOf,
   withAnswerText,
-  withSaid,
+  withShown,
 } from '../../../src/core/transcript/kept-transcript.ts'
 import { called, conversationOf, type Message, registry, result, said, system, user } from '../transcript.ts'
 
 const NOTHING: readonly TranscriptEntry[] = []
 
-const textsOf = (entries: readonly { readonly role: string; readonly text: string }[]) =>
+const linesOf = (entries: readonly { readonly role: string; readonly text: string }[]) =>
   entries.map(({ role, text }) => `${role}: ${text}`)
 
-const shows = (messages: readonly Message[]): readonly Said[] => saidIn(conversationOf(messages), registry)
+const shows = (messages: readonly Message[]): readonly ShownText[] =>
+  textsOf(conversationOf(messages), registry)
 
 /** Adds what a request shows; `isNew`: a user's message ends it and begins a run. */
 const request = (
@@ -25,7 +26,7 @@ const request = (
   messages: readonly Message[],
   isNew = false,
   thread = 1,
-) => withSaid(entries, { thread, said: shows(messages), isContinued: false, endsInNew: isNew }, 1)
+) => withShown(entries, { thread, texts: shows(messages), isContinued: false, endsInNew: isNew }, 1)
 
 const answer = (entries: readonly TranscriptEntry[], text: string, name: string, thread = 1) =>
   withAnswerText(entries, thread, { text, request: name, callsNothing: true }, 2)
@@ -56,7 +57,7 @@ describe('what a request shows', () => {
     "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
     'Output token limit hit. Resume directly, please.',
   ])('leaves out what a harness wrote: %s', (text) => {
-    expect(textsOf(shows([user('Find it.'), said('Yes.'), user(text)]))).toEqual([
+    expect(linesOf(shows([user('Find it.'), said('Yes.'), user(text)]))).toEqual([
       'user: Find it.',
       'assistant: Yes.',
     ])
@@ -71,7 +72,7 @@ describe('what a request shows', () => {
       result('b'),
       said('The answer is'),
     ]
-    expect(textsOf(shows(messages))).toEqual(['user: Go.'])
+    expect(linesOf(shows(messages))).toEqual(['user: Go.'])
   })
 })
 
@@ -84,7 +85,7 @@ describe('a kept transcript', () => {
     entries = answer(request(entries, first), 'Looking.', 'one')
     entries = answer(request(entries, second), 'Found.', 'two')
     entries = answer(request(entries, third, true), 'Nothing.', 'three')
-    expect(textsOf(entries)).toEqual([
+    expect(linesOf(entries)).toEqual([
       'user: Find it.',
       'assistant: Looking.',
       'assistant: Found.',
@@ -96,13 +97,13 @@ describe('a kept transcript', () => {
 
   it('learns from the history what was said before it was kept', () => {
     const history = [user('Find it.'), said('Found.'), user('More?'), said('Yes.'), user('Show it.')]
-    expect(textsOf(request(NOTHING, history, true))).toEqual(textsOf(shows(history)))
+    expect(linesOf(request(NOTHING, history, true))).toEqual(linesOf(shows(history)))
   })
 
   it('contains an answer once, even if the client sends it back in a changed form', () => {
     const entries = answer(request(NOTHING, [user('Go.')], true), '<think>hm</think>\n\nFound  it.', 'one')
     const next = request(entries, [user('Go.'), said('Found it.'), user('Thanks.')], true)
-    expect(textsOf(next)).toEqual([
+    expect(linesOf(next)).toEqual([
       'user: Go.',
       'assistant: <think>hm</think>\n\nFound  it.',
       'user: Thanks.',
@@ -112,7 +113,7 @@ describe('a kept transcript', () => {
   it('puts another answer to the same request in the place of the one before', () => {
     let entries = answer(request(NOTHING, [user('Go.')], true), 'Found i', 'one')
     entries = answer(entries, 'Found it.', 'one')
-    expect(textsOf(entries)).toEqual(['user: Go.', 'assistant: Found it.'])
+    expect(linesOf(entries)).toEqual(['user: Go.', 'assistant: Found it.'])
   })
 
   it('keeps the lanes of agents apart', () => {
@@ -132,12 +133,12 @@ describe('a kept transcript', () => {
 
   it('adds all that a request brings whose history the provider keeps', () => {
     const entries = answer(request(NOTHING, [user('Continue.')], true), 'Done.', 'one')
-    const next = withSaid(
+    const next = withShown(
       entries,
-      { thread: 1, said: shows([user('Continue.')]), isContinued: true, endsInNew: true },
+      { thread: 1, texts: shows([user('Continue.')]), isContinued: true, endsInNew: true },
       3,
     )
-    expect(textsOf(next)).toEqual(['user: Continue.', 'assistant: Done.', 'user: Continue.'])
+    expect(linesOf(next)).toEqual(['user: Continue.', 'assistant: Done.', 'user: Continue.'])
   })
 
   it('shows a changed message of the user beside the one that it replaced', () => {
@@ -147,7 +148,7 @@ describe('a kept transcript', () => {
       'one',
     )
     const next = request(entries, [user('Find it.'), said('Yes?'), user('B.')], true)
-    expect(textsOf(next).slice(-3)).toEqual(['user: A.', 'assistant: No A.', 'user: B.'])
+    expect(linesOf(next).slice(-3)).toEqual(['user: A.', 'assistant: No A.', 'user: B.'])
   })
 
   it('is as long as is allowed, and says so', () => {
@@ -214,7 +215,7 @@ function play(conversation: readonly Turn[], sees: (call: number) => boolean) {
       ]
     }
   }
-  const known = textsOf(request(entries, history)).map((line) => line.trim())
+  const known = linesOf(request(entries, history)).map((line) => line.trim())
   return { known, truth }
 }
 
