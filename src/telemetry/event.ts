@@ -33,7 +33,7 @@ export type GuardName = 'budget' | CallGuardName | 'transcript'
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
 
 /** One request from its first byte to its last; times in milliseconds. */
-export interface RequestEnded {
+export interface RequestEnded extends OfSession {
   readonly kind: 'request_ended'
   readonly upstream: string
   /** The name of the API; `none`: relayed unread. */
@@ -50,8 +50,6 @@ export interface RequestEnded {
   readonly overheadMs?: number | undefined
   /** As the client named it. */
   readonly model?: string | undefined
-  readonly session?: string | undefined
-  readonly apiId?: string | undefined
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined
   readonly verdict?: VerdictName | undefined

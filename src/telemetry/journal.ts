@@ -101,6 +101,25 @@ async function append(path: string, text: string): Promise<void> {
   await appendFile(file, text, { mode: 0o600 })
 }
 
+/** Returns a writer of lines, one after the other. It reports once that it fails, until it succeeds again. */
+function createWriter(path: string, emit: Emit) {
+  let written: Promise<void> = Promise.resolve()
+  let hasFailed = false
+  const done = () => {
+    hasFailed = false
+  }
+  const failed = (error: Error) => {
+    if (!hasFailed) emit({ kind: 'journal_failed', problem: error.message })
+    hasFailed = true
+  }
+  return {
+    write(text: string): void {
+      written = written.then(() => append(path, text)).then(done, failed)
+    },
+    written: () => written,
+  }
+}
+
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
 function begin(event: Answered, before: OpenRun | undefined): OpenRun {
   const { session, apiId, thread, client, model, upstream, iteration, toolCalls } = event
@@ -145,26 +164,14 @@ function add(run: OpenRun, event: Answered): void {
 /** Opens a journal. Nothing is written before a run ends or an hour is over. */
 export function createJournal({ path, now, after, emit }: JournalOptions): Journal {
   const open = new Map<string, OpenRun>()
-  let written: Promise<void> = Promise.resolve()
-  let hasFailed = false
+  const writer = createWriter(path, emit)
   const write = (runs: readonly OpenRun[], end: string | null): void => {
     const time = new Date(now()).toISOString()
     const lines = runs
       .filter(({ used }) => end !== null || used.input + used.output + used.cost_usd > 0)
       .map(({ of, used }): JournalLine => ({ time, ...of, ...used, end }))
     if (lines.length === 0) return
-    const text = lines.map((line) => `${JSON.stringify(line)}\n`).join('')
-    written = written
-      .then(() => append(path, text))
-      .then(
-        () => {
-          hasFailed = false
-        },
-        (error: Error) => {
-          if (!hasFailed) emit({ kind: 'journal_failed', problem: error.message })
-          hasFailed = true
-        },
-      )
+    writer.write(lines.map((line) => `${JSON.stringify(line)}\n`).join(''))
   }
   const answered = (event: Answered): void => {
     const { apiId, client, upstream, model } = event
@@ -207,7 +214,7 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
       cancel()
       write([...open.values()], null)
       open.clear()
-      await written
+      await writer.written()
     },
   }
 }
