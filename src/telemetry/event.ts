@@ -306,7 +306,10 @@ function counter<Event extends object, Values extends object = Event>(
 ): Metric<Event> {
   const record: Metric<Event>['record'] = (event, add) => {
     const values = valuesOf(event)
-    if (values) add(Object.fromEntries(labels.map((label) => [label, (values[label] ?? 'none') as string])))
+    if (!values) return
+    const shown: Record<string, string> = {}
+    for (const label of labels) shown[label] = (values[label] ?? 'none') as string
+    add(shown)
   }
   return { name, help, labels, record }
 }

@@ -207,7 +207,9 @@ export type Amounts = Readonly<Record<LimitName, number>>
 
 /** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
-  return Object.fromEntries(LIMITS.map((name) => [name, amount(name)])) as Amounts
+  const amounts = {} as Record<LimitName, number>
+  for (const name of LIMITS) amounts[name] = amount(name)
+  return amounts
 }
 
 /** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */
