@@ -201,11 +201,11 @@ function decideOn(
     const isWindowAsked = contextTokens !== undefined && policy.enabled
     const isPriceAsked = policy.unknownPrice === 'refuse' && costLimit(policy) !== undefined
     return decide({
-      ...known,
       contextWindow: isWindowAsked ? windows.effective({ upstream, model }, reductions).tokens : undefined,
       // A tracker's statement, which later requests do not repeat, may cost the prompt cache or the model's reasoning.
       mayState: policy.thresholds.style !== 'tracker' || (!sent.isKept && !sent.bindsReasoning?.()),
       isUnpriced: isPriceAsked && catalogue.isLoaded && catalogue.priceOf(model, upstream) === undefined,
+      ...known,
     })
   })
   const made = decision ?? decideWithoutBudget(known)

@@ -34,10 +34,10 @@ export async function findSession(
   const conversation = asked.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: name !== undefined }
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
-  if (name !== undefined) return { ...rest, id: hashOf(name), name }
-  if (linked) return { ...rest, id: linked.id, name: linked.session, begun: linked.begun }
+  if (name !== undefined) return { id: hashOf(name), name, ...rest }
+  if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
   const derived = await known(services, () => derivedSession(store, tenant, facts))
-  return { ...rest, id: derived?.id, name: derived?.id, prompt: derived?.prompt }
+  return { id: derived?.id, name: derived?.id, prompt: derived?.prompt, ...rest }
 }
 
 async function known<Value>({ emit }: Services, look: () => Promise<Value | undefined>) {
