@@ -233,7 +233,8 @@ function createServices(
   store: Store,
   now: () => number,
 ): Services {
-  const { server, sessions, timeouts } = config
+  const { server, sessions } = config
+  const { connect, first_byte: firstByte, idle } = config.timeouts
   const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models, (error) =>
@@ -243,12 +244,7 @@ function createServices(
   return {
     upstreams: upstreamsOf(config),
     dialects,
-    transport: createTransport({
-      connect: timeouts.connect,
-      firstByte: timeouts.first_byte,
-      idle: timeouts.idle,
-      proxies: options.proxies,
-    }),
+    transport: createTransport({ connect, firstByte, idle, proxies: options.proxies }),
     store,
     policies: () => state.policies,
     catalogue,

@@ -125,17 +125,12 @@ export function credentialsOf(headers: RawHeaders, target: string, places: Crede
   return [...inHeaders, ...keysInQuery(target, places.parameters)].join('\n')
 }
 
-/** Returns the key that a client sent in a header. */
-function clientKeyIn(headers: RawHeaders, name: string): string | undefined {
-  const sent = headerOf(headers, name)
-  return name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent
-}
-
 /** Returns all keys of a request; some clients send two, for different servers. */
 export function clientKeysOf(headers: RawHeaders, target: string, places: CredentialPlaces): string[] {
-  const inHeaders = places.headers
-    .map((name) => clientKeyIn(headers, name))
-    .filter((key) => key !== undefined)
+  const inHeaders = places.headers.flatMap((name) => {
+    const sent = headerOf(headers, name)
+    return (name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent) ?? []
+  })
   return [...inHeaders, ...keysInQuery(target, places.parameters)]
 }
 

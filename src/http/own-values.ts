@@ -24,16 +24,12 @@ function holds(text: string, value: string): boolean {
  * Returns the ways to read a text: as it is, without percent-encoding, and as user and password (RFC 7617).
  */
 function readingsOf(text: string): string[] {
-  const plain = text.includes('%') ? unescaped(text) : text
-  const [, basic] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []
-  return [text, plain, basic === undefined ? '' : Buffer.from(basic, 'base64').toString('latin1')]
-}
-
-/** Undoes percent-encoding, however often it was applied. */
-function unescaped(text: string): string {
-  return text.replace(/%(?:25)*([0-9a-f]{2})/gi, (_, hex: string) =>
+  // However often percent-encoding was applied.
+  const plain = text.replace(/%(?:25)*([0-9a-f]{2})/gi, (_, hex: string) =>
     String.fromCharCode(Number.parseInt(hex, 16)),
   )
+  const [, basic] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []
+  return [text, plain, basic === undefined ? '' : Buffer.from(basic, 'base64').toString('latin1')]
 }
 
 /** Creates the filter; values are found in any field and parameter, also beside other text. */

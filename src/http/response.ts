@@ -19,14 +19,6 @@ export function isReasonSafe(reason: string): boolean {
   return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
 }
 
-/**
- * Returns true if a response may have trailers: only with the chunked coding, for a body of unknown length.
- */
-function isChunked({ req }: ServerResponse, status: number, headers: RawHeaders): boolean {
-  if (req.method === 'HEAD' || status === 204 || status === 304) return false
-  return req.httpVersionMajor === 1 && req.httpVersionMinor > 0 && !headerOf(headers, 'content-length')
-}
-
 /** Writes a status line and headers without the fields that Node would add. */
 export function writeHead(
   response: ServerResponse,
@@ -38,8 +30,11 @@ export function writeHead(
   // A page of an upstream would run in the origin of Governor's own page (docs/decisions/0024-pages-of-upstreams.md).
   const isFromBrowser = response.req.headers['sec-fetch-site'] !== undefined
   const added = isFromBrowser ? { ...governorHeaders, 'content-security-policy': 'sandbox' } : governorHeaders
-  // Node throws on a Trailer field in a response that cannot have trailers.
-  const all = replyHeaders(headers, added, isChunked(response, head.status, headers))
+  const { method, httpVersionMajor: major, httpVersionMinor: minor } = response.req
+  // Only a body of unknown length has trailers, in chunks. Node throws on a Trailer field in another response.
+  const hasBody = method !== 'HEAD' && head.status !== 204 && head.status !== 304
+  const isChunked = hasBody && major === 1 && minor > 0 && !headerOf(headers, 'content-length')
+  const all = replyHeaders(headers, added, isChunked)
   response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
 }
 

@@ -108,12 +108,6 @@ function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
   return withoutGovernorHeaders(list)
 }
 
-/** Returns a reason phrase, which undici decodes as UTF-8, in Latin-1 like the headers. */
-function reasonOf(text = '\ufffd'): string {
-  if (text === 'OK') return text
-  return text.includes('\ufffd') ? '' : Buffer.from(text).toString('latin1')
-}
-
 /** The upstream is paused when more bytes than this wait. */
 const MAX_WAITING = 65_536
 
@@ -222,8 +216,11 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
       sending.stop = stop
       if (sending.isAborted) stop(new errors.RequestAbortedError())
     },
-    onHeaders(status, rawHeaders, resume, reason) {
-      const head = { status, reason: reasonOf(reason), headers: rawList(rawHeaders) }
+    onHeaders(status, rawHeaders, resume, text = '\ufffd') {
+      // undici decodes the reason phrase as UTF-8; Governor keeps it in Latin-1, like the headers.
+      const isLost = text.includes('\ufffd')
+      const reason = text === 'OK' ? text : isLost ? '' : Buffer.from(text).toString('latin1')
+      const head = { status, reason, headers: rawList(rawHeaders) }
       sending.status = status
       if (status < 200) {
         options.onInformational?.(head)

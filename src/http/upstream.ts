@@ -81,11 +81,6 @@ function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   return nested instanceof Error ? Reflect.get(nested, key) : undefined
 }
 
-function codeOf(error: Error): string {
-  const code = detailOf(error, 'code')
-  return typeof code === 'string' ? code : ''
-}
-
 /** Returns true if the error is about another server than the upstream: a forward proxy. */
 function isElsewhere(error: Error, { origin }: Upstream): boolean {
   const { hostname, port, protocol } = new URL(origin)
@@ -96,10 +91,8 @@ function isElsewhere(error: Error, { origin }: Upstream): boolean {
   )
 }
 
-/** Returns true for codes of OpenSSL and of Node's certificate checks. */
-function isTlsCode(code: string): boolean {
-  return /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/.test(code)
-}
+/** Codes of OpenSSL and of Node's certificate checks. */
+const TLS_CODE = /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/
 
 function isTimeout(error: Error, code: string): boolean {
   return (
@@ -128,7 +121,7 @@ type Kind = Pick<Failure, 'status' | 'code'>
 
 /** Returns what kind of failure an error is, and its message, which describes the upstream by `where`. */
 function kindOf(error: Error, upstream: Upstream, where: string): Kind & { readonly message: string } {
-  const code = codeOf(error)
+  const code = String(detailOf(error, 'code') ?? '')
   const check = `Check upstreams.${upstream.name}.url.`
   if (EXHAUSTED.has(code)) {
     const advice = 'send the request again. Its operator can raise the limit on open files.'
@@ -142,7 +135,7 @@ function kindOf(error: Error, upstream: Upstream, where: string): Kind & { reado
       : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`
     return { status: 504, code: 'upstream_timeout', message }
   }
-  if (isTlsCode(code)) {
+  if (TLS_CODE.test(code)) {
     const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
     return { status: 502, code: 'upstream_tls', message }
   }
