@@ -43,7 +43,7 @@ export interface Judged {
 interface CallGuard {
   /** Names the guard in metrics and in the reason why a run ended. */
   readonly name: CallGuardName
-  /** True if some call of the response to a request could be blocked; otherwise the response need not be read. */
+  /** True if some call of a request's response could be blocked; else the response need not be read. */
   mayBlock(request: Request, runState: RunState): boolean
   /** Judges calls, and returns the thread that remembers it. Pure, as a store may run it twice. */
   judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Judgement & { readonly thread: Thread }
@@ -110,7 +110,7 @@ export function judgeCalls(
       faults.push({ guard: guard.name, error: error as Error })
     }
   }
-  // If all calls are blocked, Governor asks the model again and says why; else the next request carries a notice.
+  // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.
   const texts = new Set(blocked.flatMap((block) => block?.text ?? []))
   const loopState =
     texts.size > 0 && blocked.includes(undefined)

@@ -174,7 +174,7 @@ async function endRun(
   await askForAnswer(ending, lastVariants(filtering, rounds, guard), begun)
 }
 
-/** Returns the variants that ask for the last answer, best first: after all responses, or without the last one. */
+/** Returns the variants that ask for the last answer, best first: after all responses, or without the last. */
 function lastVariants(
   { x, variant }: Filtering,
   rounds: readonly BlockedMessage[],

@@ -55,7 +55,7 @@ function terminalHeaders(terminal: Terminal): GovernorHeaders {
   }
 }
 
-/** Returns what the steps of a last answer share; the client's response says from now on that the run is over. */
+/** Returns what the steps of a last answer share; from now on the client's headers say that the run is over. */
 export function endingOf(
   x: Turn,
   limit: Limit,
@@ -212,7 +212,7 @@ export async function askForAnswer(
   await giveFallback(answer, true)
 }
 
-/** Returns true if the client cannot repeat the request: the provider keeps the blocked responses that led to the end. */
+/** True if the client cannot repeat the request: the provider keeps the blocked responses before the end. */
 function cannotRepeat({ rounds, x }: Ending): boolean {
   return rounds !== undefined && x.sent.isKept === true
 }

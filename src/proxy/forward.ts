@@ -23,7 +23,7 @@ export interface SpokenRequest extends RequestVariant {
 
 const UNCHANGED: SpokenRequest = { features: [], textEdits: [] }
 
-/** Returns the request with what Governor says; after a fault of Governor's own in editing it, the client's bytes. */
+/** Returns the request with what Governor says; after a fault of Governor's own the client's bytes. */
 function spokenRequest(x: Turn): SpokenRequest {
   const { speech } = x.decision
   if (!speech) return UNCHANGED
@@ -32,7 +32,7 @@ function spokenRequest(x: Turn): SpokenRequest {
     const dropping = droppedFor(x, speech.dropTools)
     const notice = speech.notice === undefined ? undefined : placeFor(x, speech.notice, speech.channel)
     const textEdits = [...announcing, ...(notice?.edits ?? [])]
-    // The first is the first suspect after a refusal: the announcement is in the system text, where templates are strict.
+    // The first is suspected first after a refusal: templates are strict about the system text.
     const features: RequestEdit[] = []
     if (announcing.length > 0) features.push('announce')
     if (dropping.length > 0) features.push('drop_tools')
@@ -82,7 +82,7 @@ export async function forward(x: Turn): Promise<void> {
   }
 }
 
-/** Sends a request that is not guarded, and relays its response. Resolves when the head of the response is there. */
+/** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */
 export async function forwardUnguarded(
   services: Services,
   exchange: Exchange,

@@ -50,7 +50,7 @@ function limitToAskAbout({ services, exchange, decision }: Turn): Meter<LimitNam
   const { policies, draining } = services
   if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined)
     return undefined
-  // A higher limit does not make the price known. An agent that asks for its final answer itself gets no notice.
+  // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
   const hasNotice = decision.speech.notice !== undefined
   return !hasNotice || draining.aborted || exchange.isClientGone() ? undefined : decision.limit.meter
 }

@@ -4,7 +4,7 @@
  */
 import { NO_CONTEXTS, reduce } from '../core/context-window.ts'
 import { changeContexts } from '../core/session/transitions.ts'
-import type { BoundThinking } from '../dialect/dialect.ts'
+import type { BoundThinking, Dialect } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, withHeaders } from '../http/headers.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
@@ -23,16 +23,13 @@ export type ModelRequest = Pick<Turn, 'services' | 'exchange'> & {
   readonly turn?: Turn | undefined
 }
 
-/** Returns what is needed to find overflow errors in the responses to a call; `undefined` if nobody looks for them. */
-export function watchedRequest(x: ModelRequest, call: UpstreamCall): WatchedRequest | undefined {
-  const { services, exchange } = x
-  const policy = services.policies().overflow
-  const { dialect } = exchange.route
-  if (!policy.enabled || !dialect) return undefined
+/** Returns what is needed to explain an error in the response to a call. */
+export function watchedRequest(x: ModelRequest, dialect: Dialect, call: UpstreamCall): WatchedRequest {
+  const { services } = x
   return {
     call,
     dialect,
-    policy,
+    policy: services.policies().overflow,
     loadWindows: async () => {
       if (!services.catalogue.isLoaded) await services.catalogue.load().catch(() => undefined)
     },
@@ -97,12 +94,11 @@ export function markedRecovered(response: UpstreamResponse, recovery: string): U
 /** Errors about bound reasoning are small and arrive at once. */
 const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
 
-/** Returns true if an error says that reasoning in the history was made for another prompt. */
+/** Returns true if an error of status 400 says that reasoning in the history was made for another prompt. */
 export async function isBoundThinkingError(
   response: UpstreamResponse,
   bound: BoundThinking,
 ): Promise<boolean> {
-  if (response.head.status !== 400) return false
   const body = await peek(response, ERROR_LIMITS)
   if (!body) return false
   const coding = contentEncoding(response.head.headers)

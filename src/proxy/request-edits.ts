@@ -23,7 +23,7 @@ export function noteRefused({ services, exchange, request }: Turn, refused: Refu
   services.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
 }
 
-/** Returns edits that state the budget in the system text; none if it is not stated, or the model refused them. */
+/** Returns edits that state the budget in the system text; none if the model refused them. */
 export function announcementFor(x: Turn): readonly Edit[] {
   const { sent, decision } = x
   const announcement = decision.speech?.announcement
@@ -39,7 +39,7 @@ export interface PlacedNotice {
 
 const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
 
-/** Returns the places where a notice can go, the preferred channel first, without channels that the model refused. */
+/** Returns the places where a notice can go, the preferred channel first, without refused channels. */
 export function* placesFor(
   x: Turn,
   text: string,
@@ -68,7 +68,7 @@ export function droppedFor(x: Turn, globs: readonly string[], instead?: readonly
 /** Up to so many bytes, copying them into one piece costs less than sending several. */
 const ONE_PIECE = 65_536
 
-/** Returns the call with an edited body, without the content coding of the client's. `json`: the body as plain text. */
+/** Returns the call with an edited body, without content coding. `json`: the client's body as plain text. */
 export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit[]): UpstreamCall {
   const { upstream, method, path } = call
   const headers = withoutLength(call.headers)

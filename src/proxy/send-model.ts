@@ -105,7 +105,8 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   const { noticeSent } = runState.thread
   const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
   let response = await sendOnce(model, mended ?? call)
-  if (!x.thinking.isDropped && noticeSent && (await isBoundThinkingError(response, bound))) {
+  const mayBeBound = !x.thinking.isDropped && noticeSent && response.head.status === 400
+  if (mayBeBound && (await isBoundThinkingError(response, bound))) {
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
       x.thinking.isDropped = true
@@ -127,11 +128,17 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
  */
 export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
   const { services, exchange, turn } = x
-  const watched = watchedRequest(x, call)
+  // Whether overflow errors are looked for.
+  const dialect = services.policies().overflow.enabled ? exchange.route.dialect : undefined
   const open = (one: UpstreamCall) =>
     exchange.open(one, {
       observerFor: turn && ((head) => observeUsage(turn, one, head)),
-      filterFor: watched && ((head) => errorFrameFilter(head, (...frame) => explainFrame(watched, ...frame))),
+      filterFor:
+        dialect &&
+        ((head) =>
+          errorFrameFilter(head, (frame, sent) =>
+            explainFrame(watchedRequest(x, dialect, call), frame, sent),
+          )),
     })
   let response: UpstreamResponse
   try {
@@ -143,9 +150,10 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   const { head } = response
   const isError = head.status >= 400
   if (!isError) noteOutcome(x, head)
-  if (!watched && !(isError && services.policies().storm.enabled)) return response
-  const body = await errorBodyOf(response, watched !== undefined)
-  const explained = watched && body && (await explainRefusal(watched, response, body))
+  if (!dialect && !(isError && services.policies().storm.enabled)) return response
+  const body = await errorBodyOf(response, dialect !== undefined)
+  const watched = dialect && body && watchedRequest(x, dialect, call)
+  const explained = watched && (await explainRefusal(watched, response, body))
   if (!explained) {
     if (isError) noteOutcome(x, head, body)
     return response
@@ -174,7 +182,7 @@ function statusOf({ failure }: UpstreamFailed): number {
   return failure.code === 'aborted' || failure.code === 'out_of_connections' ? 499 : failure.status
 }
 
-/** Records the provider's success or error in the error streak of the session. `body`: that of an error, if it is whole. */
+/** Records a success or an error in the error streak of the session. `body`: that of an error, if it is whole. */
 function noteOutcome({ services, exchange, turn }: ModelRequest, head: Head, body?: Buffer): void {
   if (!turn) return
   const { handle, request, runState } = turn

@@ -21,10 +21,6 @@ const CLIENT_ERROR_MS = 3_600_000
 /** A server that failed on an edit may be well again soon. */
 const SERVER_ERROR_MS = 300_000
 
-function durationOf(status: number): number {
-  return status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS
-}
-
 /** Refused edits by upstream and model. */
 export const EDIT_REFUSALS: ValueKind<readonly EditRefusal[]> = {
   name: 'edit_refusals',
@@ -34,7 +30,7 @@ export const EDIT_REFUSALS: ValueKind<readonly EditRefusal[]> = {
 
 /** The clock of another replica may differ, and a clock may be set back. */
 function isCurrent({ at, status }: EditRefusal, now: number): boolean {
-  return Math.abs(now - at) < durationOf(status)
+  return Math.abs(now - at) < (status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS)
 }
 
 /** The outcome of an edited request that was sent at `sentAt`, in milliseconds since the epoch. */
@@ -65,35 +61,27 @@ function withRefusal(
 const MAX_NAME = 200
 
 /** Refused edits, so that they are not tried again. */
-export interface UnsupportedEdits {
-  /** Reads from the store what other processes found, if the copy is old. */
-  refresh(upstream: string, model: string): Promise<void>
-  isRefused(upstream: string, model: string, edit: RequestEdit): boolean
-  /** Records a request that was refused with an edit and accepted without it. Returns true if the edit is not tried again. */
-  refused(upstream: string, model: string, refused: Refused): boolean
-  /** Records a request that was accepted with these edits: an earlier 5xx had another reason. */
-  accepted(upstream: string, model: string, edits: readonly RequestEdit[]): void
-}
+export type UnsupportedEdits = ReturnType<typeof createUnsupportedEdits>
 
 /** Creates the memory of refused edits in a value that all processes share. `now`: milliseconds since the epoch. */
-export function createUnsupportedEdits(
-  shared: SharedValues<readonly EditRefusal[]>,
-  now: () => number,
-): UnsupportedEdits {
+export function createUnsupportedEdits(shared: SharedValues<readonly EditRefusal[]>, now: () => number) {
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
-  const isRefused = (upstream: string, model: string, edit: RequestEdit) =>
+  const isRefused = (upstream: string, model: string, edit: RequestEdit): boolean =>
     shared
       .copyOf(keyOf(upstream, model))
       .some((one) => one.edit === edit && one.isCertain && isCurrent(one, now()))
   return {
-    refresh: (upstream, model) => shared.refresh(keyOf(upstream, model)),
+    /** Reads from the store what other processes found, if the copy is old. */
+    refresh: (upstream: string, model: string) => shared.refresh(keyOf(upstream, model)),
     isRefused,
-    refused(upstream, model, refused) {
+    /** Records a request that was accepted without an edit only. Returns true if the edit is not tried again. */
+    refused(upstream: string, model: string, refused: Refused): boolean {
       const at = now()
       shared.change(keyOf(upstream, model), (refusals) => withRefusal(refusals, refused, at))
       return isRefused(upstream, model, refused.edit)
     },
-    accepted(upstream, model, edits) {
+    /** Records a request that was accepted with these edits: an earlier 5xx had another reason. */
+    accepted(upstream: string, model: string, edits: readonly RequestEdit[]): void {
       const isCleared = ({ edit, isCertain }: EditRefusal) => !isCertain && edits.includes(edit)
       shared.change(keyOf(upstream, model), (refusals) =>
         refusals.some(isCleared) ? refusals.filter((one) => !isCleared(one)) : refusals,

@@ -95,13 +95,10 @@ export function beginAnswer(ending: Ending, begun: BegunAnswer = {}): Answer {
   }
 }
 
-/**
- * What a response contained: an answer, or no answer (`silent`). `given`: the client has its response already; `failed`:
- * it got an error.
- */
+/** What a response was: `silent` is no answer; `given`: the client has its response; `failed`: it got an error. */
 type Taken = 'answered' | 'silent' | 'given' | 'failed'
 
-/** Reads a response. One that consists of a single call of a tool in `keeps` is an answer. @throws {UpstreamFailed} */
+/** Reads a response. A single call of a tool in `keeps` is an answer. @throws {UpstreamFailed} */
 export async function takeResponse(
   answer: Answer,
   response: UpstreamResponse,
@@ -242,7 +239,7 @@ async function takeWhole(
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
 }
 
-/** Records a final answer for a client that asks again. Without `isRecorded`, its next request asks the provider again. */
+/** Records a final answer; without `isRecorded`, the client's next request asks the provider again. */
 async function record(
   answer: Answer,
   text: string,
@@ -340,7 +337,7 @@ export async function completeAnswer(answer: Answer): Promise<void> {
   else if (whole) await finishWhole(answer, whole)
 }
 
-/** Gives the client the fallback text. `isRecorded`: the model has no answer, and the next request does not ask again. */
+/** Gives the client the fallback text. `isRecorded`: the next request does not ask the model again. */
 export async function giveFallback(answer: Answer, isRecorded: boolean): Promise<void> {
   const { ending, stream, whole } = answer
   const { x, client, fallback, terminal } = ending

@@ -14,11 +14,11 @@ export interface ClientStream {
   readonly isShown: boolean
   /** Sets the head; only the first counts. */
   begin(head: Head): void
-  /** Adds chunks. They wait for the model's text, or for so many bytes, as another response may take their place. */
+  /** Adds chunks. They wait for the model's text: until then another response may take their place. */
   show(chunks: readonly Buffer[], isText: boolean): Promise<void>
   /** Forgets a head and chunks that the client has not got. */
   reset(): void
-  /** Sends all that waits, and ends the response. `isUnchanged`: these are the upstream's bytes, of its length. */
+  /** Sends all that waits, and ends the response. `isUnchanged`: the upstream's own bytes, of its length. */
   end(chunks?: readonly Buffer[], isUnchanged?: boolean): Promise<void>
   /** Ends a response that broke off, without the headers that state an end of the run. */
   fail(chunks: readonly Buffer[], governorHeaders: GovernorHeaders): Promise<void>

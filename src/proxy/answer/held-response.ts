@@ -1,4 +1,4 @@
-/** Makes one response for the client from one upstream response or several; its calls are held until they are checked. */
+/** Makes one response for the client from one upstream response or several; calls are held until judged. */
 import type { BufferedCalls, Dialect, ToolCallFilter } from '../../dialect/dialect.ts'
 import { decoded } from '../../http/body.ts'
 import type { Lease } from '../../http/buffer-budget.ts'
@@ -20,7 +20,7 @@ export interface FilteredResponse {
 
 /** Makes one response for the client from one upstream response or from several. */
 export interface ResponseFilter {
-  /** Reads a response; returns its calls, or `undefined` if none of them can be blocked. @throws {UpstreamFailed} */
+  /** Reads a response; returns its calls, `undefined` if none can be blocked. @throws {UpstreamFailed} */
   take(response: UpstreamResponse): Promise<BufferedCalls | undefined>
   /** Gives the client the newest response without the calls at the `blocked` positions. */
   release(blocked: ReadonlySet<number>): Promise<void>

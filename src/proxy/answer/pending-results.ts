@@ -1,4 +1,4 @@
-/** Results of blocked calls, unseen by the client, for which a provider that keeps the conversation still waits. */
+/** Results of blocked calls, for which a provider that keeps the conversation still waits. */
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import type { BlockedMessage, BufferedCalls } from '../../dialect/dialect.ts'
 import type { Turn } from '../turn.ts'
@@ -13,7 +13,7 @@ function pendingAfter(
   return sent.isConversation ? [] : (sent.pendingResults?.(round, blocked) ?? [])
 }
 
-/** Saves the results of the blocked calls of a response. `before`: responses before it, whose calls were all blocked. */
+/** Saves the results of a response's blocked calls. `before`: earlier responses, with all calls blocked. */
 export async function savePartOfResults(
   x: Turn,
   before: readonly BlockedMessage[],
@@ -36,7 +36,7 @@ export async function saveResults(
   await handle.savePendingResults(place, { pendingResults })
 }
 
-/** Redirects requests that continue from a blocked response to the response after it, which waits for these results. */
+/** Redirects requests from blocked responses to the response after them, which waits for these results. */
 export async function replaceBy(
   { sent, handle }: Turn,
   rounds: readonly BlockedMessage[],

@@ -16,7 +16,7 @@ import type { Upstream } from '../../http/upstream.ts'
 
 export interface Route {
   readonly upstream: Upstream
-  /** Path and query as sent upstream: the client's, without the upstream's name and with the prefix of its URL. */
+  /** Path and query as sent upstream: without the upstream's name, and with the prefix of its URL. */
   readonly path: string
   /** Set on a guarded path that begins with a name, of which there is no upstream. */
   readonly unknownName: string | undefined
@@ -69,7 +69,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
   }
 }
 
-/** Returns the path of a request target, without scheme and host of the absolute form (RFC 9112, section 3.2). */
+/** Returns the path of a request target, without the host of its absolute form (RFC 9112, section 3.2). */
 export function pathOf(target: string): string {
   if (target.startsWith('/')) return target
   const [authority] = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i.exec(target) ?? []
@@ -86,7 +86,7 @@ function withoutQuery(path: string): string {
 /** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
-/** Returns a path with any set of these characters as slashes, because it is not known which ones a server follows. */
+/** Returns a path with any set of these characters as slashes: nobody knows which ones a server follows. */
 function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = SEPARATORS): Iterable<string> {
   if (!separator) return yield path
   yield* readingsOf(path, others)
@@ -108,7 +108,7 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-/** Returns the first segment of a path as it stands, and of the path that its dot segments lead to; without parameters. */
+/** Returns the first segment of a path, and of where its dot segments lead to; without parameters. */
 function firstSegments(path: string): string[] {
   const segments = segmentsOf(path).filter((segment) => segment !== '.')
   const kept: string[] = []
@@ -119,7 +119,7 @@ function firstSegments(path: string): string[] {
   return [segments[0], kept[0]].map((first = '') => first.split(/[?#;]/, 1)[0] ?? '')
 }
 
-/** Returns, in lower case, every first segment that a server may find in a target once it has normalised the path. */
+/** Returns, in lower case, every first segment that a server may find in a target. */
 export function firstSegmentsOf(target: string): string[] {
   const path = withoutQuery(pathOf(target))
   const [, plain] = /^\/([\w-]+)(?:\/[\w-][\w.:@-]*)*\/?$/.exec(path) ?? []
@@ -140,7 +140,7 @@ function dialectFor(dialects: readonly Dialect[], path: string): Dialect | undef
   return dialects.find((dialect) => dialect.claims(segments))
 }
 
-/** Returns where a request goes. `target`: as it stands in the request line. @throws if a built-in upstream is missing. */
+/** Returns where a request goes. `target`: of the request line. @throws if a built-in upstream is missing. */
 export function routeOf(
   { upstreams, dialects }: Routing,
   method: string,

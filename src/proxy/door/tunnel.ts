@@ -1,4 +1,4 @@
-/** Upgraded connections. WebSockets are refused on guarded paths, where they would hide a session, and pass through on others. */
+/** Upgraded connections: refused on guarded paths, where they would hide a session, and passed on elsewhere. */
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
@@ -61,10 +61,10 @@ function joinTo(other: Duplex, socket: Duplex): void {
   socket.pipe(other)
 }
 
-/** A client may send this many chunks, of at most 64 KB each, before the upstream answers; then it is paused. */
+/** How many chunks, of at most 64 KB each, a client may send before the upstream answers. */
 const MAX_EARLY = 16
 
-/** Returns the request to the upstream, not yet sent. @throws {TypeError} on headers that Node does not send. */
+/** Returns the request to the upstream, not yet sent. @throws {TypeError} on headers that Node refuses. */
 function upgradeRequest(
   { access, connectTimeout }: TunnelSettings,
   route: Route,
@@ -90,7 +90,7 @@ function upgradeRequest(
   )
 }
 
-/** Sends the upgrade to the upstream and joins the two connections once it accepts. @throws {TypeError} as `upgradeRequest`. */
+/** Sends the upgrade, and joins both connections once the upstream accepts. @throws as `upgradeRequest`. */
 function openTunnel(
   settings: TunnelSettings,
   route: Route,

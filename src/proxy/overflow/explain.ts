@@ -1,4 +1,4 @@
-/** Adds the meaning of an overflow to a provider's error, by an edit of its bytes: everything else stays unchanged. */
+/** Adds the meaning of an overflow to a provider's error, by an edit of its bytes. */
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/foreign-json.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
@@ -156,7 +156,7 @@ function canonicalReply(head: Head, plain: Buffer, dialect: Dialect, annotation:
   return changedReply(own, recovery, body, { 'content-type': 'application/json' })
 }
 
-/** Returns the reply with its meaning in its error object, or in headers if it is not JSON. `plain`: the decoded `body`. */
+/** Returns the reply with its meaning in its error object, else in headers. `plain`: the decoded `body`. */
 function annotatedReply(head: Head, body: Buffer, plain: Buffer, annotation: Annotation): Reply {
   const { recovery } = annotation.classified.overflow
   let changed: Buffer | undefined
@@ -211,10 +211,7 @@ function errorIn(json: Buffer): { readonly whole: Place; readonly error: Place }
   return { whole, error }
 }
 
-/**
- * Returns the reply with `governor` in its error object; `undefined` if it has no object. @throws {JsonScanError} on
- * invalid JSON.
- */
+/** Returns the reply with `governor` in its error object; `undefined` if it has none. @throws {JsonScanError} */
 function annotated(json: Buffer, annotation: Annotation): Buffer | undefined {
   const found = errorIn(json)
   if (!found) return undefined

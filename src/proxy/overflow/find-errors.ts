@@ -1,4 +1,4 @@
-/** Finds errors in responses: those with an error status, error bodies of status 200, and error events of a stream. */
+/** Finds errors in responses: by their status, in bodies of status 200, and in events of a stream. */
 import { contentEncoding, headerOf, isEventStream } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
 import { type ChunkFilter, peek, type UpstreamResponse } from '../../http/upstream-response.ts'
@@ -97,7 +97,7 @@ function keepOpen(state: FramesState, chunk: Buffer): void {
   state.open = state.isTooLong ? rest.subarray(rest.length - 3) : rest
 }
 
-/** Takes bytes from the start of the current frame; the first `gone` have gone. Returns the chunks for the client. */
+/** Takes bytes from the start of the current frame, of which `gone` have gone. Returns the client's chunks. */
 function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly Buffer[] {
   const passed: Buffer[] = []
   const text = bytes.toString('latin1')

@@ -76,7 +76,7 @@ export function asksForModels({ method, path }: UpstreamCall): boolean {
   return method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
 }
 
-/** Returns a function that makes an observer for a response: it keeps a list by reference and reads it at the end. */
+/** Returns a function that makes an observer for a response, which reads the list at its end. */
 export function observeModelList(declare: (model: string, window: number) => void) {
   return ({ status, headers }: Head): ResponseObserver | undefined => {
     if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined

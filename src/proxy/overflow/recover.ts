@@ -24,14 +24,14 @@ export interface OverflowPolicy {
   readonly effectiveTtl: number
 }
 
-/** Returns the body as one buffer; `undefined` for a stream or a body with a content coding, which are not changed. */
+/** Returns the body as one buffer; `undefined` for a stream or a body with a content coding. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
   if (contentEncoding(headers) !== 'identity') return undefined
   if (Buffer.isBuffer(body)) return body
   return Array.isArray(body) ? Buffer.concat(body) : undefined
 }
 
-/** Returns the model of a request that was not read before; `undefined` if it cannot be read. `path`: the client's. */
+/** Returns the model of a request that was not read before, if it can be read. `path`: the client's. */
 export function modelIn(dialect: Dialect, path: string, call: UpstreamCall): string | undefined {
   try {
     const body = bodyOf(call)

@@ -23,22 +23,6 @@ export interface ModelAt {
   readonly model: string
 }
 
-/** What is known of context windows, in tokens. */
-export interface Windows {
-  /** Reads from the store what other processes learned, at most every half minute. Never rejects. */
-  refresh(of: ModelAt): Promise<void>
-  /** The window of a model, with its source. */
-  base(of: ModelAt): BaseContext
-  /** The context that a session with these reductions may use now. */
-  effective(of: ModelAt, reductions: readonly Reduction[]): EffectiveContext
-  /** Learns from an overflow error, whether or not it states a limit. */
-  learn(of: ModelAt, overflow: Overflow): void
-  /** Learns that the provider lists the model with this window. */
-  declare(of: ModelAt, window: number): void
-  /** Learns that the provider accepted a prompt of so many tokens. */
-  succeed(of: ModelAt, promptTokens: number): void
-}
-
 /** The other sources of windows, in tokens. */
 export interface WindowSources {
   /** The window in the configuration. */
@@ -63,12 +47,17 @@ export function keptName(model: string): string {
   return model.slice(0, MAX_NAME)
 }
 
+/** What is known of context windows, in tokens. */
+export type Windows = ReturnType<typeof createWindows>
+
 /** Creates the windows of one Governor over the values that its processes share. */
 export function createWindows(
   known: SharedValues<KnownWindow>,
   { configured, catalogued, now }: WindowSources,
-): Windows {
+) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
+  const change = (of: ModelAt, by: (window: KnownWindow) => KnownWindow) => known.change(keyOf(of), by)
+  /** The window of a model, with its source. */
   const base = (of: ModelAt): BaseContext => {
     const fromConfig = configured(of)
     const stated = known.copyOf(keyOf(of))
@@ -78,19 +67,19 @@ export function createWindows(
     return baseContext(fromConfig, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
   return {
-    refresh: (of) => known.refresh(keyOf(of)),
+    /** Reads from the store what other processes learned, at most every half minute. Never rejects. */
+    refresh: (of: ModelAt) => known.refresh(keyOf(of)),
     base,
-    effective: (of, reductions) => {
-      const { upstream, model } = of
-      return effectiveContext(
-        base(of),
-        reductions,
-        { upstream: upstream.name, model: keptName(model) },
-        now(),
-      )
+    /** The context that a session with these reductions may use now. */
+    effective(of: ModelAt, reductions: readonly Reduction[]): EffectiveContext {
+      const at = { upstream: of.upstream.name, model: keptName(of.model) }
+      return effectiveContext(base(of), reductions, at, now())
     },
-    learn: (of, overflow) => known.change(keyOf(of), (window) => learn(window, overflow)),
-    declare: (of, window) => known.change(keyOf(of), (before) => declare(before, window)),
-    succeed: (of, promptTokens) => known.change(keyOf(of), (window) => succeed(window, promptTokens)),
+    /** Learns from an overflow error, whether or not it states a limit. */
+    learn: (of: ModelAt, overflow: Overflow) => change(of, (window) => learn(window, overflow)),
+    /** Learns that the provider lists the model with this window. */
+    declare: (of: ModelAt, window: number) => change(of, (before) => declare(before, window)),
+    /** Learns that the provider accepted a prompt of so many tokens. */
+    succeed: (of: ModelAt, promptTokens: number) => change(of, (window) => succeed(window, promptTokens)),
   }
 }
