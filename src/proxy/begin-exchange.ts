@@ -5,7 +5,7 @@ import { relayInformational } from '../http/relay.ts'
 import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
-import type { Emit, Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
+import type { Emit, Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
@@ -79,14 +79,6 @@ interface ExchangeState {
   decided: DecisionFacts | undefined
 }
 
-/** Node emits no `close` for a response that waits behind others on its connection when that connection ends. */
-function closeWithConnection({ socket }: IncomingMessage, response: ServerResponse, close: () => void): void {
-  // A client chooses how many requests it sends at once.
-  socket.setMaxListeners(0)
-  socket.once('close', close)
-  response.once('close', () => socket.off('close', close))
-}
-
 /** The log's account of a request that is over. */
 function requestEnded(state: ExchangeState): RequestEnded {
   const { request, response, route, failure } = state
@@ -153,11 +145,6 @@ function fail(state: ExchangeState, failure: Failure, governorHeaders?: Governor
   replyFailure(state.request, state.response, failure.status, body, governorHeaders)
 }
 
-function emitTraced({ emit }: ExchangeServices, span: RequestSpan, event: ProxyEvent): void {
-  emit(event)
-  span.record(event)
-}
-
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
 export function beginExchange(
   services: ExchangeServices,
@@ -188,13 +175,23 @@ export function beginExchange(
   services.emit({ kind: 'request_began' })
   const close = () => end(state)
   response.on('close', close)
-  if (!response.socket) closeWithConnection(request, response, close)
+  if (!response.socket) {
+    // Node emits no `close` for a response that waits behind others on its connection when that connection ends.
+    const { socket } = request
+    // A client chooses how many requests it sends at once.
+    socket.setMaxListeners(0)
+    socket.once('close', close)
+    response.once('close', () => socket.off('close', close))
+  }
   return {
     request,
     response,
     route,
     isTraced: span !== undefined,
-    emit: span ? (event) => emitTraced(services, span, event) : services.emit,
+    emit(event) {
+      services.emit(event)
+      span?.record(event)
+    },
     isClientGone: () => state.isClientGone,
     open: (call, watching) => open(state, call, watching),
     noteBodyRead() {

@@ -26,6 +26,7 @@ import type { Services } from './services.ts'
 import { isCompacted, isStep } from './session/client-hints.ts'
 import { agentNameOf, presentable, tenantOf, threadNameOf } from './session/identity.ts'
 import { longestKnown } from './session/known-prefixes.ts'
+import type { FoundSession } from './session/links.ts'
 import { findSession, openSession } from './session/open-session.ts'
 import { readInTurns } from './session/read-transcript.ts'
 import type { Turn } from './turn.ts'
@@ -67,24 +68,7 @@ export async function evaluate(
   const facts = factsFor(asked, transcript, hashes.whole, json.length, headers, registry)
   const found = await findSession(services, headers, tenant, asked, facts)
   const { sent, bytes } = withPendingResults(dialect, asked, route.asked, json, found.linked)
-  const newest = transcript.assistantMessages.at(-1)
-  const request: Request = {
-    now: services.now(),
-    operation: services.newId(),
-    conversation,
-    registry,
-    transcript,
-    facts,
-    demands: asked.demands(),
-    tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
-    thread: threadNameOf(headers, services.identity),
-    name: found.isNamed ? found.name : undefined,
-    isDerived: found.prompt !== undefined,
-    agent: agentNameOf(headers),
-    upstream: upstream.name,
-    model: keptName(conversation.model),
-    ...policiesFor(services, upstream.name, conversation.model, headers),
-  }
+  const request = requestOf(services, exchange, asked, transcript, facts, found)
   await services.windows.refresh({ upstream, model: conversation.model })
   const { handle, runState } = await openSession(services, request, found)
   const policy = budgetInForce(request, runState)
@@ -130,22 +114,46 @@ function factsFor(
 
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
-/** Returns the policies that apply to a request, with the limits that its client declares in headers. */
-function policiesFor(
+/** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
+function requestOf(
   services: Services,
-  upstream: string,
-  model: string,
-  headers: RawHeaders,
-): Pick<Request, 'loop' | 'budget' | 'limits' | 'storm' | 'observesOnly'> {
+  { route: { upstream }, request: { rawHeaders: headers } }: Exchange,
+  asked: DialectRequest,
+  transcript: TranscriptState,
+  facts: RequestFacts,
+  found: FoundSession,
+): Request {
+  const { conversation } = asked
   const { budget: budgets, loop, storm, observesOnly } = services.policies()
-  const subject = { model, upstream, header: (name: string) => headerOf(headers, name) }
+  const header = (name: string) => headerOf(headers, name)
+  const subject = { model: conversation.model, upstream: upstream.name, header }
   const declared: Declared = {
-    iterations: wholeNumber(subject.header('x-governor-max-iterations')),
-    tool_calls: wholeNumber(subject.header('x-governor-max-tool-calls')),
+    iterations: wholeNumber(header('x-governor-max-iterations')),
+    tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
   }
   const budget = policyFor(settingsFor(budgets, subject), declared)
-  const limits = budget.enabled ? { run: budget.run, session: budget.session } : UNLIMITED
-  return { loop: settingsFor(loop, subject), budget, limits, storm, observesOnly }
+  const newest = transcript.assistantMessages.at(-1)
+  return {
+    now: services.now(),
+    operation: services.newId(),
+    conversation,
+    registry: services.harnessRegistry,
+    transcript,
+    facts,
+    demands: asked.demands(),
+    tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
+    thread: threadNameOf(headers, services.identity),
+    name: found.isNamed ? found.name : undefined,
+    isDerived: found.prompt !== undefined,
+    agent: agentNameOf(headers),
+    upstream: upstream.name,
+    model: keptName(conversation.model),
+    loop: settingsFor(loop, subject),
+    budget,
+    limits: budget.enabled ? { run: budget.run, session: budget.session } : UNLIMITED,
+    storm,
+    observesOnly,
+  }
 }
 
 function wholeNumber(text: string | undefined): number | undefined {

@@ -90,7 +90,10 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
   const found = findThread(session, facts, name, now)
   if (!found) {
     const run = newRun(operation, now)
-    const inherits = name !== '' && session.threads.some((other) => inheritsFrom(other, name, facts))
+    // A thread that begins may carry the history of another: its own iterations begin after that.
+    const isCarried = (other: Thread) =>
+      other.name !== name && other.newest !== undefined && facts.assistantHashes.includes(other.newest)
+    const inherits = name !== '' && session.threads.some(isCarried)
     if (!inherits) return { run }
     const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
     return { run: { ...run, inherited }, skipsHistory: true }
@@ -107,11 +110,6 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
     over: isNewRun ? thread.run : undefined,
     skipsLast: dropsMessage && !isNewRun && facts.endsInUserMessage,
   }
-}
-
-/** Returns whether a thread that begins carries the history of another: its own iterations begin after that. */
-function inheritsFrom({ name, newest }: Thread, own: string, { assistantHashes }: RequestFacts): boolean {
-  return name !== own && newest !== undefined && assistantHashes.includes(newest)
 }
 
 /** Returns a thread whose newest message was no human's: the run that the message seemed to end goes on. */
@@ -200,20 +198,15 @@ function numberOf(
   const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
   const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
+  const { previous, newestAssistant, messages } = facts
+  const showsSame =
+    previous === undefined && known?.newest === newestAssistant && known?.messages === messages
   // A run that was stopped counts no more, and the same step in other bytes is not a further one.
-  const isMore = !run.finalAnswer && (isRepeat || !showsSame(known, facts) || run.iteration === 0)
+  const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
   return {
     iteration: Math.max(facts.iteration - (run.inherited?.iterations ?? 0), run.iteration + Number(isMore)),
     resendCount: isRepeat ? answered + 1 : undefined,
   }
-}
-
-/** Returns whether a request shows no more and no less of its conversation than the one before it. */
-function showsSame(
-  known: Thread | undefined,
-  { newestAssistant, messages, previous }: RequestFacts,
-): boolean {
-  return previous === undefined && known?.newest === newestAssistant && known?.messages === messages
 }
 
 function renumbered(
@@ -268,6 +261,9 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
   // In the middle of a run a harness may write what looks like a user's message: the next request shows whether it did.
   const mayGoOn = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
+  // The request that ends a run shows the calls of its newest answer.
+  const newCalls = from?.newest === newestAssistant ? 0 : (facts.callCounts.at(-1) ?? 0)
+  const toolCalls = (over?.toolCalls ?? 0) + newCalls
   return {
     userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
@@ -276,18 +272,8 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
     promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
     first: from?.first ?? assistantHashes[0],
     newest: newestAssistant ?? kept?.newest,
-    interrupted: mayGoOn ? { run: withCalls(over, from, facts), loopState: from.loopState } : undefined,
+    interrupted: mayGoOn ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
   }
-}
-
-/** Returns a run with the calls of its newest answer, which is shown by the request that ends the run. */
-function withCalls(run: Run, { newest }: Thread, { newestAssistant, callCounts }: RequestFacts): Run {
-  return newest === newestAssistant ? run : { ...run, toolCalls: run.toolCalls + (callCounts.at(-1) ?? 0) }
-}
-
-/** Returns the number of an iteration that clients see: from 1 after a reset. */
-function sinceReset(iteration: number, { operator }: Run): number {
-  return operator?.base ? Math.max(1, iteration - operator.base.iterations) : iteration
 }
 
 /** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
@@ -339,12 +325,19 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     totals: totalsAfter(session, request, change),
     record: recordRequest(session, request, number, ended, runBefore.finalAnswer !== undefined),
   }
+  // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
+  const isItsOwn =
+    isRetry ||
+    facts.previous !== undefined ||
+    known?.newest === undefined ||
+    facts.assistantHashes.includes(known.newest)
+  const { base } = run.operator ?? {}
   return {
     session: after,
     result: {
       run,
       thread,
-      iteration: sinceReset(iteration, run),
+      iteration: base ? Math.max(1, iteration - base.iterations) : iteration,
       isRetry,
       resendCount,
       isNewRun: !known || over !== undefined,
@@ -359,19 +352,10 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loopFault: fault,
       loopMode,
       reductions: session.contexts?.reductions,
-      finalAnswer: isRetry || showsNewest(known, facts) ? runBefore.finalAnswer : undefined,
+      finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
       hasErrors: known?.errors !== undefined,
       storm: storm?.reply,
       asksForOtherForm,
     },
   }
-}
-
-/**
- * Returns whether a request shows the newest answer of its thread, or continues a history that the provider keeps. A
- * history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
- */
-function showsNewest(known: Thread | undefined, { previous, assistantHashes }: RequestFacts): boolean {
-  if (previous !== undefined || known?.newest === undefined) return true
-  return assistantHashes.includes(known.newest)
 }

@@ -91,11 +91,9 @@ export function findThread(
   if (best) return continuationBy(best, facts)
   const thread = compactedThread(unnamed, facts, now)
   // A harness asks for the summary with a message that is not seen again.
-  return thread && { ...continuationOf(thread), dropsMessage: isGone(thread.userMessageHashes.at(-1), facts) }
-}
-
-function isGone(message: Hash | undefined, { userMessageHashes }: RequestFacts): boolean {
-  return message !== undefined && !userMessageHashes.includes(message)
+  const last = thread?.userMessageHashes.at(-1)
+  const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
+  return thread && { ...continuationOf(thread), dropsMessage }
 }
 
 /** Returns the continuation of a thread and its run, without a proof. */

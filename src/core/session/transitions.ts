@@ -13,7 +13,6 @@ import {
   type Changed,
   type FirstAnswer,
   MAX_RESPONSES,
-  type RecentRequest,
   type Run,
   type RunState,
   type Session,
@@ -88,23 +87,19 @@ function withIds(
   return [...new Set([...(known ?? []), ...ids])].slice(-MAX_RESPONSES)
 }
 
-/** An answer to a request before the newest does not show whether the run has ended. */
-function isAnsweredBy(run: Run, request: CountedRequest, callsNothing: boolean | undefined) {
-  const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
-  return callsNothing === undefined || !isNewest ? run.isAnswered : callsNothing
-}
-
 /** Adds an answer to a thread. */
 function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
   const { run, loopState } = thread
   const { usage, ids, requestBytes, calls, callsNothing } = facts
+  // An answer to a request before the newest does not show whether the run has ended.
+  const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
   return {
     ...thread,
     run: {
       ...run,
       quietSince: facts.iteration?.endedAt ?? run.quietSince,
       usage: addCall(run.usage, usage),
-      isAnswered: isAnsweredBy(run, request, callsNothing),
+      isAnswered: isNewest ? (callsNothing ?? run.isAnswered) : run.isAnswered,
       failedAs: undefined,
     },
     responses: withIds(thread.responses, ids),
@@ -150,12 +145,6 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 /** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
 export type Delivery = 'whole' | 'failed' | 'client_left'
 
-/** Returns how many sendings got a whole answer. The first one counts as answered until it is known not to be. */
-function answeredAfter({ answered = 1 }: RecentRequest, delivery: Delivery, isRetry: boolean): number {
-  if (isRetry) return delivery === 'whole' ? answered + 1 : answered
-  return delivery === 'whole' ? answered : 0
-}
-
 /** Records what became of one sending of a request. */
 export function noteDelivery(
   session: Session,
@@ -163,18 +152,16 @@ export function noteDelivery(
   delivery: Delivery,
   isRetry: boolean,
 ): Session {
-  return changeThread(session, request, (thread) => {
-    const { run } = thread
-    const recentRequests = run.recentRequests.map((one) =>
-      one.fingerprint === request.fingerprint
-        ? { ...one, answered: answeredAfter(one, delivery, isRetry) }
-        : one,
-    )
-    return {
-      ...thread,
-      run: { ...run, recentRequests },
-    }
-  })
+  const isWhole = delivery === 'whole'
+  return changeRun(session, request, (run) => ({
+    ...run,
+    recentRequests: run.recentRequests.map((one) => {
+      if (one.fingerprint !== request.fingerprint) return one
+      // The first sending counts as answered until it is known not to be.
+      const { answered = 1 } = one
+      return { ...one, answered: isRetry ? answered + Number(isWhole) : isWhole ? answered : 0 }
+    }),
+  }))
 }
 
 /**
@@ -210,10 +197,6 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
 
-function releasedRun(run: Run, failedAs: Run['failedAs'], quietSince = run.quietSince): Run {
-  return { ...run, failedAs, quietSince, iteration: run.iteration - 1 }
-}
-
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(
   session: Session,
@@ -228,7 +211,10 @@ export function releaseIteration(
     isGiven = given === run.iteration && (!run.finalAnswer || isLate(run.demands, request.fingerprint))
     return {
       ...thread,
-      run: given === run.iteration ? releasedRun(run, failedAs, facts?.endedAt) : run,
+      run:
+        given === run.iteration
+          ? { ...run, failedAs, quietSince: facts?.endedAt ?? run.quietSince, iteration: given - 1 }
+          : run,
     }
   })
   const thread = session.threads[placeOf(session, request)]

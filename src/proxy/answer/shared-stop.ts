@@ -2,10 +2,10 @@
  * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how
  * many replicas.
  */
-import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
-import { giveUp } from './hold-stop.ts'
-import type { Services } from './services.ts'
-import type { Turn } from './turn.ts'
+import { SHARED, sessionKey, type ValueKind } from '../../store/store.ts'
+import { giveUp } from '../hold-stop.ts'
+import type { Services } from '../services.ts'
+import type { Turn } from '../turn.ts'
 
 /** Milliseconds for which a replica alone may ask for a last answer; after that another one asks too. */
 const CLAIM_MS = 30_000
