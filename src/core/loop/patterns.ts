@@ -38,22 +38,19 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Searc
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
 }
 
-/** One call with one result, several times in a row. */
-function equalInARow(context: SearchContext): FoundLoop | undefined {
-  const { repeats, isCertain, limits, last } = context
-  const count = isCertain ? repeats.equal : repeats.similar
-  if (count < patience(limits.repetitionThreshold, repeats.isPoll, context)) return undefined
-  return { calls: [last.call], count, span: count, hasNews: false, isWaiting: repeats.isPoll }
-}
-
 /**
- * Equal calls with equal results in the window. Between two of them there may be one new call, unless it changes
- * something: to look again after a change is no repetition. If a call between them waits, the loop waits.
+ * Equal calls with equal results: in a row, however long, or in the window. There, one new call may stand between two of
+ * them, unless it changes something: to look again after a change is no repetition. If a call between them waits, the
+ * loop waits.
  */
-function equalInWindow(context: SearchContext): FoundLoop | undefined {
+function equalCalls(context: SearchContext): FoundLoop | undefined {
   const { window, last, repeats, limits, isCertain, handledAt } = context
+  const calls: FoundLoop['calls'] = [last.call]
   let isWaiting = repeats.isPoll
-  let count = 0
+  let count = isCertain ? repeats.equal : repeats.similar
+  if (count >= patience(limits.repetitionThreshold, isWaiting, context))
+    return { calls, count, span: count, hasNews: false, isWaiting }
+  count = 0
   let hasNews = false
   let isNewBetween = false
   for (const [at, entry] of [...window.entries()].reverse()) {
@@ -62,7 +59,7 @@ function equalInWindow(context: SearchContext): FoundLoop | undefined {
       count++
       isNewBetween = false
       if (count === patience(limits.repetitionThreshold, isWaiting, context))
-        return { calls: [last.call], count, span: window.length - at, hasNews, isWaiting }
+        return { calls, count, span: window.length - at, hasNews, isWaiting }
     } else if (isCertain ? entry.mayBeNew : entry.isNew) {
       if (isNewBetween || entry.isChange) return undefined
       isNewBetween = true
@@ -157,7 +154,7 @@ export const PATTERNS = {
   },
   /** One call with one result. */
   repetition: {
-    find: (context) => equalInARow(context) ?? equalInWindow(context),
+    find: equalCalls,
     isOfResponses: false,
     notice: ({ count, span }) =>
       span === count

@@ -34,16 +34,6 @@ export function appendResults(results: TranscriptResult[], conversation: Convers
   else for (const result of conversation.results(index)) results.push(resultWithText(result))
 }
 
-/** Adds the pictures of the message at `index` to the last of `results`: some APIs allow no picture in a result. */
-export function appendImages(results: TranscriptResult[], conversation: Conversation, index: number): void {
-  const last = results.at(-1)
-  if (!last || conversation.role(index) !== 'user') return
-  const pictures = conversation.pictures?.(index)
-  if (!pictures || pictures.length === 0) return
-  const text = [last.text(), ...pictures].join('\n')
-  results[results.length - 1] = resultWithText({ callId: last.callId, text })
-}
-
 /** The most bytes that a character takes in JSON. */
 const JSON_BYTES = 6
 

@@ -4,13 +4,7 @@ import type { Hash } from '../hash.ts'
 import { STEPS_PER_VALUE } from '../work.ts'
 import { isExempt, type LoopPolicy } from './policy.ts'
 import { batchOf, type CallSignature, hashOfAll, type PendingCall, signatureOf } from './tool-call.ts'
-import {
-  appendImages,
-  appendResults,
-  exactHash,
-  resultWithText,
-  type TranscriptResult,
-} from './tool-result.ts'
+import { appendResults, exactHash, resultWithText, type TranscriptResult } from './tool-result.ts'
 
 /** A call in the transcript, with its result if there is one. */
 export interface TranscriptCall extends CallSignature {
@@ -24,7 +18,12 @@ function resultsAfter(conversation: Conversation, index: number): readonly Trans
   for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
     conversation.work?.spend(STEPS_PER_VALUE)
     appendResults(results, conversation, at)
-    appendImages(results, conversation, at)
+    // Some APIs allow no picture in a result, so that it follows in a message of a user.
+    const last = results.at(-1)
+    const pictures = last && conversation.role(at) === 'user' ? (conversation.pictures?.(at) ?? []) : []
+    if (!last || pictures.length === 0) continue
+    const text = [last.text(), ...pictures].join('\n')
+    results[results.length - 1] = resultWithText({ callId: last.callId, text })
   }
   return results
 }
