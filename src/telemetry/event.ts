@@ -16,7 +16,7 @@ import type { Recovery } from '../overflow/overflow.ts'
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'
 
 /** Why a request was relayed unguarded, or guarded only in part. */
-export type FailOpenReason =
+type FailOpenReason =
   | 'body_too_large'
   | 'no_room'
   | 'unreadable_body'
@@ -791,7 +791,7 @@ export function rowOf(event: ProxyEvent): EventRow<ProxyEvent> {
 }
 
 /** The methods of a pino logger that Governor uses. */
-export type LogSink = Record<LogLine[0], (facts: object, message: string) => void>
+type LogSink = Record<LogLine[0], (facts: object, message: string) => void>
 
 /**
  * Logs an event; most kinds give no line. `pageOf`: a link to a session by its id in the API. It stands in lines that

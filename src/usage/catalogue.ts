@@ -253,7 +253,7 @@ export function createCatalogue(
 }
 
 /** The model and the upstream of a response, and where its usage goes. */
-export interface UsageRecord {
+interface UsageRecord {
   readonly catalogue: Catalogue
   readonly model: string
   readonly upstream: CatalogueUpstream

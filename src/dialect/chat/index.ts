@@ -74,7 +74,7 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
 /** The byte offsets of a message. Those of its fields count from the start of the message; 0 if it lacks the field. */
-export interface ChatItem extends ListedItem {
+interface ChatItem extends ListedItem {
   /** Where its content starts, and where it ends. */
   readonly content: number
   readonly contentEnd: number

@@ -29,6 +29,7 @@ import {
   type ListedItem,
   memoize,
   type NamedRole,
+  resultsToKeep,
   roleOf,
   stringAt,
 } from '../shared/request-list.ts'
@@ -280,7 +281,7 @@ function threadMembers(
     skippedResults(unique) {
       const blocks = items.flatMap((_, at) => content(at).blocks)
       const results = blocks.filter(({ type }) => type === 'tool_result')
-      const pendingResults = results.map(({ start, end }) => json.toString('utf8', start, end))
+      const pendingResults = resultsToKeep(json, results, 'content', ['string', 'array'])
       return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
     },
   }

@@ -2,9 +2,9 @@
 import { type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
-import { kindAt, member, members, type Span } from '../../json/scan.ts'
+import { kindAt, member, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
-import type { ListedItem } from '../shared/request-list.ts'
+import { type ListedItem, resultsToKeep } from '../shared/request-list.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
 /** Returns the item that answers a call with a text; `undefined` if the result of such a call can't be a text. */
@@ -104,20 +104,9 @@ export function injectPendingResults(
   return [...previous, { ...list, text: `[${items},{"role":"user","content":${text}}]` }]
 }
 
-const LOST = '(This result is not available any more.)'
-
-/** Characters; longer results of one request are replaced by a text that says that they are lost. */
-const MAX_PENDING_RESULTS = 65_536
-
 /** Returns the results in the input, as JSON texts. */
 export function resultsIn({ json, items }: ListIndex<ListedItem>): readonly string[] {
   const results = items.filter(({ role }) => role === 'tool')
-  const texts = results.map(({ start, end }) => json.toString('utf8', start, end))
-  if (texts.reduce((sum, text) => sum + text.length, 0) <= MAX_PENDING_RESULTS) return texts
-  return results.map((result, at) => {
-    const output = member(members(json, result), 'output')?.value
-    if (!output || kindAt(json, output) !== 'string') return texts[at] ?? ''
-    const [before, after] = [json.subarray(result.start, output.start), json.subarray(output.end, result.end)]
-    return `${before}${JSON.stringify(LOST)}${after}`
-  })
+  // The outputs of some tools have other forms only.
+  return resultsToKeep(json, results, 'output', ['string'])
 }

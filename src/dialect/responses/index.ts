@@ -58,7 +58,7 @@ const QUOTE = 0x22
 const OPEN_BRACE = 0x7b
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
-export interface InputItem extends ListedItem {
+interface InputItem extends ListedItem {
   readonly isCall: boolean
   /** It only refers to an item that the provider stores. */
   readonly isReference: boolean

@@ -18,7 +18,7 @@ const HOSTED = new Set([
  * What an input or output item is. `call`: the client has to make it; `tool`: the result of such a call; `assistant`:
  * anything else in a model response; `aside`: of neither the user nor the model, and possible at any place.
  */
-export type ItemKind = 'message' | 'call' | 'tool' | 'assistant' | 'aside'
+type ItemKind = 'message' | 'call' | 'tool' | 'assistant' | 'aside'
 
 /**
  * Returns the kind of an item by the form of its type, so that it knows future tools too: `x_call` is a call and

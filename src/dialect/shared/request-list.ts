@@ -193,3 +193,29 @@ export function resultText(content: unknown): string {
   if (typeof content === 'string') return content
   return [...textsOfParts(content), ...attachmentHashes(content)].join('\n')
 }
+
+const LOST = JSON.stringify('(This result is not available any more.)')
+
+/** Characters of the results of one request that are kept for the next one. */
+const MAX_KEPT_RESULTS = 65_536
+
+/**
+ * Returns results as JSON texts that are kept until the next request. If they are too long for that, a text that says
+ * so takes the place of each value under `key` that has one of the `kinds`.
+ */
+export function resultsToKeep(
+  json: Buffer,
+  results: readonly Span[],
+  key: string,
+  kinds: readonly ReturnType<typeof kindAt>[],
+): readonly string[] {
+  const textOfSpan = ({ start, end }: Span) => json.toString('utf8', start, end)
+  const length = results.reduce((sum, { start, end }) => sum + end - start, 0)
+  if (length <= MAX_KEPT_RESULTS) return results.map(textOfSpan)
+  return results.map((result) => {
+    const value = member(members(json, result), key)?.value
+    if (!value || !kinds.includes(kindAt(json, value))) return textOfSpan(result)
+    const before = textOfSpan({ start: result.start, end: value.start })
+    return before + LOST + textOfSpan({ start: value.end, end: result.end })
+  })
+}
