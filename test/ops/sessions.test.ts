@@ -185,6 +185,20 @@ describe('a session in the API', () => {
     expect(minutes[0]).toMatchObject({ tokens: 330, cost_usd: 0 })
   })
 
+  it('states the true cost by the minute of a session that makes more iterations than are kept', async () => {
+    const { time, now } = clock()
+    const models = [{ model: '*', price: { input: 1_000, output: 0 } }]
+    const script: Script = (request, number) => {
+      time.now += 1_000
+      return runaway()(request, number)
+    }
+    const { url } = await startBoth(script, { models }, { now })
+    await runAgent(url, START, { ...named('one'), max: 96 })
+    const { cost_usd_per_minute: rate } = await firstSession(url)
+    expect(rate).toBeGreaterThan(5.9)
+    expect(rate).toBeLessThan(6.2)
+  })
+
   it('distinguishes agents, and names the parent of each', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 2 })

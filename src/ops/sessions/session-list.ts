@@ -71,7 +71,7 @@ function inOrder(a: Place, b: Place): number {
   if (a[0] !== b[0]) return a[0] - b[0]
   if (a[1] !== b[1]) return b[1] - a[1]
   if (a[2] !== b[2]) return a[2] < b[2] ? 1 : -1
-  return a[3] < b[3] ? -1 : 1
+  return a[3] === b[3] ? 0 : a[3] < b[3] ? -1 : 1
 }
 
 /** Returns the numbers of a head line. */
@@ -114,12 +114,8 @@ async function collect(
   return { rows: shown.map(({ row }) => row), summary: ids ? null : summaryOf(rows), complete }
 }
 
-/** Where a page begins: in a snapshot, or after the place of a session if the snapshot no longer exists. */
-const cursorShape = z.tuple([
-  z.string(),
-  z.number(),
-  z.tuple([z.number(), z.number(), z.string(), z.string()]),
-])
+/** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
+const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.string(), z.string()])])
 type Cursor = z.output<typeof cursorShape>
 
 function cursorOf(text: string): Cursor | undefined {
@@ -127,6 +123,27 @@ function cursorOf(text: string): Cursor | undefined {
     return cursorShape.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString())).data
   } catch {
     return undefined
+  }
+}
+
+/** Returns a function that takes snapshots: one at a time, and one for all that ask for the same meanwhile. */
+function createTaking(store: Store, now: () => number, newId: () => string) {
+  let last: Promise<unknown> = Promise.resolve()
+  const waiting = new Map<string, Promise<Snapshot>>()
+  return (filter: Filter): Promise<Snapshot> => {
+    const name = JSON.stringify(filter)
+    const shared = waiting.get(name)
+    if (shared) return shared
+    const collected = last
+      .catch(() => undefined)
+      .then(async () => {
+        waiting.delete(name)
+        const about = { id: newId(), takenAt: now(), hasNames: filter.hasNames }
+        return { ...about, ...(await collect(store, filter, about.takenAt)) }
+      })
+    last = collected
+    waiting.set(name, collected)
+    return collected
   }
 }
 
@@ -141,61 +158,26 @@ export function createSessionList(
   today: () => Promise<Summary['today']>,
 ): SessionList {
   let snapshots: readonly Snapshot[] = []
-
-  let last: Promise<unknown> = Promise.resolve()
-  const waiting = new Map<string, Promise<Snapshot>>()
-
-  /** One list is collected at a time, so that several do not hold up other requests; one that waits is shared. */
-  const take = (filter: Filter): Promise<Snapshot> => {
-    const name = JSON.stringify(filter)
-    const shared = waiting.get(name)
-    if (shared) return shared
-    const collected = last
-      .catch(() => undefined)
-      .then(async () => {
-        waiting.delete(name)
-        const takenAt = now()
-        const { hasNames } = filter
-        return { id: newId(), takenAt, hasNames, ...(await collect(store, filter, takenAt)) }
-      })
-    last = collected
-    waiting.set(name, collected)
-    return collected
-  }
-
-  /** Returns the snapshot that contains a page, and the index at which the page begins. */
-  const placeOf = async (filter: Filter, cursor: Cursor | undefined): Promise<[Snapshot, number]> => {
-    if (!cursor) return [await take(filter), 0]
-    const [name, begin, place] = cursor
-    const known = snapshots.find((one) => one.id === name && one.hasNames === filter.hasNames)
-    if (known) return [known, begin]
-    // The snapshot is another replica's, or too old: continues after the last session of the page before.
-    const fresh = await take(filter)
-    const start = fresh.rows.findIndex(
-      (row) => inOrder(place, placeIn(row, filter)) < 0 && row.id !== place[3],
-    )
-    return [fresh, start === -1 ? fresh.rows.length : start]
-  }
-
+  const take = createTaking(store, now, newId)
   return {
     async page({ limit, cursor: text, ...query }, hasNames) {
       const filter: Filter = { ...query, hasNames }
       const cursor = text === undefined ? undefined : cursorOf(text)
       if (text !== undefined && !cursor) return undefined
       snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
-      const [snapshot, start] = await placeOf(filter, cursor)
+      const [name, place] = cursor ?? []
+      const snapshot =
+        snapshots.find((one) => one.id === name && one.hasNames === hasNames) ?? (await take(filter))
       const { complete, summary, rows } = snapshot
+      const after = place ? rows.findIndex((row) => inOrder(place, placeIn(row, filter)) < 0) : 0
+      const start = after === -1 ? rows.length : after
       const sessions = rows.slice(start, start + limit)
       const last = sessions.at(-1)
-      const about = {
-        total: rows.length,
-        summary: summary && { ...summary, today: await today() },
-        complete,
-      }
+      const about = { total: rows.length, summary: summary && { ...summary, today: await today() }, complete }
       if (!last || start + limit >= rows.length) return { sessions, next: null, ...about }
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      const following: Cursor = [snapshot.id, start + limit, [...placeIn(last, filter)]]
+      const following: Cursor = [snapshot.id, [...placeIn(last, filter)]]
       return { sessions, next: Buffer.from(JSON.stringify(following)).toString('base64url'), ...about }
     },
   }

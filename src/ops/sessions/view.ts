@@ -10,7 +10,11 @@ import { PATTERNS } from '../../core/loop/patterns.ts'
 import { limitsInForce } from '../../core/operator/operator.ts'
 import type { Question } from '../../core/operator/operator-settings.ts'
 import { openQuestion } from '../../core/operator/question.ts'
-import type { IterationRecord, RunRecord } from '../../core/operator/session-record.ts'
+import {
+  type IterationRecord,
+  MAX_ITERATIONS_KEPT,
+  type RunRecord,
+} from '../../core/operator/session-record.ts'
 import {
   clockOf,
   endOf,
@@ -229,6 +233,12 @@ function riskOf(
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
+/** Returns since when the kept iterations tell the pace of a session: for five minutes, or less if so many came. */
+function paceSince(iterations: readonly IterationRecord[], startedAt: number, now: number): number {
+  const first = iterations.length < MAX_ITERATIONS_KEPT ? undefined : iterations[0]
+  return Math.max(startedAt, now - PACE_WINDOW, first?.at ?? 0)
+}
+
 /** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: it reaches none. */
 function secondsToLimit(
   leader: Agent | undefined,
@@ -237,8 +247,8 @@ function secondsToLimit(
 ): number | null {
   if (!leader || !AT_WORK.includes(leader.state)) return null
   const { number, run } = leader.thread
-  const newest = iterations.filter((one) => one.thread === number && now - one.at < PACE_WINDOW)
-  const since = Math.max(run.startedAt, now - PACE_WINDOW)
+  const since = paceSince(iterations, run.startedAt, now)
+  const newest = iterations.filter((one) => one.thread === number && one.at >= since)
   const seconds = Math.max(1, (now - since) / 1_000)
   const pace = (name: LimitName) => {
     const { usedByIteration: used } = METERS[name].limit
@@ -259,13 +269,15 @@ function spendPerMinute(
 ): number | null {
   let cost = 0
   let gap: CostGap | undefined
+  const since = paceSince(iterations, startedAt, now)
   for (const one of iterations) {
-    if (now - one.at >= PACE_WINDOW) continue
+    if (one.at < since) continue
     cost += one.cost
     gap = gapOfSum(gap, one.costGap)
   }
-  const minutes = Math.max(1, Math.min(PACE_WINDOW, now - startedAt) / MINUTE)
-  return knownCost(cost / minutes, gap)
+  // What a session spends in its first seconds is no pace; what so many iterations spend is one.
+  const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE : 1_000
+  return knownCost((cost * MINUTE) / Math.max(least, now - since), gap)
 }
 
 const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
