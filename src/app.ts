@@ -323,15 +323,20 @@ function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
+/** The parts that the server for clients and Governor's own routes use. */
+interface Parts {
+  readonly config: Config
+  readonly state: State
+  readonly services: Services
+  readonly metrics: Metrics
+  readonly access: AdminSettings
+  readonly storeStatus: OpenStore['status']
+}
+
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
 function serveOwnRoutes(
   app: FastifyInstance,
-  config: Config,
-  services: Services,
-  state: State,
-  access: AdminSettings,
-  status: OpenStore['status'],
-  metrics: Metrics,
+  { config, state, services, metrics, access, storeStatus }: Parts,
 ): ReadonlySet<string> {
   const { store, now, newId: id, emit, windows, upstreams, policies } = services
   const routes = new Set<string>()
@@ -346,7 +351,7 @@ function serveOwnRoutes(
   app.register(ops, {
     version: VERSION,
     access,
-    store: status,
+    store: storeStatus,
     isMetricsPublic: config.ops.metrics_public,
     isReady: () => !state.draining.signal.aborted,
     async metrics() {
@@ -418,21 +423,13 @@ function createState(config: Config): State {
 }
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
-function createFront(
-  config: Config,
-  options: GovernorOptions,
-  services: Services,
-  state: State,
-  status: OpenStore['status'],
-  metrics: Metrics,
-) {
+function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
+  const { config, state, services, access } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
-  const { admin_token: token, trust_loopback: trustsLoopback, names } = config.ops
-  const access: AdminSettings = { token, trustsLoopback, namesNeedToken: names === 'token' }
   const { emit, upstreams, dialects } = services
   const clients = createClientServer({
     clientIdle,
-    maxOpenFiles: options.maxOpenFiles ?? Number.POSITIVE_INFINITY,
+    maxOpenFiles,
     refused: (open, isNews) => emit({ kind: 'connection_refused', open, isNews }),
   })
   handleUpgrades(clients.server, {
@@ -459,7 +456,7 @@ function createFront(
     // A path may hold the name that a client gave its session.
     routerOptions: { maxParamLength: MAX_HEAD },
   })
-  return { app, clients, routes: serveOwnRoutes(app, config, services, state, access, status, metrics) }
+  return { app, clients, routes: serveOwnRoutes(app, parts) }
 }
 
 /** Builds a Governor with the given configuration; it does not listen yet. */
@@ -473,7 +470,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     emit({ kind: 'failed_open', reason: 'store' }),
   )
   const services = createServices(config, options, state, emit, watched.store, now)
-  const { app, clients, routes } = createFront(config, options, services, state, opened.status, metrics)
+  const { admin_token: token, trust_loopback: trustsLoopback, names } = config.ops
+  const access: AdminSettings = { token, trustsLoopback, namesNeedToken: names === 'token' }
+  const parts = { config, state, services, metrics, access, storeStatus: opened.status }
+  const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
 
   const close = async (): Promise<void> => {
     state.draining.abort()
