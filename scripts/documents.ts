@@ -2,7 +2,7 @@
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
 import { configSchema } from '../src/config/schema.ts'
-import { SETTINGS, type Setting, UPSTREAM } from '../src/config/settings.ts'
+import { SETTINGS, type Setting, UPSTREAM, variableOf } from '../src/config/settings.ts'
 import { isObject } from '../src/core/json-object.ts'
 
 type Properties = Readonly<Record<string, Node>>
@@ -36,9 +36,7 @@ export function jsonSchema(): object {
 
 const GIVEN: readonly Setting[] = [UPSTREAM, ...SETTINGS]
 
-const VARIABLES = GIVEN.flatMap(({ variable, always, path }) =>
-  variable && !always ? [`  ${variable.padEnd(26)}${path}\n`] : [],
-)
+const VARIABLES = GIVEN.flatMap((one) => (one.always ? [] : [`  ${variableOf(one).padEnd(26)}${one.path}\n`]))
 
 const HEAD = `yaml-language-server: $schema=./schema.json
 
@@ -265,9 +263,10 @@ export function configurationTable(): string {
 /** Returns the table of `docs/commands.md`: every flag and variable that sets a key of the configuration. */
 export function settingsTable(): string {
   const cell = (text: string | undefined) => (text ? code(text) : '')
-  const rows = GIVEN.filter(({ always }) => !always).map(({ flag, value, variable, path, help = '' }) => {
+  const rows = GIVEN.filter(({ always }) => !always).map((one) => {
+    const { flag, value, path, help = '' } = one
     const typed = flag && `--${flag}${value ? ` ${value}` : ''}`
-    return `| ${cell(typed)} | ${cell(variable)} | ${cell(path)} | ${help} |\n`
+    return `| ${cell(typed)} | ${cell(variableOf(one))} | ${cell(path)} | ${help} |\n`
   })
   return `| flag | variable | key | what it sets |\n|---|---|---|---|\n${rows.join('')}`
 }

@@ -1,7 +1,7 @@
 /** The command line: one table of commands, one of flags; parses arguments and runs a command. */
 import { parseArgs } from 'node:util'
 import { ConfigError, type Flags, loadConfig } from '../config/load.ts'
-import { SETTINGS, type Setting, UPSTREAM } from '../config/settings.ts'
+import { SETTINGS, type Setting, UPSTREAM, variableOf } from '../config/settings.ts'
 import { VERSION } from '../version.ts'
 import type { Terminal } from './command.ts'
 import { ClientError } from './sessions-client.ts'
@@ -113,7 +113,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
     own: ['json'],
     run: async ({ args: files, json, flags }, terminal) =>
-      (await import('./replay.ts')).replay({ files, json }, flags, terminal),
+      (await import('./replay/replay.ts')).replay({ files, json }, flags, terminal),
   },
   demo: {
     help: 'watch an agent run away and be stopped; needs no key and no network',
@@ -178,14 +178,23 @@ function help(): string {
   const commands = Object.entries(COMMANDS).map(([name, { usage = '', help: text }]) =>
     entry(`${name} ${usage}`.trimEnd(), text),
   )
-  const flagEntry = (flag: string, { value = '', help: text = '', variable }: Omit<Setting, 'path'>) =>
-    entry(`--${flag} ${value}`.trimEnd(), variable ? `${text} [${variable}]` : text)
+  const flagEntry = (flag: string, value = '', text = '') => entry(`--${flag} ${value}`.trimEnd(), text)
   const settings: readonly Setting[] = [UPSTREAM, ...SETTINGS]
-  const flags = settings.map(({ flag, ...rest }) => (flag ? flagEntry(flag, rest) : ''))
-  const own = Object.entries(OWN_FLAGS).map(([flag, rest]) => flagEntry(flag, rest))
+  const flags = settings.map((one) =>
+    one.flag ? flagEntry(one.flag, one.value, `${one.help} [${variableOf(one)}]`) : '',
+  )
+  const own: readonly (readonly [string, { value?: string; help: string }])[] = Object.entries(OWN_FLAGS)
+  const owned = own.map(([flag, { value, help: text }]) => flagEntry(flag, value, text))
   const file =
     'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
     '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]'
+  const all = [
+    entry('--config FILE', file),
+    ...flags,
+    ...owned,
+    entry('--help', 'this text'),
+    entry('--version', 'the version'),
+  ]
   return `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
 Usage: governor [command] [flags]
@@ -195,7 +204,7 @@ Usage: governor [command] [flags]
 Commands
 ${commands.join('')}
 Flags, and in brackets the environment variables that do the same
-${entry('--config FILE', file)}${flags.join('')}${own.join('')}${entry('--help', 'this text')}${entry('--version', 'the version')}
+${all.join('')}
 Variables alone: OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
   GOVERNOR_ADMIN_TOKEN: reads and steers sessions, on both sides
 A flag wins over the environment, the environment over the file, the file over the defaults.

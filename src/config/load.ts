@@ -5,7 +5,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
-import { type FlagName, type Flags, SETTINGS, type Setting, UPSTREAM } from './settings.ts'
+import { type FlagName, type Flags, SETTINGS, type Setting, UPSTREAM, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
 import { ConfigError, type Environment, type LineFinder, parseYaml } from './yaml-file.ts'
 
@@ -67,18 +67,20 @@ function upstreamsGiven(text: string, origin: string): Given[] {
 /** Returns what the environment sets, and after it what the flags set, which win. */
 function valuesGiven(flags: Flags, env: Environment): readonly Given[] {
   const settings: readonly Setting[] = SETTINGS
-  const variables = settings.flatMap(({ path, variable = '', words = {}, always }): Given[] => {
-    const value = env[variable]
+  const variables = settings.flatMap((setting): Given[] => {
+    const { path, words = {}, always } = setting
+    const origin = variableOf(setting)
+    const value = env[origin]
     // An empty variable counts as not set, because compose files pass unset variables as empty.
-    return value ? [[path, always ?? words[value] ?? value, variable]] : []
+    return value ? [[path, always ?? words[value] ?? value, origin]] : []
   })
   const given = settings.flatMap(({ path, flag, words = {} }): Given[] => {
     const value = flag === undefined ? undefined : flags[flag as FlagName]
     return value === undefined ? [] : [[path, words[value] ?? value, `--${flag}`]]
   })
-  const upstream = env[UPSTREAM.variable]
+  const upstream = env[variableOf(UPSTREAM)]
   return [
-    ...(upstream ? upstreamsGiven(upstream, UPSTREAM.variable) : []),
+    ...(upstream ? upstreamsGiven(upstream, variableOf(UPSTREAM)) : []),
     ...variables,
     ...(flags.upstream ?? []).flatMap((text) => upstreamsGiven(text, '--upstream')),
     ...given,
@@ -109,23 +111,20 @@ const TYPES: Readonly<Record<string, string>> = {
   record: 'keys and values',
 }
 
-function expected(issue: z.core.$ZodIssue): string {
+/** The messages of issues about which the schema says nothing itself. */
+function expected(issue: z.core.$ZodRawIssue): string | undefined {
   switch (issue.code) {
     case 'invalid_type':
-      if (!issue.message.startsWith('Invalid input')) return issue.message
       return `expected ${TYPES[issue.expected] ?? issue.expected}`
     case 'invalid_value':
-      return issue.message.startsWith('Invalid')
-        ? `expected one of ${issue.values.map(String).join(', ')}`
-        : issue.message
+      return `expected one of ${issue.values.map(String).join(', ')}`
     case 'too_small':
-      if (!issue.message.startsWith('Too small')) return issue.message
       if (issue.origin !== 'string' && issue.origin !== 'array') return `expected at least ${issue.minimum}`
       return `expected ${TYPES[issue.origin]} that is not empty`
     case 'too_big':
       return `expected at most ${issue.maximum}`
     default:
-      return issue.message
+      return undefined
   }
 }
 
@@ -195,7 +194,7 @@ function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }:
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
   const description = isHidden ? TYPES[typeof value] : describe(value)
-  return [`${at}: found ${description}: ${expected(issue)}${inLine(issue.path)}`]
+  return [`${at}: found ${description}: ${issue.message}${inLine(issue.path)}`]
 }
 
 /** Sets the URLs of the upstreams that always exist, as a file may set only a key or headers of them. */
@@ -215,7 +214,7 @@ export function checkConfig(
   lineOf?: LineFinder,
 ): Config {
   fillInUrls(tree)
-  const checked = configSchema.safeParse(tree)
+  const checked = configSchema.safeParse(tree, { error: expected })
   if (checked.success) return checked.data
   throw new ConfigError(
     checked.error.issues.flatMap((issue) => problem(issue, tree, { name, origins, lineOf })).join('\n'),

@@ -5,6 +5,7 @@ export interface Setting {
   /** Its path in the file. */
   readonly path: string
   readonly flag?: string
+  /** Unset: a setting with a flag has the flag's name, such as `GOVERNOR_MAX_COST` for `max-cost`. */
   readonly variable?: string
   /** The name of the flag's value in the help; a flag without one takes none and means `true`. */
   readonly value?: string
@@ -14,6 +15,8 @@ export interface Setting {
   /** What the file has, whatever the value of the variable is. */
   readonly always?: string
 }
+
+const OBSERVE = { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' }
 
 /** Later settings of a path win over earlier ones. */
 export const SETTINGS = [
@@ -34,60 +37,32 @@ export const SETTINGS = [
   {
     path: 'budget.max_iterations',
     flag: 'max-iterations',
-    variable: 'GOVERNOR_MAX_ITERATIONS',
     value: 'NUMBER',
     help: 'model calls per run (default: 300; 0: no limit)',
   },
-  {
-    path: 'budget.run.max_tool_calls',
-    flag: 'max-tool-calls',
-    variable: 'GOVERNOR_MAX_TOOL_CALLS',
-    value: 'NUMBER',
-    help: 'tool calls per run',
-  },
-  {
-    path: 'budget.run.max_cost_usd',
-    flag: 'max-cost',
-    variable: 'GOVERNOR_MAX_COST',
-    value: 'DOLLARS',
-    help: 'US dollars per run',
-  },
+  { path: 'budget.run.max_tool_calls', flag: 'max-tool-calls', value: 'NUMBER', help: 'tool calls per run' },
+  { path: 'budget.run.max_cost_usd', flag: 'max-cost', value: 'DOLLARS', help: 'US dollars per run' },
   {
     path: 'budget.run.max_tokens',
     flag: 'max-tokens',
-    variable: 'GOVERNOR_MAX_TOKENS',
     value: 'NUMBER',
     help: 'tokens per run, such as 250k or 2M',
   },
-  {
-    path: 'budget.run.max_seconds',
-    flag: 'max-seconds',
-    variable: 'GOVERNOR_MAX_SECONDS',
-    value: 'NUMBER',
-    help: 'seconds per run',
-  },
-  {
-    path: 'mode',
-    flag: 'observe',
-    variable: 'GOVERNOR_OBSERVE',
-    help: 'count and report; add, block and stop nothing',
-    words: { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' },
-  },
+  { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'NUMBER', help: 'seconds per run' },
+  { path: 'mode', flag: 'observe', words: OBSERVE, help: 'count and report; add, block and stop nothing' },
   { path: 'redis.url', variable: 'REDIS_URL', help: 'the server of the store redis' },
   { path: 'store', variable: 'REDIS_URL', always: 'redis' },
   {
     path: 'store',
     flag: 'store',
-    variable: 'GOVERNOR_STORE',
     value: 'KIND',
     help: 'memory or redis (default: redis if REDIS_URL is set, else memory)',
   },
   {
     path: 'usage.journal',
     flag: 'journal',
-    variable: 'GOVERNOR_JOURNAL',
     value: 'FILE',
-    help: 'file for what agents used, which report adds up (default: none; of run: ~/.local/state/governor/usage.jsonl)',
+    help: 'file for what agents used, which report adds up',
   },
   {
     path: 'log.level',
@@ -103,12 +78,16 @@ export const SETTINGS = [
 ] as const satisfies readonly Setting[]
 
 /** The upstreams: a flag that may be repeated, and a variable that holds one. */
-export const UPSTREAM: Setting & { readonly variable: string } = {
+export const UPSTREAM: Setting = {
   path: 'upstreams.NAME.url',
   flag: 'upstream',
-  variable: 'GOVERNOR_UPSTREAM',
   value: 'URL',
   help: 'where all requests go; NAME=URL sets one upstream; may be repeated',
+}
+
+/** Returns the variable of a setting. */
+export function variableOf({ flag = '', variable }: Setting): string {
+  return variable ?? `GOVERNOR_${flag.replaceAll('-', '_').toUpperCase()}`
 }
 
 /** The names of the flags that take one value. */

@@ -1,6 +1,6 @@
 /**
- * The package's export `agent-governor/types`: how an agent in TypeScript sees that Governor ended its run. An import of it adds
- * the field `governor` to the responses of the packages `openai` and `@anthropic-ai/sdk`, where they are installed.
+ * The package's export `agent-governor/types`: how an agent in TypeScript sees that Governor ended its run. An import
+ * adds the field `governor` to the responses of the packages `openai` and `@anthropic-ai/sdk`.
  */
 
 /** The states in which Governor ends a run, as the field and the header `x-governor-terminal-state` have them. */
@@ -48,9 +48,9 @@ function headerOf(headers: unknown, name: string): string | undefined {
 }
 
 /**
- * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes what SDKs give: a completion, a
- * message, a response, a chunk or an event of their streams, a message of LangChain (see `docs/clients.md`), the result of the
- * Vercel AI SDK, and a `Response` of fetch or headers, which have only state and reason.
+ * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes a completion, a message, a
+ * chunk or an event of a stream, the result of the Vercel AI SDK, a message of LangChain that holds its raw response,
+ * and headers or a `Response` of fetch, which have only state and reason.
  */
 export function governorOf(response: unknown): GovernorEnd | undefined {
   if (!isObject(response)) return undefined

@@ -430,7 +430,10 @@ describe('governor replay', () => {
 
   it.each([
     { args: ['replay'], says: 'replay needs a file, or - for standard input' },
-    { args: ['start', '--json'], says: '--json is for replay, sessions, session, stop, extend, suggest' },
+    {
+      args: ['start', '--json'],
+      says: '--json is for doctor, report, replay, sessions, session, stop, extend, suggest',
+    },
   ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
     expect(await governor(args)).toEqual({
       code: 2,

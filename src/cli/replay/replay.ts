@@ -1,15 +1,15 @@
 /** `governor replay FILE…`: shows what the loop guard would have done in recorded conversations. */
 import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { type Flags, loadConfig, whyUnreadable } from '../config/load.ts'
-import { loopPolicyOf, registryOf } from '../config/policies.ts'
-import type { HarnessRegistry } from '../core/harness/match.ts'
-import type { LoopPolicy } from '../core/loop/policy.ts'
-import { TooMuchToRead } from '../core/work.ts'
-import type { Terminal } from './command.ts'
+import { type Flags, loadConfig, whyUnreadable } from '../../config/load.ts'
+import { loopPolicyOf, registryOf } from '../../config/policies.ts'
+import type { HarnessRegistry } from '../../core/harness/match.ts'
+import type { LoopPolicy } from '../../core/loop/policy.ts'
+import { TooMuchToRead } from '../../core/work.ts'
+import type { Terminal } from '../command.ts'
+import { jsonLine } from '../session-table.ts'
 import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, type Line, readRecording } from './recording.ts'
-import { jsonLine } from './session-table.ts'
 
 /** The options of the command. */
 export interface ReplayOptions {

@@ -1,10 +1,10 @@
 /** Reads recorded conversations: one request body per line, or one message of a conversation per line. */
-import type { Conversation } from '../core/conversation.ts'
-import { isObject, type Json, parseObject } from '../core/json-object.ts'
-import { chat } from '../dialect/chat/index.ts'
-import type { Dialect } from '../dialect/dialect.ts'
-import { messages as anthropic } from '../dialect/messages/index.ts'
-import { responses } from '../dialect/responses/index.ts'
+import type { Conversation } from '../../core/conversation.ts'
+import { isObject, type Json, parseObject } from '../../core/json-object.ts'
+import { chat } from '../../dialect/chat/index.ts'
+import type { Dialect } from '../../dialect/dialect.ts'
+import { messages as anthropic } from '../../dialect/messages/index.ts'
+import { responses } from '../../dialect/responses/index.ts'
 
 /** One line of a file. */
 export interface Line {

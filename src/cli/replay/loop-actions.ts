@@ -1,13 +1,13 @@
 /** Runs a recorded conversation through the loop guard, by the same code that guards live ones. */
 
-import type { Conversation } from '../core/conversation.ts'
-import type { HarnessRegistry } from '../core/harness/match.ts'
-import type { Hash } from '../core/hash.ts'
-import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../core/loop/observe.ts'
-import type { Pattern } from '../core/loop/patterns.ts'
-import type { LoopPolicy } from '../core/loop/policy.ts'
-import { createCallReader } from '../core/loop/transcript-calls.ts'
-import { userText } from '../core/session/transcript.ts'
+import type { Conversation } from '../../core/conversation.ts'
+import type { HarnessRegistry } from '../../core/harness/match.ts'
+import type { Hash } from '../../core/hash.ts'
+import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../../core/loop/observe.ts'
+import type { Pattern } from '../../core/loop/patterns.ts'
+import type { LoopPolicy } from '../../core/loop/policy.ts'
+import { createCallReader } from '../../core/loop/transcript-calls.ts'
+import { userText } from '../../core/session/transcript.ts'
 
 /** One action that the loop guard would have taken. The keys are part of the public contract. */
 export interface LoopAction {
