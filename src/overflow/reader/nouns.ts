@@ -46,6 +46,10 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
   const isBoth = nouns.includes('input') && nouns.includes('output')
   if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output')))
     return 'total'
+  const strong = phrase.find((word) =>
+    /^(?:context|window|n_ctx|context_length|sequence|max_model_len|max_seq_len)$/.test(word),
+  )
+  if (role === 'limit' && strong) return 'window'
   const text = phrase.toReversed().join(' ')
   if (ASKED_OUTPUT.test(text)) return 'output'
   if (role === 'value' && /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(text)) return 'output'
@@ -74,6 +78,7 @@ export function isSummand(sentence: Sentence, at: number): boolean {
   if (!isNumber(sentence[at - left.length - 1])) return false
   for (const word of left.slice(0, 6)) {
     if (PLUS.has(word)) return true
+    if (word === ')' && left[0] === ')') return false
     if (MODALS.has(word) || word === '<=' || word === '=' || cueOf(word) === 'exceed') return false
   }
   return false

@@ -29,9 +29,13 @@ export function isCompared(right: readonly string[]): boolean {
 /** Words and marks at which another phrase begins. */
 const BREAKS = new Set([',', ';', ')', 'but', 'and', 'while', 'however', ':'])
 
-/** True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. */
-export function isLimitAfter(right: readonly string[]): boolean {
+/**
+ * True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. A phrase that leads to the
+ * next number belongs to that one.
+ */
+export function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
   const end = right.findIndex((word) => BREAKS.has(word))
+  if (end === -1 && leadsToNumber) return false
   const rest = (end === -1 ? right : right.slice(0, end)).filter((word) => !TOKENS.has(word) && word !== '-')
   const [first = '', second = ''] = rest
   if (first === 'or') return second === 'less' || second === 'fewer'
@@ -79,6 +83,7 @@ export function cueBefore(left: readonly string[]): Cue | undefined {
       left.slice(0, at).some((near) => nounOf(near) === 'input' || nounOf(near) === 'output')
     )
       return undefined
+    if (word === 'least') return 'value'
     // `the maximum per submitted batch is N`: `submitted` says nothing about N.
     if (EACH.has(before)) continue
     // `more than N` and other comparatives.
@@ -106,9 +111,11 @@ export function isExcess(
   value: number,
   next: number | undefined,
 ): boolean {
-  const first = left.find((word) => !ABOUT.has(word))
+  const [first = '', second = ''] = left.filter((word) => !ABOUT.has(word))
   if (first === 'by' || first === 'excess') return true
+  if ((first === 'of' || first === 'is') && (second === 'excess' || second === 'overflow')) return true
   const [after = ''] = withoutUnit(right)
+  if (after === 'too' || after === 'excess') return true
   return MORE.has(after) && (next === undefined || value < next)
 }
 
@@ -125,6 +132,8 @@ export function hasOtherUnit(left: readonly string[], right: readonly string[], 
     if (left.length === 0 && !TOKENS.has(unit)) return true
     if (left.slice(0, 2).some((word) => word.endsWith('error'))) return true
   }
+  // `<400>`
+  if (left[0] === '<' && unit === '>') return true
   // An id, unless the word before it counts: `tokens [9001]`.
   if (left[0] === '[' && unit === ']') return !TOKENS.has(left[1] ?? '')
   if (left.slice(0, 3).some((word) => STATUS_WORDS.has(word)) && !TOKENS.has(unit)) return true

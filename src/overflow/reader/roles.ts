@@ -81,7 +81,7 @@ function roleOf(
   const [first = '', second = ''] = right
   // `N maximum context length`
   const isMaximum = /^max(?:imum)?$/.test(first) && nounOfWord(second) === 'window'
-  if (isLimitAfter(right) && (before !== 'value' || isMaximum)) return 'limit'
+  if (isLimitAfter(right, leadsToNumber) && (before !== 'value' || isMaximum)) return 'limit'
   if (before) return before === 'value' ? 'value' : 'limit'
   const noun = nounOf(left, right, 'value')
   if (noun === 'window') return 'limit'
