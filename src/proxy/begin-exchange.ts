@@ -69,14 +69,14 @@ interface ExchangeState {
   readonly beganAt: number
   bodyReadAt: number
   calledAt: number
-  upstreamMs: number | undefined
-  overheadMs: number | undefined
-  inFlight: InFlight | undefined
+  upstreamMs?: number
+  overheadMs?: number
+  inFlight?: InFlight | undefined
   isClientGone: boolean
   isOver: boolean
   outcome: Outcome
-  failure: Failure | undefined
-  decided: DecisionFacts | undefined
+  failure?: Failure
+  decided?: DecisionFacts
 }
 
 /** The log's account of a request that is over. */
@@ -163,14 +163,9 @@ export function beginExchange(
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
-    upstreamMs: undefined,
-    overheadMs: undefined,
-    inFlight: undefined,
     isClientGone: false,
     isOver: false,
     outcome: 'completed',
-    failure: undefined,
-    decided: undefined,
   }
   services.emit({ kind: 'request_began' })
   const close = () => end(state)

@@ -221,7 +221,10 @@ function renumbered(
 function threadAfter(
   { facts, thread: name, operation }: Request,
   { known, from, over }: Place,
-  { run, number, loopState, errors }: Pick<Thread, 'run' | 'number' | 'loopState' | 'errors'>,
+  run: Run,
+  number: number,
+  loopState: LoopState | undefined,
+  errors: Thread['errors'],
 ): Thread {
   // A request that was counted before may be older than the newest one.
   const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
@@ -312,8 +315,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const reaction = reactionOf(known, facts, isRetry)
   const run = runAfter(request, place, before, iteration, reaction, limits)
   const number = threadNumber(session, known)
-  const errors = storm?.streaks ?? known?.errors
-  const thread = threadAfter(request, place, { run, number, loopState, errors })
+  const thread = threadAfter(request, place, run, number, loopState, storm?.streaks ?? known?.errors)
   const asksForOtherForm = isLate(run.demands, facts.fingerprint)
   const isRelayedAfterEnd = asksForOtherForm && !isRetry
   const change = { known, before: runBefore, after: run, reaction, isRelayedAfterEnd }
