@@ -34,13 +34,13 @@ export interface FinalAnswer {
   readonly model: string
   readonly terminal: Terminal
   /** The answer is a call of the tool that the agent forces it into; `text` contains the call's arguments. */
-  readonly isCall?: true
+  readonly isCall?: true | undefined
   /** The provider's id of the response, if a client can continue from it. */
-  readonly id?: string
+  readonly id?: string | undefined
   /** The loop that ended the run, as `x-governor-loop` states it: `repetition;count=8`. */
-  readonly loop?: string
+  readonly loop?: string | undefined
   /** The line that the client reads after `text`. */
-  readonly footer?: string
+  readonly footer?: string | undefined
   /** What the run had used when it ended, without the request for this answer; set when the run is ended. */
   readonly ended?: EndedAmounts
 }

@@ -170,9 +170,9 @@ export interface AnswerChange {
   /** Removes tool calls and adapts the finish reason. */
   readonly dropCalls: boolean
   /** Replaces the model's text. */
-  readonly text?: string
+  readonly text?: string | undefined
   /** Text to add to the model's text, line breaks included. */
-  readonly footer?: string
+  readonly footer?: string | undefined
   /** Bodies of earlier attempts at the same response, whose usage is added as the client pays for it too. */
   readonly earlier: readonly Buffer[]
 }

@@ -84,7 +84,11 @@ export async function finalAnswer(turn: Turn): Promise<void> {
   const hasFooter = isStop && !decision.isUnpriced && services.policies().stop.hasFooter
   const ending = endingOf(x, decision.limit, { dialect, client, lease, isStop, fallback }, hasFooter)
   try {
-    await askForAnswer(ending, isStop ? stopVariants(x, decision) : selfStopVariants(x))
+    if (isStop) return await askForAnswer(ending, stopVariants(x, decision))
+    // Its own last request gets at most the announcement that the run had before.
+    const edits = announcementFor(x)
+    const announced: AnswerVariant = { edits, features: ['announce'], name: 'announced' }
+    await askForAnswer(ending, edits.length === 0 ? [OWN_BYTES] : [announced, OWN_BYTES])
   } catch (error) {
     if (exchange.isClientGone()) return
     if (error instanceof UpstreamFailed) return failRequest(x, error.failure)
@@ -155,12 +159,6 @@ function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): Answe
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
   return [{ edits: [...edits, ...sent.keepForced(only)], features: [], name: 'forced_tool', keeps }]
-}
-
-/** Returns the variants of a request with which an agent ends its run: announced as before, or unchanged. */
-function selfStopVariants(x: Turn): AnswerVariant[] {
-  const edits = announcementFor(x)
-  return edits.length === 0 ? [OWN_BYTES] : [{ edits, features: ['announce'], name: 'announced' }, OWN_BYTES]
 }
 
 /** Returns true if the provider refused this variant and may accept another. */

@@ -144,7 +144,12 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   try {
     response = await open(call)
   } catch (error) {
-    if (error instanceof UpstreamFailed) noteOutcome(x, { ...NO_HEAD, status: statusOf(error) })
+    if (error instanceof UpstreamFailed) {
+      const { code, status } = error.failure
+      // Where nobody asked the provider, a status that says nothing of it.
+      const wasAsked = code !== 'aborted' && code !== 'out_of_connections'
+      noteOutcome(x, { status: wasAsked ? status : 499, reason: '', headers: [] })
+    }
     throw error
   }
   const { head } = response
@@ -173,13 +178,6 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   if (isAnswered) return markedRecovered(again, recovery === 'loop_refused' ? 'collapse' : recovery)
   again?.abort()
   return explained.response
-}
-
-const NO_HEAD: Head = { status: 0, reason: '', headers: [] }
-
-/** Returns a status that says nothing of the provider where nobody asked it. */
-function statusOf({ failure }: UpstreamFailed): number {
-  return failure.code === 'aborted' || failure.code === 'out_of_connections' ? 499 : failure.status
 }
 
 /** Records a success or an error in the error streak of the session. `body`: that of an error, if it is whole. */

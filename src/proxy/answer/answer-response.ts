@@ -255,16 +255,14 @@ async function record(
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
   handle.noteFinalText(recorded, terminal)
   if (!isStop) return handle.end(noteOwnEnd, terminal)
-  const footer = footerFor(answer)
-  const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
   const final: FinalAnswer = {
     text: recorded,
     model: request.conversation.model,
     terminal,
-    ...(id === undefined ? {} : { id }),
-    ...(loop === undefined ? {} : { loop }),
-    ...(footer === undefined ? {} : { footer }),
-    ...(answer.kept ? { isCall: true } : {}),
+    id,
+    loop: reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined,
+    footer: footerFor(answer),
+    isCall: answer.kept ? true : undefined,
   }
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
@@ -319,13 +317,12 @@ async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorde
   const wholeText = textBefore === '' ? text : `${textBefore}\n\n${newest}`
   await record(answer, wholeText ?? newest, ended, isRecorded, read.buffered?.id)
   await saveUnseenCalls(answer, read.buffered)
-  const footer = footerAfter(wholeText ?? newest, footerFor(answer))
   const rewritten = dialect.writeAnswer(body, {
     terminal: ended,
     dropCalls: isStop && !kept,
     earlier,
-    ...(wholeText === undefined ? {} : { text: wholeText }),
-    ...(footer === undefined ? {} : { footer }),
+    text: wholeText,
+    footer: footerAfter(wholeText ?? newest, footerFor(answer)),
   })
   await client.send(head, rewrittenHeaders(head, rewritten.length), [rewritten])
 }
@@ -354,13 +351,7 @@ export async function giveFallback(answer: Answer, isRecorded: boolean): Promise
 /** Returns the fallback text as an answer. */
 function fallbackAnswer({ x, fallback, terminal, footer }: Ending, id: string | undefined): FinalAnswer {
   const { model } = x.request.conversation
-  return {
-    text: fallback,
-    model,
-    terminal: terminal(false),
-    ...(id === undefined ? {} : { id }),
-    ...(footer === undefined ? {} : { footer }),
-  }
+  return { text: fallback, model, terminal: terminal(false), id, footer }
 }
 
 /** Sends the fallback text as the whole response. */
