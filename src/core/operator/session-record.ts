@@ -97,7 +97,13 @@ export interface SessionRecord {
   readonly minutes?: readonly MinuteRecord[] | undefined
 }
 
-export const EMPTY_RECORD: SessionRecord = { name: undefined, threads: 0, iterations: [], runs: [] }
+export const EMPTY_RECORD: SessionRecord = {
+  name: undefined,
+  threads: 0,
+  iterations: [],
+  minutes: undefined,
+  runs: [],
+}
 
 /** The facts about a request when its answer is over. */
 export interface IterationFacts {
