@@ -109,7 +109,7 @@ async function checkPrices(config: Config): Promise<Check> {
   const unknown = used.filter(({ model, upstream: name }) => {
     const { url } = config.upstreams[name] ?? { url: 'http://unknown' }
     const { origin, pathname } = new URL(url)
-    return !catalogue.priceOf(model, { name, origin, prefix: pathname.replace(/\/+$/, '') })
+    return !catalogue.priceOf(model, { name, origin, prefix: pathname.replace(/(?<!\/)\/+$/, '') })
   })
   if (unknown.length === 0)
     return {

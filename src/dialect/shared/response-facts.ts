@@ -8,10 +8,13 @@ import type { ResponseTail } from '../dialect.ts'
 const MAX_NAME = 200
 const MAX_REASONS = 16
 
+/** A member of an object with a short text. */
+const MEMBER = /"(\w{1,64})"\s{0,4}:\s{0,4}"([^"\\]{1,64})"/g
+
 /** Returns the texts under `key`, at any depth. Text of the model can't match, as its quotes are escaped. */
 export function textsUnder(bytes: Buffer, key: string): string[] {
-  const members = new RegExp(`"${key}"\\s{0,4}:\\s{0,4}"([^"\\\\]{1,64})"`, 'g')
-  return Array.from(bytes.toString('latin1').matchAll(members), ([, text = '']) => text)
+  const members = [...bytes.toString('latin1').matchAll(MEMBER)]
+  return members.flatMap(([, name, text = '']) => (name === key ? [text] : []))
 }
 
 /** Returns the facts of a response. `envelope`: the member of a stream's first event that holds the response, if any. */
