@@ -209,6 +209,11 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   const perMinute = rate(session)
   const spent = `${money(session)}${perMinute ? `, ${perMinute}/min` : ''}`
   add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${spent}`)
+  const { agents, seconds_to_limit: left } = session
+  add(
+    'agents',
+    `${agents.alive} of ${agents.total} at work${left === null ? '' : `, at a limit in ${span(left)}`}`,
+  )
   const limits = session.threads.flatMap(({ thread, meters }) =>
     meters.filter(({ max }) => max > 0).map((meter) => ({ thread, ...meter })),
   )

@@ -135,6 +135,9 @@ function Facts({ detail }: { detail: SessionDetail }) {
       {fact('Time', 'seconds')}
       {fact('Tokens', 'tokens')}
       {fact('Tool calls', 'tool_calls')}
+      {detail.seconds_to_limit !== null && (
+        <Fact title="A limit at this pace" used={0} max={0} text={`in ${span(detail.seconds_to_limit)}`} />
+      )}
       {warnings.acknowledged + warnings.ignored > 0 && (
         <Fact
           title="Warnings"

@@ -37,7 +37,10 @@ export function createDayCost(store: Store, now: () => number): DayCost {
     costGap = undefined
     const midnight = new Date(now()).setHours(0, 0, 0, 0)
     const key = sessionKey(SHARED, String(midnight))
+    const isNothing = added.cost === 0 && added.costGap === undefined
     try {
+      const known = isNothing ? await store.value(DAYS, key) : DAYS.empty
+      if (known.since > 0) return known
       return await store.updateValue(DAYS, key, (before) => {
         const after: Cost = {
           cost: before.cost + added.cost,
