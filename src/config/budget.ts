@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { LIMITS, type LimitName, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
-import { count, headerName } from './units.ts'
+import { choice, count, flag, headerName, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
@@ -56,7 +56,7 @@ const texts = {
 }
 
 const keys = {
-  enabled: z.boolean().default(true).describe('Count and limit runs. false: no notices and no limits.'),
+  enabled: flag(true, 'Count and limit runs. false: no notices and no limits.'),
   max_iterations: limit
     .default(300)
     .describe(
@@ -71,68 +71,58 @@ const keys = {
   warning_threshold: share
     .default(0.9)
     .describe('Share of the budget used from which Governor tells the model to answer now.'),
-  adaptive: z
-    .boolean()
-    .default(true)
-    .describe(
-      'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the ' +
-        'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for ' +
-        '300 iterations.',
-    ),
-  channel: z
-    .enum(['auto', 'tool_result', 'system', 'user'])
-    .default('auto')
-    .describe(
-      'Where notices go. auto and tool_result: after the newest tool result or user message, whichever ' +
-        'comes later; system and user: in a last message of that role. Governor does not use a channel again ' +
-        'for an upstream and model that refused it.',
-    ),
-  style: z
-    .enum(['tiers', 'countdown', 'tracker'])
-    .default('tiers')
-    .describe(
-      'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: ' +
-        'only when three or fewer iterations or tool calls are left; tokens, money and time have no last ' +
-        'three, so they use the shares. tracker: the budget once in the system text, then neutral statements ' +
-        "of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, " +
-        'or the provider keeps the input, a tracker sends only the first and the last of these.',
-    ),
+  adaptive: flag(
+    true,
+    'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the ' +
+      'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for ' +
+      '300 iterations.',
+  ),
+  channel: choice(
+    ['auto', 'tool_result', 'system', 'user'],
+    'auto',
+    'Where notices go. auto and tool_result: after the newest tool result or user message, whichever ' +
+      'comes later; system and user: in a last message of that role. Governor does not use a channel again ' +
+      'for an upstream and model that refused it.',
+  ),
+  style: choice(
+    ['tiers', 'countdown', 'tracker'],
+    'tiers',
+    'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: ' +
+      'only when three or fewer iterations or tool calls are left; tokens, money and time have no last ' +
+      'three, so they use the shares. tracker: the budget once in the system text, then neutral statements ' +
+      "of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, " +
+      'or the provider keeps the input, a tracker sends only the first and the last of these.',
+  ),
   tracker: z
     .strictObject({
-      every: z
-        .int()
-        .min(1)
-        .max(10_000)
-        .default(5)
-        .describe(
-          'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls ' +
-            'left, each request has one.',
-        ),
+      every: whole(
+        1,
+        10_000,
+        5,
+        'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls ' +
+          'left, each request has one.',
+      ),
     })
     .prefault({})
     .describe('For style tracker.'),
-  announce: z
-    .enum(['auto', 'always', 'never'])
-    .default('auto')
-    .describe(
-      'State the budget once in the system text, the same in every request of a run. auto: with style ' +
-        'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in ' +
-        'every run, in none.',
-    ),
-  caution_when: z
-    .enum(['always', 'stagnating'])
-    .default('always')
-    .describe(
-      'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new ' +
-        'call and result among the last 5 calls. Warnings go to all runs.',
-    ),
-  escalate: z
-    .boolean()
-    .default(true)
-    .describe(
-      'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model ' +
-        'acknowledges a warning if its next message has text or calls no tool.',
-    ),
+  announce: choice(
+    ['auto', 'always', 'never'],
+    'auto',
+    'State the budget once in the system text, the same in every request of a run. auto: with style ' +
+      'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in ' +
+      'every run, in none.',
+  ),
+  caution_when: choice(
+    ['always', 'stagnating'],
+    'always',
+    'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new ' +
+      'call and result among the last 5 calls. Warnings go to all runs.',
+  ),
+  escalate: flag(
+    true,
+    'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model ' +
+      'acknowledges a warning if its next message has text or calls no tool.',
+  ),
   wrap_up: z
     .strictObject({
       drop_tools: z
@@ -163,15 +153,14 @@ const keys = {
     })
     .prefault({})
     .describe('Limits per session, all its runs and sub-agents together; 0 is no limit.'),
-  unknown_price: z
-    .enum(['warn', 'estimate', 'refuse'])
-    .default('warn')
-    .describe(
-      'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, ' +
-        'which the log, the webhook, the API and the page say; estimate: they count as calls of the ' +
-        "provider's dearest known model; refuse: the request is not sent, and the run ends with " +
-        'stop.unpriced_text, as at its limit on cost.',
-    ),
+  unknown_price: choice(
+    ['warn', 'estimate', 'refuse'],
+    'warn',
+    'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, ' +
+      'which the log, the webhook, the API and the page say; estimate: they count as calls of the ' +
+      "provider's dearest known model; refuse: the request is not sent, and the run ends with " +
+      'stop.unpriced_text, as at its limit on cost.',
+  ),
   texts: z
     .strictObject(texts)
     .prefault({})

@@ -3,7 +3,7 @@ import { RE2JS } from 're2js'
 import * as z from 'zod'
 import { RECOVERIES } from '../overflow/overflow.ts'
 import type { LinearPattern, Row } from '../overflow/rows.ts'
-import { duration } from './units.ts'
+import { choice, duration, flag } from './units.ts'
 
 /** A pattern that ignores case; refuses one that only a backtracking engine could match. */
 const pattern = z
@@ -73,29 +73,25 @@ const quirk = z
 
 /** The schema of `overflow`. */
 export const overflow = z.strictObject({
-  enabled: z.boolean().default(true).describe('Read errors. false: Governor relays errors unread.'),
-  canonical: z
-    .boolean()
-    .default(false)
-    .describe(
-      "Rewrite errors about an input that is too large into the one that the API's own clients understand. " +
-        'That is context_length_exceeded, or prompt is too long for Anthropic; the original is in ' +
-        'error.governor.original. For clients that compress by themselves but know only one provider.',
-    ),
-  clamp_output_only: z
-    .enum(['retry', 'annotate'])
-    .default('retry')
-    .describe(
-      'What happens if only the requested output is too large. retry: ask once more with a cap that fits; ' +
-        'annotate: only say so.',
-    ),
-  tier_downgrade: z
-    .enum(['retry_without_beta', 'annotate'])
-    .default('retry_without_beta')
-    .describe(
-      'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
-        'anthropic-beta of long context, if the request fits without; annotate: only say so.',
-    ),
+  enabled: flag(true, 'Read errors. false: Governor relays errors unread.'),
+  canonical: flag(
+    false,
+    "Rewrite errors about an input that is too large into the one that the API's own clients understand. " +
+      'That is context_length_exceeded, or prompt is too long for Anthropic; the original is in ' +
+      'error.governor.original. For clients that compress by themselves but know only one provider.',
+  ),
+  clamp_output_only: choice(
+    ['retry', 'annotate'],
+    'retry',
+    'What happens if only the requested output is too large. retry: ask once more with a cap that fits; ' +
+      'annotate: only say so.',
+  ),
+  tier_downgrade: choice(
+    ['retry_without_beta', 'annotate'],
+    'retry_without_beta',
+    'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
+      'anthropic-beta of long context, if the request fits without; annotate: only say so.',
+  ),
   effective_ttl: duration
     .prefault('1h')
     .describe('How long a session uses a smaller context after such an error.'),

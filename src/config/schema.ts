@@ -13,7 +13,7 @@ import { models } from './models.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape } from './override.ts'
 import { redis } from './redis.ts'
-import { duration, headerName, size } from './units.ts'
+import { choice, duration, flag, headerName, size, whole } from './units.ts'
 import { upstreams } from './upstreams.ts'
 
 const limit = z.int().min(0)
@@ -26,7 +26,7 @@ const server = z.strictObject({
     .describe(
       'Address to listen on. The default is loopback: everyone who can reach Governor can use the keys that it holds.',
     ),
-  port: z.int().min(0).max(65535).default(8787).describe('Port to listen on; 0 takes any free port.'),
+  port: whole(0, 65535, 8787, 'Port to listen on; 0 takes any free port.'),
   access_keys: z
     .array(z.string().min(1))
     .default([])
@@ -85,13 +85,12 @@ const server = z.strictObject({
       'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that ' +
         'stops Governor (Docker, systemd, Kubernetes) more time than this.',
     ),
-  websocket: z
-    .enum(['refuse', 'tunnel'])
-    .default('refuse')
-    .describe(
-      'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; ' +
-        'tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
-    ),
+  websocket: choice(
+    ['refuse', 'tunnel'],
+    'refuse',
+    'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; ' +
+      'tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
+  ),
 })
 
 const timeouts = z.strictObject({
@@ -134,61 +133,53 @@ const stop = z.strictObject({
     DEFAULT_TEXTS.operatorFallback,
     'The answer of a run that an operator has stopped if its model gives none.',
   ),
-  mode: z
-    .enum(['answer', 'ask'])
-    .default('answer')
-    .describe(
-      'What happens to the request that would end a run at a limit. answer: it gets the final answer at ' +
-        'once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` ' +
-        'or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the ' +
-        'agent itself makes are not asked about.',
-    ),
+  mode: choice(
+    ['answer', 'ask'],
+    'answer',
+    'What happens to the request that would end a run at a limit. answer: it gets the final answer at ' +
+      'once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` ' +
+      'or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the ' +
+      'agent itself makes are not asked about.',
+  ),
   ask_timeout: duration
     .prefault('20s')
     .describe(
       'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, ' +
         'so this must be shorter than their timeouts.',
     ),
-  footer: z
-    .boolean()
-    .default(false)
-    .describe(
-      'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: ' +
-        '300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the ' +
-        'client asked for, such as JSON, gets none.',
-    ),
+  footer: flag(
+    false,
+    'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: ' +
+      '300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the ' +
+      'client asked for, such as JSON, gets none.',
+  ),
 })
 
 const loopGuard = z.strictObject({
-  enabled: z.boolean().default(true).describe('Look for loops.'),
-  mode: z
-    .enum(['observe', 'warn', 'enforce'])
-    .default('enforce')
-    .describe(
-      'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it ' +
-        'also blocks calls that the model repeats after the warnings, and ends a run that makes no other ' +
-        'calls.',
-    ),
-  repetition_threshold: z
-    .int()
-    .min(2)
-    .max(100)
-    .default(3)
-    .describe(
-      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if ' +
-        'there is at most one new call between two of them, and none that changes something. Two calls in ' +
-        'turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If ' +
-        'something new came in between, Governor tells the model once and blocks nothing.',
-    ),
-  standstill: z
-    .int()
-    .min(2)
-    .max(100)
-    .default(5)
-    .describe(
-      'Responses in a row without anything new that make a loop. Nothing is new in a response if the last ' +
-        'calls had the same calls with the same results.',
-    ),
+  enabled: flag(true, 'Look for loops.'),
+  mode: choice(
+    ['observe', 'warn', 'enforce'],
+    'enforce',
+    'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it ' +
+      'also blocks calls that the model repeats after the warnings, and ends a run that makes no other ' +
+      'calls.',
+  ),
+  repetition_threshold: whole(
+    2,
+    100,
+    3,
+    'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if ' +
+      'there is at most one new call between two of them, and none that changes something. Two calls in ' +
+      'turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If ' +
+      'something new came in between, Governor tells the model once and blocks nothing.',
+  ),
+  standstill: whole(
+    2,
+    100,
+    5,
+    'Responses in a row without anything new that make a loop. Nothing is new in a response if the last ' +
+      'calls had the same calls with the same results.',
+  ),
   max_warnings_before_block: limit
     .max(1_000)
     .default(2)
@@ -202,50 +193,38 @@ const loopGuard = z.strictObject({
     .describe(
       'Globs of tools that the model may call as often as it likes. Their calls neither count nor reset the count.',
     ),
-  poll_multiplier: z
-    .int()
-    .min(1)
-    .max(100)
-    .default(2)
-    .describe(
-      'How many times more often calls that wait for something may repeat. A call waits if its name or the ' +
-        'first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a ' +
-        'short result says that work is still running. Governor advises the model to wait at growing ' +
-        'intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
-    ),
-  same_call_any_result: z
-    .int()
-    .min(2)
-    .max(1_000)
-    .default(6)
-    .describe(
-      'Equal calls in a row that get a warning even if their results differ. Governor advises the model to ' +
-        'wait, and never blocks these calls.',
-    ),
-  volatile: z
-    .enum(['default', 'none'])
-    .default('default')
-    .describe(
-      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, ' +
-        'addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names ' +
-        '(pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results ' +
-        'that are equal only then the model is told once, and no call is blocked. none: nothing.',
-    ),
+  poll_multiplier: whole(
+    1,
+    100,
+    2,
+    'How many times more often calls that wait for something may repeat. A call waits if its name or the ' +
+      'first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a ' +
+      'short result says that work is still running. Governor advises the model to wait at growing ' +
+      'intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
+  ),
+  same_call_any_result: whole(
+    2,
+    1_000,
+    6,
+    'Equal calls in a row that get a warning even if their results differ. Governor advises the model to ' +
+      'wait, and never blocks these calls.',
+  ),
+  volatile: choice(
+    ['default', 'none'],
+    'default',
+    'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, ' +
+      'addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names ' +
+      '(pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results ' +
+      'that are equal only then the model is told once, and no call is blocked. none: nothing.',
+  ),
 })
 
 const storm = z.strictObject({
-  enabled: z
-    .boolean()
-    .default(true)
-    .describe(
-      'Hold requests back. false: each request goes to the provider, however many errors came before.',
-    ),
-  errors: z
-    .int()
-    .min(2)
-    .max(10_000)
-    .default(20)
-    .describe('Errors in a row, over at least 60 seconds, that make a storm.'),
+  enabled: flag(
+    true,
+    'Hold requests back. false: each request goes to the provider, however many errors came before.',
+  ),
+  errors: whole(2, 10_000, 20, 'Errors in a row, over at least 60 seconds, that make a storm.'),
 })
 
 const ops = z.strictObject({
@@ -262,20 +241,17 @@ const ops = z.strictObject({
         'this machine may do that.',
       examples: ['$' + '{GOVERNOR_ADMIN_TOKEN}'],
     }),
-  trust_loopback: z
-    .boolean()
-    .default(true)
-    .describe(
-      'Let requests from loopback read and steer sessions without the token. Set false behind a reverse ' +
-        'proxy on this machine: every request then comes from loopback.',
-    ),
-  names: z
-    .enum(['all', 'token'])
-    .default('all')
-    .describe(
-      'Who sees the names that clients give their sessions, which may be secrets. all: whoever may stop a ' +
-        'session; token: requests with the token alone.',
-    ),
+  trust_loopback: flag(
+    true,
+    'Let requests from loopback read and steer sessions without the token. Set false behind a reverse ' +
+      'proxy on this machine: every request then comes from loopback.',
+  ),
+  names: choice(
+    ['all', 'token'],
+    'all',
+    'Who sees the names that clients give their sessions, which may be secrets. all: whoever may stop a ' +
+      'session; token: requests with the token alone.',
+  ),
   url: z
     .url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' })
     .optional()
@@ -285,12 +261,10 @@ const ops = z.strictObject({
         'log. Without it they name the address that Governor listens on.',
       examples: ['https://governor.example.com'],
     }),
-  metrics_public: z
-    .boolean()
-    .default(false)
-    .describe(
-      'Serve /metrics to everyone even if there is a token. Without a token /metrics is always open.',
-    ),
+  metrics_public: flag(
+    false,
+    'Serve /metrics to everyone even if there is a token. Without a token /metrics is always open.',
+  ),
 })
 
 /** Headers that hold keys, because session ids appear in logs and replies. */
@@ -326,15 +300,13 @@ const sessions = z.strictObject({
         'contains one. Without any id, Governor identifies a session by its system text, its first human ' +
         'message and its first answer.',
     ),
-  max: z
-    .int()
-    .min(1)
-    .max(10_000_000)
-    .default(10_000)
-    .describe(
-      'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the ' +
-        'credential that has most.',
-    ),
+  max: whole(
+    1,
+    10_000_000,
+    10_000,
+    'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the ' +
+      'credential that has most.',
+  ),
   ttl: duration.prefault('1h').describe('How long Governor remembers an unused session.'),
   max_bytes: size
     .refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' })
@@ -342,16 +314,14 @@ const sessions = z.strictObject({
     .describe(
       'Memory that all sessions together may take, roughly; at most an eighth of the memory that the process may use.',
     ),
-  transcript: z
-    .boolean()
-    .default(false)
-    .describe(
-      'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live ' +
-        'page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 ' +
-        'characters of each and 262,144 of all; they are kept where the session is and as long, and take at ' +
-        'most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with ' +
-        'which Governor ended a run.',
-    ),
+  transcript: flag(
+    false,
+    'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live ' +
+      'page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 ' +
+      'characters of each and 262,144 of all; they are kept where the session is and as long, and take at ' +
+      'most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with ' +
+      'which Governor ended a run.',
+  ),
   scaffolding: z
     .strictObject({
       tags: z
@@ -468,14 +438,13 @@ const file = z.strictObject({
       'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
     ),
   sessions: sessions.prefault({}).describe('How Governor distinguishes and remembers conversations.'),
-  store: z
-    .enum(['memory', 'redis'])
-    .default('memory')
-    .describe(
-      'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or ' +
-        'Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, ' +
-        'it is redis.',
-    ),
+  store: choice(
+    ['memory', 'redis'],
+    'memory',
+    'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or ' +
+      'Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, ' +
+      'it is redis.',
+  ),
   redis: redis
     .prefault({})
     .describe(
@@ -498,13 +467,12 @@ const file = z.strictObject({
   events: events.prefault({}).describe('Who gets messages about events that need a person.'),
   log: z
     .strictObject({
-      level: z
-        .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
-        .default('info')
-        .describe(
-          'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at ' +
-            'info. Keys and prompts are never in them.',
-        ),
+      level: choice(
+        ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
+        'info',
+        'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at ' +
+          'info. Keys and prompts are never in them.',
+      ),
     })
     .prefault({})
     .describe('What Governor logs.'),

@@ -1,4 +1,4 @@
-/** Durations, sizes and counts as people write them in a configuration. */
+/** Kinds of values in a configuration: durations, sizes and counts as people write them, and keys with a default. */
 import * as z from 'zod'
 
 const MILLISECONDS: Readonly<Record<string, number>> = {
@@ -52,3 +52,23 @@ export const count = z.union(
   [z.int().min(0), unitType(COUNTS, COUNT, '^\\s*\\d+(\\.\\d+)? ?(k|m)\\s*$', Number.MAX_SAFE_INTEGER)],
   { error: COUNT },
 )
+
+/** A key that is true or false. */
+export const flag = (otherwise: boolean, description: string) =>
+  z.boolean().default(otherwise).describe(description)
+
+/** A key with one of some words. */
+export function choice<const Words extends readonly string[]>(
+  words: Words,
+  otherwise: Words[number],
+  description: string,
+) {
+  return z
+    .enum(words)
+    .default(otherwise as never)
+    .describe(description)
+}
+
+/** A key with a whole number from `least` to `most`. */
+export const whole = (least: number, most: number, otherwise: number, description: string) =>
+  z.int().min(least).max(most).default(otherwise).describe(description)

@@ -1,6 +1,6 @@
 /** The URLs, keys and headers of upstreams. */
 import * as z from 'zod'
-import { headerName } from './units.ts'
+import { flag, headerName } from './units.ts'
 
 /** First segments of Governor's own paths: no upstream may have such a name. */
 export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 'governor']
@@ -58,14 +58,12 @@ const upstream = z.strictObject({
         'A header whose name says key, token, secret, auth, cookie, credential or password holds a key, as ' +
         'api_key does.',
     ),
-  strip_name: z
-    .boolean()
-    .default(false)
-    .describe(
-      'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. ' +
-        'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes ' +
-        'other names.',
-    ),
+  strip_name: flag(
+    false,
+    'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. ' +
+      'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes ' +
+      'other names.',
+  ),
 })
 
 /** One upstream's checked settings. */
