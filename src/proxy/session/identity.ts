@@ -1,4 +1,4 @@
-/** The tenant, and the ids of session and thread that a client sends. */
+/** What a client says about itself and its request: tenant, ids of session and thread, and what kind of request it is. */
 import { nameOf } from '../../core/hash.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../../http/headers.ts'
@@ -57,4 +57,32 @@ export function agentNameOf(headers: RawHeaders): string | undefined {
 export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
   const name = firstHeader(headers, settings.threadHeaders)
   return name === undefined ? '' : presentable(name)
+}
+
+// Claude Code says these facts, which come before any guess by the request's form, to a gateway if
+// CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol
+
+/** The classes of requests, and whether one is a step of a run. */
+const CLASSES: ReadonlyMap<string, boolean> = new Map([
+  ['main', true],
+  ['subagent', true],
+  ['workflow', true],
+  // It asks for a summary of the history.
+  ['compaction', false],
+  // A title, a classification, a summary for people.
+  ['auxiliary', false],
+])
+
+/** What started a compaction. */
+const COMPACTIONS: ReadonlySet<string> = new Set(['auto', 'manual', 'reactive'])
+
+/** Returns whether a request is a step of a run; `undefined` if its headers do not say so in a known word. */
+export function isStep(headers: RawHeaders): boolean | undefined {
+  if (COMPACTIONS.has(headerOf(headers, 'x-claude-code-compaction')?.trim() ?? '')) return false
+  return CLASSES.get(headerOf(headers, 'x-claude-code-request-class')?.trim() ?? '')
+}
+
+/** Returns whether the client says that it replaced its history by a summary. */
+export function isCompacted(headers: RawHeaders): boolean {
+  return /^(?:true|1)$/i.test(headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? '')
 }
