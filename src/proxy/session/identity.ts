@@ -1,4 +1,4 @@
-/** What a client says about itself and its request: tenant, ids of session and thread, and what kind of request it is. */
+/** What a client says about itself and its request: tenant, ids of session and thread, the kind of request. */
 import { nameOf } from '../../core/hash.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../../http/headers.ts'
