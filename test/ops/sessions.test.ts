@@ -182,7 +182,7 @@ describe('a session in the API', () => {
     expect(iterations[2]?.said).toMatch(/^\[BUDGET: Iteration 3\/4/)
     expect(iterations.at(-1)?.said).toMatch(/^You've reached the maximum number/)
     expect(minutes).toHaveLength(2)
-    expect(minutes[0]).toMatchObject({ tokens: 330, cost_usd: 0 })
+    expect(minutes[0]).toMatchObject({ tokens: 330, cost_usd: null, price_known: false })
   })
 
   it('states the true cost by the minute of a session that makes more iterations than are kept', async () => {

@@ -167,6 +167,23 @@ describe('an agent whose user repeats the same words gets the iterations that it
   })
 })
 
+describe('a prompt that is sent again after Redis has lost its data', () => {
+  it('begins a run, as another replica may have ended the one that began with the same words', async () => {
+    const { steps } = await play(
+      [
+        { kind: 'step', at: 0, isLast: false },
+        { kind: 'step', at: 1, isLast: true },
+        { kind: 'flush' },
+        { kind: 'step', at: 0, isLast: true },
+        { kind: 'step', at: 1, isLast: false },
+        { kind: 'step', at: 0, isLast: false },
+      ],
+      true,
+    )
+    expect(steps.map(({ given }) => given)).toEqual([1, 2, 1, 1, 2])
+  })
+})
+
 describe('a session whose replicas lose Redis', () => {
   it('has the usage of every answer once when all of them are back, in any order of events', async () => {
     const property = fc.asyncProperty(

@@ -57,6 +57,8 @@ export interface MinuteRecord {
   readonly tokens: number
   /** US dollars. */
   readonly cost: number
+  /** Unset if all prices are known. */
+  readonly costGap?: CostGap | undefined
 }
 
 /** How a run went. */
@@ -122,8 +124,13 @@ function withUsage(minutes: readonly MinuteRecord[] = [], endedAt: number, usage
   if (!usage) return minutes
   const at = endedAt - (endedAt % 60_000)
   const place = minutes.findIndex((one) => one.at === at)
-  const { tokens = 0, cost = 0 } = minutes[place] ?? {}
-  const minute = { at, tokens: tokens + usage.input + usage.output, cost: cost + (usage.cost ?? 0) }
+  const { tokens = 0, cost = 0, costGap } = minutes[place] ?? {}
+  const minute: MinuteRecord = {
+    at,
+    tokens: tokens + usage.input + usage.output,
+    cost: cost + (usage.cost ?? 0),
+    costGap: gapOfSum(costGap, usage.costGap),
+  }
   return place === -1 ? withNewest(minutes, minute, MAX_MINUTES_KEPT) : minutes.with(place, minute)
 }
 

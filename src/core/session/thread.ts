@@ -27,7 +27,7 @@ export interface Continuation {
    * and dropped the message: the harness wrote it, so the run before goes on.
    */
   readonly dropsMessage: boolean
-  /** It shows or names an answer of the thread's run, or repeats a request of it. */
+  /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt alone may begin any run. */
   readonly showsRun: boolean
 }
 
@@ -71,7 +71,7 @@ export function findThread(
   }
   const unnamed = threads.filter((thread) => thread.name === '')
   const again = unnamed.findLast((thread) => retryOf(thread.run, facts))
-  if (again) return { ...continuationOf(again), showsRun: true }
+  if (again) return { ...continuationOf(again), showsRun: !facts.isPrompt }
   const { previous } = facts
   if (previous !== undefined) {
     const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
@@ -231,7 +231,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   const last = userMessageHashes.at(-1)
   const isNamed = previous !== undefined && thread.responses?.includes(previous) === true
   const kept = { ...continuationOf(thread), showsRun: isNamed }
-  if (retryOf(thread.run, facts)) return { ...kept, showsRun: true }
+  if (retryOf(thread.run, facts)) return { ...kept, showsRun: isNamed || !facts.isPrompt }
   // A user message beside a history that the provider keeps is new.
   if (previous !== undefined) return { ...kept, isNewRun: last !== undefined }
   if (facts.isPrompt && thread.newest !== undefined) return { ...kept, isNewRun: true, dropsHistory: true }

@@ -14,7 +14,7 @@ const dollars = (cost: number) => money({ cost_usd: cost, price_known: true, cos
 
 /** Returns times in seconds and amounts, with 0 for minutes in which nothing was used; at least two of them. */
 function pointsOf(minutes: readonly Minute[], amount: Amount): [number[], number[]] {
-  const known = new Map(minutes.map((one) => [Date.parse(one.at), one[amount]]))
+  const known = new Map(minutes.map((one) => [Date.parse(one.at), one[amount] ?? 0]))
   const last = Math.max(...known.keys())
   const first = Math.max(Math.min(...known.keys()), last - 59 * MINUTE)
   const begin = first === last ? first - MINUTE : first
@@ -82,7 +82,7 @@ export function Chart({
     }
   }, [])
   useEffect(() => plot.current?.setData(pointsOf(minutes, amount)), [minutes])
-  const total = minutes.reduce((sum, one) => sum + one[amount], 0)
+  const total = minutes.reduce((sum, one) => sum + (one[amount] ?? 0), 0)
   const label = `${title}: ${amount === 'tokens' ? compact(total) : dollars(total)} in all`
   return <div class="chart" role="img" aria-label={label} ref={box} />
 }

@@ -243,7 +243,7 @@ function Curves({ detail: { minutes } }: { detail: SessionDetail }) {
   if (minutes.length === 0) return null
   return (
     <div class="curves">
-      {minutes.some(({ cost_usd }) => cost_usd > 0) && (
+      {minutes.some(({ cost_usd }) => (cost_usd ?? 0) > 0) && (
         <Section title="Dollars per minute">
           <Chart minutes={minutes} amount="cost_usd" title="Dollars per minute" />
         </Section>

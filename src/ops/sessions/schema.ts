@@ -203,7 +203,7 @@ const context = z
   .meta({ id: 'Context' })
 
 const minute = z
-  .strictObject({ at: time.describe('When it began.'), tokens: count, cost_usd: count })
+  .strictObject({ at: time.describe('When it began.'), tokens: count, ...cost })
   .meta({ id: 'Minute' })
 
 export const sessionDetail = z

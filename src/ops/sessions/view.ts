@@ -455,10 +455,10 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): D
     threads: agents.map((one) => threadView(one, session, now)),
     runs: [...(session.record?.runs ?? []).map(runView), ...current],
     iterations: (session.record?.iterations ?? []).map(iterationView),
-    minutes: (session.record?.minutes ?? []).map(({ at, tokens, cost }) => ({
+    minutes: (session.record?.minutes ?? []).map(({ at, tokens, cost, costGap }) => ({
       at: iso(at),
       tokens,
-      cost_usd: money(cost),
+      ...costView(cost, costGap),
     })),
     meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
     contexts: contextViews(session, contextOf),

@@ -89,7 +89,8 @@ type Cost = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
 export function money({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
   if (cost === null) return '?'
   const sign = isKnown ? '' : isEstimated ? '~' : '≥'
-  if (cost > 0 && cost < 0.01) return isKnown ? '<$0.01' : `${sign}$0.01`
+  if (cost > 0 && cost < 0.0001) return isKnown ? '<$0.0001' : `${sign}$0`
+  if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(4)}`
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
