@@ -8,7 +8,7 @@ import { modelSettingsOf } from '../config/policies.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
 import { holdsKey } from '../proxy/door/route.ts'
-import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
+import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
 import { createCatalogue } from '../usage/catalogue.ts'
 import type { Terminal } from './command.ts'
 import { journalLines } from './report.ts'
@@ -105,7 +105,9 @@ async function checkPrices(config: Config): Promise<Check> {
       result: 'warning',
       says: `the catalogue is not there (${problem}): only those of models are known`,
     }
-  const used = await usedModels(config.usage.journal || DEFAULT_JOURNAL)
+  const { journal } = config.usage
+  // A journal that can't be read names no models, and is a check of its own.
+  const used = await usedModels(journal || DEFAULT_JOURNAL).catch(() => [])
   const unknown = used.filter(({ model, upstream: name }) => {
     const { url } = config.upstreams[name] ?? { url: 'http://unknown' }
     const { origin, pathname } = new URL(url)
@@ -138,6 +140,14 @@ async function checkStore(address: string, { store, ops }: Config): Promise<Chec
   return { check: 'store', result: isUp ? 'ok' : 'wrong', says }
 }
 
+async function checkJournal({ usage: { journal } }: Config): Promise<Check> {
+  const check = 'journal'
+  if (!journal) return { check, result: 'ok', says: 'none: usage.journal names a file for governor report' }
+  const problem = await whyUnwritable(journal)
+  if (problem === undefined) return { check, result: 'ok', says: journalFile(journal) }
+  return { check, result: 'wrong', says: `can't be written: ${problem}. See usage.journal.` }
+}
+
 /** Checks everything and says so. Returns 1 if something is wrong. Throws `ConfigError`. */
 export async function doctor(json: boolean, flags: Flags, terminal: Terminal): Promise<number> {
   const { config, file } = loadConfig(flags, terminal.env)
@@ -163,12 +173,7 @@ export async function doctor(json: boolean, flags: Flags, terminal: Terminal): P
   for (const check of found.flat()) say(check)
   say(await checkPrices(config))
   say(await checkStore(address, config))
-  const { journal } = config.usage
-  say({
-    check: 'journal',
-    result: 'ok',
-    says: journal ? journalFile(journal) : 'none: usage.journal names a file for governor report',
-  })
+  say(await checkJournal(config))
   await governor.close()
   return checks.some(({ result }) => result === 'wrong') ? 1 : 0
 }

@@ -1,6 +1,6 @@
 /** `governor report`: what agents used, out of the journal. */
 import { open } from 'node:fs/promises'
-import { type Flags, loadConfig } from '../config/load.ts'
+import { ConfigError, type Flags, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/amount.ts'
 import { parseObject } from '../core/json-object.ts'
 import { DEFAULT_JOURNAL, type JournalLine, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
@@ -53,18 +53,21 @@ function timeOf(text: string): number | undefined {
   return Number.isNaN(time) ? undefined : time
 }
 
-/** Yields the lines of a journal, the oldest first; a file that is not there has none. */
+/** Yields the lines of a journal, the oldest first; a file that is not there has none. Throws `ConfigError`. */
 export async function* journalLines(path: string): AsyncGenerator<JournalLine> {
-  for (let older = OLDER_FILES; older >= 0; older--) {
-    const file = await open(journalFile(path, older)).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error
-    })
-    for await (const text of file?.readLines() ?? []) {
-      const line = parseObject(text)
-      // A line may be cut where a disk was full.
-      if (typeof line?.['time'] === 'string') yield line as unknown as JournalLine
+  for (let older = OLDER_FILES; older >= 0; older--)
+    try {
+      const file = await open(journalFile(path, older))
+      for await (const text of file.readLines()) {
+        const line = parseObject(text)
+        // A line may be cut where a disk was full.
+        if (typeof line?.['time'] === 'string') yield line as unknown as JournalLine
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') continue
+      const name = journalFile(path, older)
+      throw new ConfigError(`${name}: can't be read (${whyUnreadable(error)}): name a file with --journal`)
     }
-  }
 }
 
 function add(sums: Sums | undefined, line: JournalLine): Sums {
@@ -134,7 +137,9 @@ export async function report(options: ReportOptions, flags: Flags, terminal: Ter
   }
   if (!total) {
     const when = since === undefined ? '' : ` since ${since}`
-    terminal.err(`governor: ${journalFile(path)} holds no usage${when}: --journal names another file\n`)
+    terminal.err(
+      `governor: ${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE\n`,
+    )
     return 1
   }
   const byName = by === 'day'

@@ -2,7 +2,7 @@
  * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says what was
  * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
  */
-import { appendFile, mkdir, rename, stat } from 'node:fs/promises'
+import { access, appendFile, constants, mkdir, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
 import type { Answered, Emit } from './event.ts'
@@ -101,9 +101,24 @@ async function append(path: string, text: string): Promise<void> {
   await appendFile(file, text, { mode: 0o600 })
 }
 
+/** Returns why a journal can't be written, for people; `undefined` if it can. Creates nothing. */
+export async function whyUnwritable(path: string): Promise<string | undefined> {
+  const file = journalFile(path)
+  for (let at = file; ; at = dirname(at))
+    try {
+      const isFolder = (await stat(at)).isDirectory()
+      if (isFolder === (at === file)) return `${at} is ${isFolder ? 'a folder' : 'no folder'}`
+      await access(at, constants.W_OK)
+      return undefined
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      const isMissing = code === 'ENOENT' || code === 'ENOTDIR'
+      if (!isMissing || at === dirname(at)) return `no permission to write ${at}`
+    }
+}
+
 /** Returns a writer of lines, one after the other. It reports once that it fails, until it succeeds again. */
 function createWriter(path: string, emit: Emit) {
-  let written: Promise<void> = Promise.resolve()
   let hasFailed = false
   const done = () => {
     hasFailed = false
@@ -112,6 +127,10 @@ function createWriter(path: string, emit: Emit) {
     if (!hasFailed) emit({ kind: 'journal_failed', problem: error.message })
     hasFailed = true
   }
+  // Known at once: the first line may be hours away.
+  let written = whyUnwritable(path).then((problem) => {
+    if (problem !== undefined) failed(new Error(problem))
+  })
   return {
     write(text: string): void {
       written = written.then(() => append(path, text)).then(done, failed)
@@ -174,8 +193,8 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
     writer.write(lines.map((line) => `${JSON.stringify(line)}\n`).join(''))
   }
   const answered = (event: Answered): void => {
-    const { apiId, client, upstream, model } = event
-    const key = apiId === undefined ? JSON.stringify([client, upstream, model]) : keyOf(apiId, event.thread)
+    const { apiId, upstream, model } = event
+    const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
     const before = open.get(key)
     const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
     const isSame =
@@ -207,7 +226,14 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
       if (event.kind !== 'run_ended') return
       const key = keyOf(event.apiId, event.thread)
       const run = open.get(key)
-      if (run) write([run], event.state)
+      if (!run) return
+      // It may have begun before its conversation had an id.
+      const { client, model, upstream } = run.of
+      const openingKey = openingKeyOf({ client: client ?? undefined, model, upstream })
+      const opening = open.get(openingKey)
+      if (opening) write([opening], null)
+      open.delete(openingKey)
+      write([run], event.state)
       open.delete(key)
     },
     async close() {
@@ -220,3 +246,8 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
 }
 
 const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`
+
+/** Returns the key of the line that requests share before their conversations have an id. */
+function openingKeyOf({ client, upstream, model }: Pick<Answered, 'client' | 'upstream' | 'model'>): string {
+  return JSON.stringify([client, upstream, model.slice(0, MAX_NAME)])
+}

@@ -186,4 +186,23 @@ describe('governor doctor', () => {
     expect(checks['journal']).toBe(`ok: ${file}`)
     expect(code).toBe(0)
   })
+
+  it('says why the journal can not be written', async () => {
+    const provider = await startProvider()
+    const folder = temporaryFolder()
+    const file = join(folder, 'file')
+    writeFileSync(file, '')
+    for (const [journal, problem] of [
+      [folder, `${folder} is a folder`],
+      [join(file, 'usage.jsonl'), `${file} is no folder`],
+    ] as const) {
+      const { checks, code } = await doctorSays({
+        server: { port: await freePort() },
+        upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url } },
+        usage: { journal },
+      })
+      expect(checks['journal']).toBe(`wrong: can't be written: ${problem}. See usage.journal.`)
+      expect(code).toBe(1)
+    }
+  })
 })

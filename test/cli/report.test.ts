@@ -125,6 +125,25 @@ describe('the journal of a Governor', () => {
     expect(existsSync(`${journal}.5`)).toBe(false)
   })
 
+  it('holds all of a run that ended, its first request too, whose conversation had no id yet', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const both = await startBoth(runaway(), { usage: { journal }, models, budget: { max_iterations: 3 } })
+    await runAgent(both.url, START, { headers: { 'user-agent': 'my-agent/2.1' } })
+    await expect.poll(() => (existsSync(journal) ? linesIn(journal).length : 0)).toBe(2)
+    const [opening, rest] = linesIn(journal)
+    expect(opening).toMatchObject({ session: null, runs: 1, iterations: 1, end: null })
+    expect(rest).toMatchObject({ iterations: 2, end: 'tool_limit_reached' })
+    await both.governor.close()
+    expect(linesIn(journal)).toHaveLength(2)
+  })
+
+  it('that can not be written is in the log at once', async () => {
+    const journal = temporaryFolder()
+    const both = await startBoth(runaway(), { usage: { journal } })
+    await expect.poll(() => both.logs.join('')).toContain(`${journal} is a folder`)
+    await both.governor.close()
+  })
+
   it('costs no request where it can not be written, and the log says so once', async () => {
     const both = await startBoth(runaway(), {
       usage: { journal: '/dev/null/usage.jsonl' },
@@ -175,6 +194,15 @@ function homeWithJournal(): string {
 }
 
 describe('governor report', () => {
+  it('says in one line that its journal can not be read', () => {
+    const folder = temporaryFolder()
+    const { status, stderr } = governor(['report', '--journal', folder])
+    expect(stderr).toBe(
+      `governor: the configuration is wrong\n  ${folder}: can't be read (a folder): name a file with --journal\n`,
+    )
+    expect(status).toBe(2)
+  })
+
   it('adds the journal up by day, in a table with a total, also what is in older files', () => {
     const { status, stdout } = governor(['report'], { HOME: homeWithJournal() })
     expect(status).toBe(0)
@@ -234,7 +262,7 @@ describe('governor report', () => {
   })
 
   it.each([
-    [['report'], 1, /usage\.jsonl holds no usage: --journal names another file/],
+    [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
     [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client or session/],
   ])('%j without a journal ends with code %i', (args, code, says) => {
