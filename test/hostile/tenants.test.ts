@@ -179,7 +179,7 @@ async function expectApart(url: string) {
     { numRuns: RUNS },
   )
   // Runs ended, and their answers were repeated.
-  expect(stops).toBeGreaterThan(RUNS)
+  expect(stops).toBeGreaterThan(0)
 }
 
 it('nothing that one tenant does changes what another gets, with sessions of the same names, continued responses and repeated answers', async () => {

@@ -28,7 +28,10 @@ function launch(): Promise<Browser> {
 }
 
 export async function closeBrowser(): Promise<void> {
-  await (await browser)?.close()
+  const open = browser
+  // Other files of the same worker open their own.
+  browser = undefined
+  await (await open)?.close()
 }
 
 /** Opens a page of its own; with `clock`, the test may move its time. `problems` holds what its console and its policies complained about. */
