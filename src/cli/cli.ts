@@ -51,11 +51,11 @@ const OWN_FLAGS = {
   url: {
     type: 'string',
     value: 'URL',
-    help: 'the running Governor (default: http://127.0.0.1:8787, or the port of PORT)',
+    help: 'the running Governor (default: http://127.0.0.1:8787, or the port of --port or PORT)',
   },
 } as const
 
-const AN_ID = 'the id of a session: governor sessions lists them'
+const AN_ID = 'the id of a session (governor sessions lists them)'
 
 function sessionsCommand(command: 'sessions' | 'session' | 'stop' | 'extend'): Command['run'] {
   return async ({ args, json, transcript, url }, terminal) => {
@@ -273,7 +273,8 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
   }
   const settings = Object.entries(given).filter(([flag]) => !Object.hasOwn(OWN_FLAGS, flag))
   const values = settings.map(([flag, value]) => [flag, value === true ? 'true' : value])
-  const text = (flag: 'url' | 'by' | 'since') => given[flag] as string | undefined
+  const text = (flag: 'url' | 'by' | 'since' | 'port') => given[flag] as string | undefined
+  const port = text('port')
   return [
     command,
     {
@@ -283,7 +284,7 @@ function parse(args: readonly string[]): string | readonly [Command, Call] {
       csv: given['csv'] === true,
       yes: given['yes'] === true,
       transcript: given['transcript'] === true,
-      url: text('url'),
+      url: text('url') ?? (port && takes.includes('url') ? `http://127.0.0.1:${port}` : undefined),
       by: text('by'),
       since: text('since'),
     },

@@ -40,6 +40,12 @@ async function complaintsAbout(text: string, env: Environment = {}): Promise<str
   )
 }
 
+it.each(['sessions', 'top', 'suggest'])('%s asks the Governor on the port of --port', async (command) => {
+  const { code, err } = await governor([command, '--port', '1'], { PORT: '2' })
+  expect(err).toContain('no Governor answers at http://127.0.0.1:1:')
+  expect(code).toBe(1)
+})
+
 describe('the built command', () => {
   const main = resolve('dist/main.js')
   /** The real program, away from this repository's own configuration file. */
