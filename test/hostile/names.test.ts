@@ -97,7 +97,7 @@ it('no name of a tool, a model, a call or a session breaks a log line, a metric,
   const { text: metrics } = await ask(url, '/metrics')
   const labels = [...metrics.matchAll(/tool="((?:[^"\\]|\\.)*)"/g)].map(([, label = '']) => label)
   expect(labels.length).toBeGreaterThan(0)
-  for (const label of labels) expect(label).toMatch(/^[\w.:/-]{1,64}$/)
+  for (const label of labels) expect(label).toMatch(/^[\w.:/@-]{1,64}$/)
   expect(new Set(labels).size).toBeLessThanOrEqual(101)
 
   const { text: sessions } = await ask(url, '/governor/sessions?limit=100')
