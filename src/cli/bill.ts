@@ -4,7 +4,7 @@ import type { Emit } from '../telemetry/event.ts'
 import { fitted } from './session-table.ts'
 
 interface BillFacts {
-  /** Guarded requests. */
+  /** All that clients sent, guarded or not, also those that failed. */
   readonly requests: number
   readonly iterations: number
   readonly tokens: number
@@ -31,9 +31,10 @@ export function createBill(): Bill {
   const unpriced = new Set<string>()
   return {
     record(event) {
-      if (event.kind === 'request_ended' && event.iteration !== undefined) {
+      if (event.kind === 'request_ended') {
         sums.requests++
-        if (event.status === 200 && !event.isRetry && event.verdict !== 'stop') sums.iterations++
+        const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
+        if (isIteration && event.status === 200) sums.iterations++
       }
       if (event.kind === 'answered') {
         sums.tokens += event.usage.input + event.usage.output

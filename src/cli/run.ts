@@ -94,7 +94,7 @@ export async function run(command: readonly string[], flags: Flags, terminal: Te
   terminal.err(bill.text())
   if (bill.facts().requests === 0)
     terminal.err(
-      `          ${file} sent no request of an agent through Governor: docs/clients.md says what it has to be told\n`,
+      `          ${file} sent no request through Governor: docs/clients.md says what it has to be told\n`,
     )
   return code
 }

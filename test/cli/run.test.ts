@@ -74,7 +74,17 @@ describe('a program that governor run guards', () => {
     })
     expect(await ended).toBe(0)
     expect(printed.out).toMatch(/^(http:\/\/127\.0\.0\.1:\d+)\/v1 \1 example\.org,127\.0\.0\.1,localhost\n$/)
-    expect(printed.err).toContain('sent no request of an agent through Governor')
+    expect(printed.err).toContain('sent no request through Governor')
+  })
+
+  it('is told of requests that failed, too', async () => {
+    const script = `await fetch(process.env.OPENAI_BASE_URL + '/models')`
+    const { ended, printed } = governorRun(['--', process.execPath, '--input-type=module', '-e', script], {
+      OPENAI_BASE_URL: 'http://127.0.0.1:9/v1',
+    })
+    expect(await ended).toBe(0)
+    expect(printed.err).toContain('governor: 1 request, 0 iterations')
+    expect(printed.err).not.toContain('sent no request')
   })
 
   it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
