@@ -180,17 +180,21 @@ function add(run: OpenRun, event: Answered): void {
   if (usage.costGap) used.price_known = false
 }
 
+/** Returns the lines of runs; none for a run that goes on and has used nothing. */
+function textOf(runs: readonly OpenRun[], end: string | null, time: string): string {
+  return runs
+    .filter(({ used }) => end !== null || used.input + used.output + used.cost_usd > 0)
+    .map(({ of, used }) => `${JSON.stringify({ time, ...of, ...used, end } satisfies JournalLine)}\n`)
+    .join('')
+}
+
 /** Opens a journal. Nothing is written before a run ends or an hour is over. */
 export function createJournal({ path, now, after, emit }: JournalOptions): Journal {
   const open = new Map<string, OpenRun>()
   const writer = createWriter(path, emit)
   const write = (runs: readonly OpenRun[], end: string | null): void => {
-    const time = new Date(now()).toISOString()
-    const lines = runs
-      .filter(({ used }) => end !== null || used.input + used.output + used.cost_usd > 0)
-      .map(({ of, used }): JournalLine => ({ time, ...of, ...used, end }))
-    if (lines.length === 0) return
-    writer.write(lines.map((line) => `${JSON.stringify(line)}\n`).join(''))
+    const text = textOf(runs, end, new Date(now()).toISOString())
+    if (text !== '') writer.write(text)
   }
   const answered = (event: Answered): void => {
     const { apiId, upstream, model } = event
