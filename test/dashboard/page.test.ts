@@ -98,9 +98,9 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       await picture(page, `stopped-${colorScheme}`)
       await page.reload()
       await page.getByText('I could not find out.').waitFor()
-      await button('Begin anew').click()
-      await dialog.getByRole('button', { name: 'Begin anew' }).click()
-      await page.getByText('It begins anew.').waitFor()
+      await button('Reset').click()
+      await dialog.getByRole('button', { name: 'Reset' }).click()
+      await page.getByText('It is reset.').waitFor()
       expect(await firstSession(url)).toMatchObject({ terminal: null })
       await button('Close').click()
       await page.locator('#detail').waitFor({ state: 'detached' })
@@ -198,9 +198,9 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       'the token ends before an action': async (page) => {
         await signIn(page, 'secret')
         await page.locator('#list a').first().click()
-        await page.getByRole('button', { name: 'Begin anew' }).click()
+        await page.getByRole('button', { name: 'Reset' }).click()
         await loseAccess(page)
-        await page.getByRole('dialog').getByRole('button', { name: 'Begin anew' }).click()
+        await page.getByRole('dialog').getByRole('button', { name: 'Reset' }).click()
       },
     }
 

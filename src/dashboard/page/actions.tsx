@@ -58,10 +58,10 @@ function extendQuestion(
 
 function resetQuestion(store: Store, detail: SessionDetail): Question {
   return {
-    title: `Begin ${labelOf(detail)} anew?`,
+    title: `Reset ${labelOf(detail)}?`,
     text: 'Its current runs get a fresh budget, and count from 1.',
-    yes: 'Begin anew',
-    act: () => steer(store, 'It begins anew.', (visit, id) => act(visit, id, 'reset', {})),
+    yes: 'Reset',
+    act: () => steer(store, 'It is reset.', (visit, id) => act(visit, id, 'reset', {})),
   }
 }
 
@@ -118,7 +118,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
           {isWatching ? 'End loops again' : 'Only watch for loops'}
         </button>
         <button type="button" onClick={() => setQuestion(resetQuestion(store, detail))}>
-          Begin anew
+          Reset
         </button>
       </p>
       <p id="said" role="status">

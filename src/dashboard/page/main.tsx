@@ -47,8 +47,8 @@ function Head({ store }: { store: Store }) {
           <NotifyButton store={store} />
           <input
             type="search"
-            aria-label="Search"
-            placeholder="Search name, client, model"
+            aria-label="Search name, client, model"
+            placeholder="Search"
             value={store.q}
             onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
           />
