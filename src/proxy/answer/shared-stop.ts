@@ -12,7 +12,7 @@ const CLAIM_MS = 30_000
 /** Milliseconds between two looks at a run that another replica ends, where no message about it comes. */
 const LOOK_MS = 1_000
 
-/** Which replica's request asks for a last answer, and until when, in milliseconds since the epoch. */
+/** Which replica's request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked. */
 type Claim = { readonly by: string; readonly until: number } | undefined
 
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
@@ -78,14 +78,21 @@ export async function shareStop(
     if (!other) {
       stops.set(thread, end)
       const now = services.now()
-      const take = (known: Claim) => (known && known.until > now ? known : { by, until: now + CLAIM_MS })
+      let wasAsked = false
+      const take = (known: Claim) => {
+        wasAsked = known !== undefined
+        return known && known.until > now ? known : { by, until: now + CLAIM_MS }
+      }
       if (await claim(services, thread, by, take)) {
         end.then(() => {
           stops.delete(thread)
           // Lets the next request ask. A claim that the store keeps runs out.
-          return claim(services, thread, by, (known) => (known?.by === by ? undefined : known))
+          return claim(services, thread, by, (known) => (known?.by === by ? { by, until: 0 } : known))
         })
-        return current
+        if (!wasAsked) return current
+        // The answer may have been recorded after this request was evaluated.
+        await giveUp(current)
+        return exchange.isClientGone() ? undefined : ((await evaluateAgain()) ?? current)
       }
       await untilChanged(current, end)
       stops.delete(thread)
