@@ -1,4 +1,5 @@
 /** Builds a Governor from its parts. */
+
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
@@ -19,6 +20,7 @@ import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
 import { hashOf } from './core/hash.ts'
+import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
 import { livePage } from './dashboard/page.ts'
 import type { Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
@@ -502,7 +504,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       state.isOnLoopback = isLoopback(address)
       const url = `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
       const reached = url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
-      state.page = `${(config.ops.url ?? reached).replace(/(?<!\/)\/+$/, '')}/governor/`
+      state.page = `${withoutTrailingSlashes(config.ops.url ?? reached)}/governor/`
       return url
     },
     reload(next) {

@@ -7,7 +7,8 @@ import { type Flags, loadConfig } from '../config/load.ts'
 import { modelSettingsOf } from '../config/policies.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
-import { holdsKey } from '../proxy/door/route.ts'
+import type { Upstream } from '../http/upstream.ts'
+import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
 import { createCatalogue } from '../usage/catalogue.ts'
 import type { Terminal } from './command.ts'
@@ -46,8 +47,11 @@ async function checkPort({ server: { host, port } }: Config): Promise<Check> {
 }
 
 /** Asks an upstream for its models, as a client without a key would. */
-async function checkUpstream(address: string, name: string, config: Config): Promise<readonly Check[]> {
-  const settings = config.upstreams[name] ?? { url: '', headers: {}, strip_name: false }
+async function checkUpstream(
+  address: string,
+  { name, origin, holdsKey }: Upstream,
+  config: Config,
+): Promise<readonly Check[]> {
   const [accessKey] = config.server.access_keys
   const isBuiltIn = Object.hasOwn(DEFAULT_UPSTREAMS, name)
   const path = isBuiltIn ? '/v1/models' : `/${name}/v1/models`
@@ -64,7 +68,6 @@ async function checkUpstream(address: string, name: string, config: Config): Pro
   const reply = (await response?.json().catch(() => undefined)) as
     | { error?: { code?: string; message?: string } }
     | undefined
-  const { origin } = new URL(settings.url)
   const check = `upstream ${name}`
   const isSilent = status === 0 || status === 502 || status === 504
   const why = reply?.error?.message ?? `no answer within ${PATIENCE_MS / 1_000} s`
@@ -73,7 +76,7 @@ async function checkUpstream(address: string, name: string, config: Config): Pro
     : { check, result: status >= 500 ? 'warning' : 'ok', says: `${origin} answers with ${status}` }
   if (isSilent) return [reached]
   const isRefused = status === 401 || status === 403
-  const key: Check = holdsKey(settings)
+  const key: Check = holdsKey
     ? {
         check: `key of ${name}`,
         result: isRefused ? 'wrong' : 'ok',
@@ -109,9 +112,8 @@ async function checkPrices(config: Config): Promise<Check> {
   // A journal that can't be read names no models, and is a check of its own.
   const used = await usedModels(journal || DEFAULT_JOURNAL).catch(() => [])
   const unknown = used.filter(({ model, upstream: name }) => {
-    const { url } = config.upstreams[name] ?? { url: 'http://unknown' }
-    const { origin, pathname } = new URL(url)
-    return !catalogue.priceOf(model, { name, origin, prefix: pathname.replace(/(?<!\/)\/+$/, '') })
+    const settings = config.upstreams[name] ?? { url: 'http://unknown', headers: {}, strip_name: false }
+    return !catalogue.priceOf(model, upstreamOf(name, settings))
   })
   if (unknown.length === 0)
     return {
@@ -168,8 +170,8 @@ export async function doctor(json: boolean, flags: Flags, terminal: Terminal): P
   const listening = await listen(own, terminal, pino({ level: 'silent' }), () => undefined)
   if (!listening) return 1
   const { governor, address } = listening
-  const names = Object.keys(config.upstreams)
-  const found = await Promise.all(names.map((name) => checkUpstream(address, name, config)))
+  const upstreams = Object.entries(config.upstreams).map(([name, settings]) => upstreamOf(name, settings))
+  const found = await Promise.all(upstreams.map((upstream) => checkUpstream(address, upstream, config)))
   for (const check of found.flat()) say(check)
   say(await checkPrices(config))
   say(await checkStore(address, config))

@@ -1,9 +1,11 @@
 /** `governor run -- COMMAND…`: guards one program and everything that it starts, and says at the end what it used. */
+
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
 import { basename } from 'node:path'
 import { pino } from 'pino'
 import { type Environment, type Flags, loadConfig } from '../config/load.ts'
+import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { createBill } from './bill.ts'
 import type { Terminal } from './command.ts'
@@ -38,7 +40,7 @@ function governorEnvironment(env: Environment): Environment {
 
 /** Returns the environment of the program; `openai`: the URL of the upstream. */
 function childEnvironment(env: Environment, address: string, openai: string): Environment {
-  const path = new URL(openai).pathname.replace(/(?<!\/)\/+$/, '')
+  const path = withoutTrailingSlashes(new URL(openai).pathname)
   // The path of the upstream goes before that of a request: only `/v1` is not doubled.
   const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
   const own = [env['NO_PROXY'] ?? env['no_proxy'], '127.0.0.1', 'localhost'].filter(Boolean).join(',')

@@ -1,6 +1,6 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
 import type { Transcript } from '../ops/sessions/schema.ts'
-import { amount, clock, labelOf, money, rate, shortModel, stateOf } from '../ops/sessions/words.ts'
+import { amount, clock, labelOf, money, rate, shortModel, span, stateOf } from '../ops/sessions/words.ts'
 import type { Detail, Row } from './sessions-client.ts'
 
 /** Control characters, characters that change the direction of text, and invisible characters. */
@@ -49,15 +49,11 @@ function padded(characters: readonly string[], width: number, columns: number): 
 }
 
 /** 45s, 12m, 3h, 2d. */
-export function span(seconds: number): string {
-  if (seconds < 60) return `${Math.max(0, Math.round(seconds))}s`
-  if (seconds < 5_400) return `${Math.round(seconds / 60)}m`
-  return seconds < 172_800 ? `${Math.round(seconds / 3_600)}h` : `${Math.round(seconds / 86_400)}d`
-}
+const shortSpan = (seconds: number) => span(seconds, ['s', 'm', 'h', 'd'])
 
 /** Describes in a few words what a session is doing. */
 function doing({ asking, loop, last_tool: tool }: Row): string {
-  if (asking) return `waits ${span(asking.seconds_left)}`
+  if (asking) return `waits ${shortSpan(asking.seconds_left)}`
   if (loop)
     return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
   return tool ?? ''
@@ -212,7 +208,7 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   const { agents, seconds_to_limit: left } = session
   add(
     'agents',
-    `${agents.alive} of ${agents.total} at work${left === null ? '' : `, at a limit in ${span(left)}`}`,
+    `${agents.alive} of ${agents.total} at work${left === null ? '' : `, at a limit in ${shortSpan(left)}`}`,
   )
   const limits = session.threads.flatMap(({ thread, meters }) =>
     meters.filter(({ max }) => max > 0).map((meter) => ({ thread, ...meter })),
@@ -228,7 +224,7 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
     add('loop', `${pattern} ${tools.join('+')} ×${count} since iteration ${since}, ${reaction}`)
   }
   if (asking) {
-    const left = span(asking.seconds_left)
+    const left = shortSpan(asking.seconds_left)
     const limit = asking.limit.replace('_', ' ')
     add('asking', `limit of ${asking.max} ${limit} reached: extend or stop within ${left}`)
   }

@@ -1,6 +1,7 @@
 /** A client of a running Governor's API of sessions. */
 
 import type { Environment } from '../config/load.ts'
+import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import type {
   SessionDetail as Detail,
   SessionRow as Row,
@@ -89,7 +90,7 @@ export function createSessionsClient(
   const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
   if (!/^https?:\/\//.test(base) || !URL.canParse(base))
     throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
-  const connection: Connection = { base: base.replace(/(?<!\/)\/+$/, ''), env, signal }
+  const connection: Connection = { base: withoutTrailingSlashes(base), env, signal }
   const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
   const post = (body: object): RequestInit => ({
     method: 'POST',

@@ -1,4 +1,5 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
+import type { Store } from '../../src/store/store.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
@@ -6,7 +7,7 @@ import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
 import { openReplica, type Redis, startRedis } from '../support/redis.ts'
 import { runResponses } from '../support/responses-agent.ts'
-import { listAll } from '../support/stores.ts'
+import { createStore, listAll } from '../support/stores.ts'
 
 type Tree = { [key: string]: unknown }
 
@@ -43,6 +44,15 @@ async function startCluster(script: Script, config: Tree, timeout = '5s'): Promi
 
 const urlOf = (running: Running | undefined) => running?.url ?? ''
 
+/** Something that waits until a test opens it. */
+function createGate() {
+  let open = () => {}
+  const isOpen = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { isOpen, open: () => open() }
+}
+
 /** A step of one agent whose calls run side by side: each request shows the task and one result. */
 function stepOf(number: number): ChatMessage[] {
   const id = `call_${number}`
@@ -56,20 +66,43 @@ const PER_ANSWER = 110
 
 const headers = { 'x-governor-session': 'one', 'thread-id': 'one' }
 
+it('a request that was to be stopped gets the answer that another replica got meanwhile', async () => {
+  const provider = await startProvider(() => ({ text: 'This is what I found so far.' }))
+  onTestFinished(() => provider.close())
+  const store = createStore()
+  const held = createGate()
+  const gate = createGate()
+  // Its request is evaluated, and comes to ask for the last answer only when the gate is open.
+  const slow: Store = {
+    ...store,
+    async updateValue(kind, key, change) {
+      if (kind.name === 'stop_claims') {
+        held.open()
+        await gate.isOpen
+      }
+      return store.updateValue(kind, key, change)
+    },
+  }
+  const config = { budget: { max_iterations: 1 } }
+  const first = await startGovernor(provider.url, config, { store })
+  const second = await startGovernor(provider.url, config, { store: slow })
+  const late = callModel(second.url, stepOf(1), { headers })
+  await held.isOpen
+  const early = await callModel(first.url, stepOf(1), { headers })
+  gate.open()
+  const answers = [early, await late]
+  expect(answers.map(({ governor }) => governor?.['has_final_answer'])).toEqual([true, true])
+  expect(provider.requests).toHaveLength(1)
+})
+
 describeWith('redis-server', 'requests that reach a limit at several replicas at once', () => {
   it('share one last answer, and the next one asks if that fails', async () => {
     let fails = true
-    let isAsked = () => {}
-    const asked = new Promise<void>((resolve) => {
-      isAsked = resolve
-    })
-    let open = () => {}
-    const gate = new Promise<void>((resolve) => {
-      open = resolve
-    })
+    const asked = createGate()
+    const gate = createGate()
     const script: Script = async () => {
-      isAsked()
-      await gate
+      asked.open()
+      await gate.isOpen
       if (!fails) return { text: 'This is what I found so far.' }
       fails = false
       return { status: 529, body: { error: { message: 'busy' } } }
@@ -78,8 +111,8 @@ describeWith('redis-server', 'requests that reach a limit at several replicas at
     const all = Array.from({ length: 12 }, (_, at) =>
       callModel(urlOf(replicas[at % 4]), stepOf(1), { headers }),
     )
-    await asked
-    open()
+    await asked.isOpen
+    gate.open()
     const answers = await Promise.all(all)
     expect(answers.filter(({ status }) => status === 529)).toHaveLength(1)
     expect(answers.filter(({ governor }) => governor?.['has_final_answer'] === true)).toHaveLength(11)

@@ -9,6 +9,7 @@ import {
   money,
   rate,
   span,
+  spanUntil,
   wordOf,
 } from '../../ops/sessions/words.ts'
 import { Actions, CopyButtons } from './actions.tsx'
@@ -46,8 +47,7 @@ function Alerts({ detail }: { detail: SessionDetail }) {
           {asking && (
             <p class="say warn">
               The limit of {amount(asking.limit, asking.max)} {asking.limit.replace('_', ' ')} is reached. A
-              request waits {span(Math.max(0, (Date.parse(asking.until) - Date.now()) / 1_000))} for you:
-              extend it or stop it, or the run is stopped.
+              request waits {spanUntil(asking.until)} for you: extend it or stop it, or the run is stopped.
             </p>
           )}
           {loop && (

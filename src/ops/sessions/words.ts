@@ -107,11 +107,16 @@ export function compact(count: number): string {
   return `${shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}${unit}`
 }
 
-/** Returns `45 s`, `12 min`, `3 h`, `2 d`. */
-export function span(seconds: number): string {
-  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`
-  if (seconds < 5_400) return `${Math.round(seconds / 60)} min`
-  return seconds < 172_800 ? `${Math.round(seconds / 3_600)} h` : `${Math.round(seconds / 86_400)} d`
+/** Returns `45 s`, `12 min`, `3 h`, `2 d`; with other units where these are too wide. */
+export function span(seconds: number, [second, minute, hour, day] = [' s', ' min', ' h', ' d']): string {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))}${second}`
+  if (seconds < 5_400) return `${Math.round(seconds / 60)}${minute}`
+  return seconds < 172_800 ? `${Math.round(seconds / 3_600)}${hour}` : `${Math.round(seconds / 86_400)}${day}`
+}
+
+/** Returns the time until then, as `span` does. */
+export function spanUntil(time: string): string {
+  return span((Date.parse(time) - Date.now()) / 1_000)
 }
 
 /** Returns an amount of a meter as people write it: `$1.05`, `61k`, `11 min`, `15`. */
@@ -142,7 +147,7 @@ export function labelOf({ name, client, model, started_at: at }: SessionRow): st
 
 /** Returns in a few words what a session is about now: its loop, or its newest tool. */
 export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
-  if (asking) return `waits ${span(Math.max(0, (Date.parse(asking.until) - Date.now()) / 1_000))}`
+  if (asking) return `waits ${spanUntil(asking.until)}`
   if (!loop) return tool ?? ''
   const tools = loop.tools.join(' + ') || tool || loop.pattern
   return `${tools} ×${loop.count}${loop.blocked ? ', blocked' : ''}`

@@ -75,6 +75,7 @@ export async function shareStop(
       else response.once('close', resolve)
     })
     const other = stops.get(thread)
+    let isMine = false
     if (!other) {
       stops.set(thread, end)
       const now = services.now()
@@ -91,15 +92,16 @@ export async function shareStop(
         })
         if (!wasAsked) return current
         // The answer may have been recorded after this request was evaluated.
-        await giveUp(current)
-        return exchange.isClientGone() ? undefined : ((await evaluateAgain()) ?? current)
+        isMine = true
+      } else {
+        await untilChanged(current, end)
+        stops.delete(thread)
       }
-      await untilChanged(current, end)
-      stops.delete(thread)
     } else await Promise.race([other, end])
     hasWaited = true
     await giveUp(current)
     if (exchange.isClientGone()) return undefined
     current = (await evaluateAgain()) ?? current
+    if (isMine) return current
   }
 }

@@ -1,5 +1,6 @@
 /** Finds the upstream, the path and the dialect of a request. */
 
+import { withoutTrailingSlashes } from '../../core/trailing-slashes.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import {
@@ -61,7 +62,7 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
   return {
     name,
     origin: url.origin,
-    prefix: url.pathname.replace(/(?<!\/)\/+$/, ''),
+    prefix: withoutTrailingSlashes(url.pathname),
     apiKey,
     headers,
     holdsKey: holdsKey(settings),
