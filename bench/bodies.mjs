@@ -53,11 +53,7 @@ const TOOLS = [
     ['command', 'timeout'],
   ],
   ['write_file', 'Writes a file as a whole; folders are made as needed.', ['path', 'content']],
-  [
-    'edit_file',
-    'Replaces one exact piece of text in a file. The piece must stand in it once.',
-    ['path', 'old', 'new'],
-  ],
+  ['edit_file', 'Replaces one exact piece of text in a file. The piece must stand in it once.', ['path', 'old', 'new']],
   [
     'search',
     'Finds a regular expression in the files of a folder, with lines around every place.',

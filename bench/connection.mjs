@@ -20,9 +20,7 @@ export class Connection {
     socket.setNoDelay(true)
     socket.on('data', (chunk) => this.#take(chunk))
     socket.on('error', (error) => this.#settle?.reject(error))
-    socket.on('close', () =>
-      this.#settle?.reject(new Error('the connection was closed before the answer ended')),
-    )
+    socket.on('close', () => this.#settle?.reject(new Error('the connection was closed before the answer ended')))
   }
 
   static open(port) {

@@ -30,9 +30,7 @@ function freePort() {
 async function isHealthy(port, request) {
   try {
     const connection = await Connection.open(port)
-    const late = sleep(ANSWER_TIMEOUT_MS, undefined, { ref: false }).then(() =>
-      Promise.reject(new Error('late')),
-    )
+    const late = sleep(ANSWER_TIMEOUT_MS, undefined, { ref: false }).then(() => Promise.reject(new Error('late')))
     await Promise.race([connection.send(request), late]).finally(() => connection.close())
     return true
   } catch {

@@ -39,9 +39,7 @@ function cpuRatios(saturation, size, name, other) {
 function saturationGoals({ saturation }) {
   const sizes = Object.keys(TO_PIPE)
   const perSize = (name, subject, other, limitOf, options) =>
-    sizes.map((size) =>
-      goal(`${name}, ${size}`, cpuRatios(saturation, size, subject, other), limitOf(size), options),
-    )
+    sizes.map((size) => goal(`${name}, ${size}`, cpuRatios(saturation, size, subject, other), limitOf(size), options))
   return [
     ...perSize('CPU ÷ node:http pipe', 'governor', 'pipe', (size) => TO_PIPE[size]),
     ...perSize('Portkey’s CPU ÷ Governor’s', 'portkey', 'governor', () => PORTKEY_TO_GOVERNOR, {

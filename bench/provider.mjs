@@ -40,10 +40,7 @@ function callOf(id, name, path) {
 const CALLS = answerWith(
   {
     content: null,
-    tool_calls: [
-      callOf('call_bench1', 'read_file', 'src/orders/refund.ts'),
-      callOf('call_bench2', 'list', 'src'),
-    ],
+    tool_calls: [callOf('call_bench1', 'read_file', 'src/orders/refund.ts'), callOf('call_bench2', 'list', 'src')],
   },
   'tool_calls',
 )
@@ -71,9 +68,7 @@ function event(delta, finish, more = {}) {
 }
 
 const [BEFORE_TIME, AFTER_TIME] = event({ content: ' <time>' }, null).split('<time>')
-const STREAM_END = chunkOf(
-  `${event({}, 'stop')}${event({}, null, { choices: [], usage: USAGE })}data: [DONE]\n\n`,
-)
+const STREAM_END = chunkOf(`${event({}, 'stop')}${event({}, null, { choices: [], usage: USAGE })}data: [DONE]\n\n`)
 
 /** An event that says when it was sent, in nanoseconds of the clock that all processes of the machine share. */
 function stampedChunk() {

@@ -41,9 +41,7 @@ function stampsIn(bytes) {
 function requestOf(body, headers) {
   const fields = { ...HEADERS, ...headers, 'content-length': Buffer.byteLength(body) }
   const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`)
-  const bytes = Buffer.from(
-    `POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n${lines.join('')}\r\n${body}`,
-  )
+  const bytes = Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n${lines.join('')}\r\n${body}`)
   return { bytes, stamps: stampsIn(bytes) }
 }
 

@@ -29,9 +29,7 @@ const BUDGET = 3
 const SAMPLE_MS = 1_000
 const MB = 1_000_000
 
-const TOOLS = [
-  { type: 'function', function: { name: 'search', parameters: { type: 'object', properties: {} } } },
-]
+const TOOLS = [{ type: 'function', function: { name: 'search', parameters: { type: 'object', properties: {} } } }]
 const SYSTEM = {
   role: 'system',
   content: `You are an agent. ${'Follow the rules of the house. '.repeat(20)}`,

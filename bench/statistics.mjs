@@ -3,9 +3,7 @@
 /** The value below which `share` (0 to 1) of the values lie; NaN of none. */
 export function percentile(values, share) {
   const sorted = Float64Array.from(values).sort()
-  return sorted.length === 0
-    ? Number.NaN
-    : sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]
+  return sorted.length === 0 ? Number.NaN : sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]
 }
 
 /** The middle value, or the mean of the two middle ones; NaN of none. Values that are not numbers do not count. */

@@ -23,9 +23,7 @@ const peers = process.env.BENCH_PEERS ? resolve(process.env.BENCH_PEERS) : undef
 
 /** The folder of a package among the peers; undefined where it is not installed. */
 export function findPeer(name) {
-  return peers && existsSync(join(peers, 'node_modules', name))
-    ? join(peers, 'node_modules', name)
-    : undefined
+  return peers && existsSync(join(peers, 'node_modules', name)) ? join(peers, 'node_modules', name) : undefined
 }
 
 const PEER_HINT = 'not installed in the folder BENCH_PEERS names'
@@ -54,17 +52,9 @@ function governor(logLevel, settings = '', { tree = join(here, '..'), preload = 
     const flags = ['--config', config, '--port', port, '--upstream', `http://127.0.0.1:${upstreamPort}`]
     const main = join(tree, 'dist', 'main.js')
     return {
-      command: [
-        NODE,
-        ...START_FLAGS,
-        ...nodeFlags,
-        ...preload,
-        main,
-        'start',
-        ...flags,
-        '--log-level',
-        logLevel,
-      ].map(String),
+      command: [NODE, ...START_FLAGS, ...nodeFlags, ...preload, main, 'start', ...flags, '--log-level', logLevel].map(
+        String,
+      ),
     }
   }
 }

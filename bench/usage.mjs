@@ -25,9 +25,7 @@ export class CpuMeter {
   #buffer = Buffer.alloc(64)
 
   constructor(pids) {
-    const threads = pids.flatMap((pid) =>
-      readdirSync(`/proc/${pid}/task`).map((id) => `/proc/${pid}/task/${id}`),
-    )
+    const threads = pids.flatMap((pid) => readdirSync(`/proc/${pid}/task`).map((id) => `/proc/${pid}/task/${id}`))
     this.#files = threads.map((thread) => openSync(`${thread}/schedstat`))
   }
 
@@ -46,8 +44,7 @@ export class CpuMeter {
 
 function memoryOf(pids, field) {
   return pids.reduce((sum, pid) => {
-    const [, kilobytes = '0'] =
-      new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(read(`/proc/${pid}/status`)) ?? []
+    const [, kilobytes = '0'] = new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(read(`/proc/${pid}/status`)) ?? []
     return sum + Number(kilobytes) * KB
   }, 0)
 }

@@ -113,8 +113,7 @@ async function buildLibrary(esbuild, library) {
   const entry = join(root, 'src', library, 'index.ts')
   const options = { bundle: true, format: 'esm', platform: 'neutral', target: 'es2023', logLevel: 'warning' }
   await esbuild.build({ ...options, entryPoints: [entry], outdir: out })
-  const flags =
-    '--ignoreConfig --declaration --emitDeclarationOnly --noCheck --module nodenext --target es2023'
+  const flags = '--ignoreConfig --declaration --emitDeclarationOnly --noCheck --module nodenext --target es2023'
   const tsc = join(dirname(require.resolve('typescript/package.json')), 'bin', 'tsc')
   execFileSync(process.execPath, [tsc, entry, ...flags.split(' '), '--outDir', out], { stdio: 'inherit' })
   for (const name of readdirSync(out).filter((file) => file.endsWith('.d.ts'))) {

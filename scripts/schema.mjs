@@ -9,9 +9,7 @@ const root = join(import.meta.dirname, '..')
 const outfile = join(root, 'node_modules', '.documents.mjs')
 const entryPoints = [join(import.meta.dirname, 'documents.ts')]
 await build({ entryPoints, outfile, bundle: true, format: 'esm', platform: 'node', packages: 'external' })
-const { commentedFile, configurationTable, jsonSchema, settingsTable } = await import(
-  pathToFileURL(outfile).href
-)
+const { commentedFile, configurationTable, jsonSchema, settingsTable } = await import(pathToFileURL(outfile).href)
 rmSync(outfile)
 
 writeFileSync(join(root, 'config', 'schema.json'), `${JSON.stringify(jsonSchema(), null, 2)}\n`)

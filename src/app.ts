@@ -445,8 +445,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     emit,
   })
   const app = fastify({
-    serverFactory: (serveOps) =>
-      clients.server.on('request', requestListener(clientIdle, services, state, serveOps)),
+    serverFactory: (serveOps) => clients.server.on('request', requestListener(clientIdle, services, state, serveOps)),
     clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket, DEFAULT_API.errorBody),
     // No hooks run for a path of Governor's own with a wrong percent-encoding.
     frameworkErrors(error, { raw }, answer: FastifyReply) {
@@ -468,9 +467,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
   const first = (occasion: string) => isFirst(watched.store, occasion)
   const { metrics, emit, webhook, journal } = createTelemetry(config, options, state, first)
   const opened = openStore(config, options, now, emit)
-  const watched = watchStore(options.store ?? opened.store, () =>
-    emit({ kind: 'failed_open', reason: 'store' }),
-  )
+  const watched = watchStore(options.store ?? opened.store, () => emit({ kind: 'failed_open', reason: 'store' }))
   const services = createServices(config, options, state, emit, watched.store, now)
   const { admin_token: token, trust_loopback: trustsLoopback, names } = config.ops
   const access: AdminSettings = { token, trustsLoopback, namesNeedToken: names === 'token' }

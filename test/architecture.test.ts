@@ -193,15 +193,12 @@ describe('the source code', () => {
     expect(SOURCES.find(({ path }) => path === 'main.ts')?.imports).toContain('cli/cli.ts')
   })
 
-  it.each(['docs/architecture.md', 'CONTRIBUTING.md', 'AGENTS.md'])(
-    'contains every file that %s names',
-    (document) => {
-      const text = readFileSync(join(ROOT, '..', document), 'utf8')
-      const named = [...text.matchAll(/\b(?:src|test)\/[\w./-]*\w/g)].map(([path]) => path)
-      expect(named.length).toBeGreaterThan(0)
-      expect(named.filter((path) => !existsSync(join(ROOT, '..', path)))).toEqual([])
-    },
-  )
+  it.each(['docs/architecture.md', 'CONTRIBUTING.md', 'AGENTS.md'])('contains every file that %s names', (document) => {
+    const text = readFileSync(join(ROOT, '..', document), 'utf8')
+    const named = [...text.matchAll(/\b(?:src|test)\/[\w./-]*\w/g)].map(([path]) => path)
+    expect(named.length).toBeGreaterThan(0)
+    expect(named.filter((path) => !existsSync(join(ROOT, '..', path)))).toEqual([])
+  })
 
   it('uses `process` only in main.ts', () => {
     const touching = SOURCES.filter(({ code }) => /\bprocess\./.test(code) || /\bnode:process\b/.test(code))
@@ -212,9 +209,7 @@ describe('the source code', () => {
 
   it('sets the flags of V8 before it loads any other module', () => {
     const main = SOURCES.find(({ path }) => path === 'main.ts')
-    const atOnce = [...(main?.text ?? '').matchAll(/^import (?!type\b).*?\bfrom '(.+)'/gm)].map(
-      ([, name]) => name,
-    )
+    const atOnce = [...(main?.text ?? '').matchAll(/^import (?!type\b).*?\bfrom '(.+)'/gm)].map(([, name]) => name)
     expect(atOnce).toEqual(['./cli/engine.ts'])
     expect(main?.code.indexOf('tuneEngine()')).toBeLessThan(main?.code.indexOf('import(') ?? 0)
   })

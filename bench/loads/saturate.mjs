@@ -13,15 +13,7 @@ const LIMIT_MS = 4_000
  * meanwhile, collections included; `rate`, in requests a second; `busy`, the share of a core. `pids`: the proxy's
  * processes; none for the provider itself.
  */
-export async function saturate({
-  port,
-  agents: count,
-  pids,
-  duration,
-  enough = ENOUGH,
-  limit = LIMIT_MS,
-  ...options
-}) {
+export async function saturate({ port, agents: count, pids, duration, enough = ENOUGH, limit = LIMIT_MS, ...options }) {
   const agents = await connectAgents(port, count, options)
   const meter = new CpuMeter(pids)
   let answered = 0

@@ -35,9 +35,7 @@ export async function run(bench) {
   } finally {
     await stop(parser)
   }
-  return Object.fromEntries(
-    Object.entries(times).map(([name, conversations]) => [name, totals(conversations)]),
-  )
+  return Object.fromEntries(Object.entries(times).map(([name, conversations]) => [name, totals(conversations)]))
 }
 
 function subjectsOf(bench) {

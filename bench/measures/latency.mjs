@@ -29,8 +29,7 @@ function subjectsOf(bench) {
 
 function rowOf({ name, label, command }, figures) {
   const own = figures[name]
-  const added = (share) =>
-    command && figures.direct ? spread(differences(own[share], figures.direct[share])) : ''
+  const added = (share) => (command && figures.direct ? spread(differences(own[share], figures.direct[share])) : '')
   return [label, spread(own.p50), spread(own.p99), added('p50'), added('p99')]
 }
 

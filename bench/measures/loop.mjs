@@ -35,8 +35,7 @@ export async function run(bench) {
       const options = { nodeFlags: ['--import', GAUGE], hasChannel: true }
       processes.push(await bench.fleet.startSubject(subject, options))
     }
-    for (const process of processes)
-      await bench.fleet.load('pace', process, { ...LOAD, requests: WARMUP_REQUESTS })
+    for (const process of processes) await bench.fleet.load('pace', process, { ...LOAD, requests: WARMUP_REQUESTS })
     return await inRounds(bench.rounds, processes, (process) => measureRound(bench, process))
   } finally {
     for (const process of processes) await process.stop()

@@ -6,13 +6,10 @@ const agent = new http.Agent({ keepAlive: true })
 
 const server = http.createServer({ keepAliveTimeout: 75_000 }, (request, response) => {
   const { method, url: path, headers } = request
-  const onward = http.request(
-    { agent, host: '127.0.0.1', port: upstreamPort, method, path, headers },
-    (answer) => {
-      response.writeHead(answer.statusCode, answer.headers)
-      answer.pipe(response)
-    },
-  )
+  const onward = http.request({ agent, host: '127.0.0.1', port: upstreamPort, method, path, headers }, (answer) => {
+    response.writeHead(answer.statusCode, answer.headers)
+    answer.pipe(response)
+  })
   onward.on('error', () => response.destroy())
   request.pipe(onward)
 })

@@ -40,8 +40,7 @@ export function createBill(): Bill {
         sums.tokens += event.usage.input + event.usage.output
         sums.cost_usd += event.usage.cost ?? 0
       }
-      if (event.kind === 'unpriced_model' && unpriced.size < 3)
-        unpriced.add(fitted(event.model, 40).trimEnd())
+      if (event.kind === 'unpriced_model' && unpriced.size < 3) unpriced.add(fitted(event.model, 40).trimEnd())
       if (event.kind === 'notice') sums.notices++
       if (event.kind === 'loop') sums.loops++
       if (event.kind === 'stopped') sums.stops++

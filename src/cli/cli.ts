@@ -167,8 +167,7 @@ function entry(title: string, text: string): string {
   const lines: string[] = []
   for (const word of text.split(' ')) {
     const line = lines.at(-1)
-    if (line !== undefined && COLUMN + line.length + word.length < WIDTH)
-      lines[lines.length - 1] = `${line} ${word}`
+    if (line !== undefined && COLUMN + line.length + word.length < WIDTH) lines[lines.length - 1] = `${line} ${word}`
     else lines.push(word)
   }
   return `  ${title.padEnd(COLUMN - 2)}${lines.join(`\n${' '.repeat(COLUMN)}`)}\n`
@@ -227,9 +226,7 @@ type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options
 /** The flags as Node parses them. */
 function optionsOf(): Options {
   const settings: readonly Setting[] = SETTINGS
-  const valued = settings.flatMap(({ flag, value }) =>
-    flag ? [[flag, { type: value ? 'string' : 'boolean' }]] : [],
-  )
+  const valued = settings.flatMap(({ flag, value }) => (flag ? [[flag, { type: value ? 'string' : 'boolean' }]] : []))
   return {
     ...(Object.fromEntries(valued) as Options),
     ...OWN_FLAGS,

@@ -35,12 +35,8 @@ async function checkPort({ server: { host, port } }: Config): Promise<Check> {
     return { check, result: 'ok', says: `${host}:${port} is free` }
   } catch (error) {
     const address = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
-    const reply = await fetch(`${address}/health`, { signal: AbortSignal.timeout(PATIENCE_MS) }).catch(
-      () => undefined,
-    )
-    const version = reply?.ok
-      ? ((await reply.json().catch(() => ({}))) as { version?: string }).version
-      : undefined
+    const reply = await fetch(`${address}/health`, { signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => undefined)
+    const version = reply?.ok ? ((await reply.json().catch(() => ({}))) as { version?: string }).version : undefined
     if (version) return { check, result: 'ok', says: `Governor ${version} listens on ${address}` }
     return { check, result: 'wrong', says: listenProblem(error as Error, host, port) }
   }
@@ -87,9 +83,7 @@ async function checkUpstream(
 }
 
 /** Returns the models that agents used in the last 30 days, with their upstreams. */
-async function usedModels(
-  path: string,
-): Promise<readonly { readonly model: string; readonly upstream: string }[]> {
+async function usedModels(path: string): Promise<readonly { readonly model: string; readonly upstream: string }[]> {
   const used = new Map<string, { model: string; upstream: string }>()
   const from = Date.now() - 30 * 86_400_000
   for await (const { time, model, upstream } of journalLines(path))

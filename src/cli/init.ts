@@ -30,11 +30,7 @@ const DEFAULTS: Answers = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
 async function ask(terminal: Terminal): Promise<Answers> {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
-  const answer = async <Value>(
-    question: string,
-    otherwise: Value,
-    read: (text: string) => Value | undefined,
-  ) => {
+  const answer = async <Value>(question: string, otherwise: Value, read: (text: string) => Value | undefined) => {
     for (;;) {
       terminal.out(question)
       const { value, done } = await lines.next()
@@ -44,19 +40,11 @@ async function ask(terminal: Terminal): Promise<Answers> {
     }
   }
   const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
-  const client = await answer(
-    `Which client?\n${names}[1] `,
-    DEFAULTS.client,
-    (text) => CLIENTS[Number(text) - 1],
-  )
-  const dollars = await answer(
-    'Dollars that one task may cost, 0 for no limit? [5] ',
-    DEFAULTS.dollars,
-    (text) => {
-      const amount = Number(text.replace(/^\$/, ''))
-      return amount >= 0 ? amount : undefined
-    },
-  )
+  const client = await answer(`Which client?\n${names}[1] `, DEFAULTS.client, (text) => CLIENTS[Number(text) - 1])
+  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, (text) => {
+    const amount = Number(text.replace(/^\$/, ''))
+    return amount >= 0 ? amount : undefined
+  })
   const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
     ['enforce', 'observe'].includes(text) ? (text as Answers['mode']) : undefined,
   )
@@ -84,8 +72,7 @@ export async function init(isAsking: boolean, terminal: Terminal): Promise<numbe
     writeFileSync(FILE, fileText(answers), { flag: 'wx' })
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
-    const why =
-      code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
+    const why = code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
     terminal.err(`governor: ${FILE} ${why}\n`)
     return 1
   }

@@ -17,10 +17,7 @@ export interface LogOutput extends DestinationStream {
  * without a reader), pino tries again with the next line or a moment later; lines that still wait at the end are lost.
  * `onExit` registers a function that runs when the process ends without `close`.
  */
-export function createLogOutput(
-  target: number | string,
-  onExit: (handle: () => void) => void = () => {},
-): LogOutput {
+export function createLogOutput(target: number | string, onExit: (handle: () => void) => void = () => {}): LogOutput {
   let isClosed = false
   let isFailing = false
   let lastRetry = Number.POSITIVE_INFINITY

@@ -29,16 +29,7 @@ export interface ReportOptions {
   readonly csv: boolean
 }
 
-const SUMS = [
-  'runs',
-  'iterations',
-  'calls',
-  'input',
-  'cached_input',
-  'cache_write',
-  'output',
-  'cost_usd',
-] as const
+const SUMS = ['runs', 'iterations', 'calls', 'input', 'cached_input', 'cache_write', 'output', 'cost_usd'] as const
 /** The columns of the table. */
 const SHOWN = SUMS.filter((name) => name !== 'cache_write')
 type Sums = Record<(typeof SUMS)[number], number> & { price_known: boolean }
@@ -83,26 +74,16 @@ function costText({ cost_usd: cost, price_known: isKnown }: Sums): string {
   return cost > 0 ? `$${cost.toFixed(2)} + ?` : '?'
 }
 
-function tableOf(
-  by: Grouping,
-  rows: readonly (readonly [string, Sums])[],
-  total: Sums,
-  columns: number,
-): string {
+function tableOf(by: Grouping, rows: readonly (readonly [string, Sums])[], total: Sums, columns: number): string {
   const heads = ['runs', 'iterations', 'calls', 'input', 'cached', 'output', 'cost']
   const cellsOf = (sums: Sums) =>
     SHOWN.map((name, at) =>
       name === 'cost_usd' ? costText(sums) : at < 3 ? String(sums[name]) : tokens(sums[name], 0).used,
     )
   const lines = [...rows, ['total', total] as const].map(([title, sums]) => ({ title, cells: cellsOf(sums) }))
-  const widths = heads.map((head, at) =>
-    Math.max(head.length, ...lines.map(({ cells }) => cells[at]?.length ?? 0)),
-  )
+  const widths = heads.map((head, at) => Math.max(head.length, ...lines.map(({ cells }) => cells[at]?.length ?? 0)))
   const numbers = widths.reduce((sum, width) => sum + width + 2, 0)
-  const first = Math.max(
-    8,
-    Math.min(columns - numbers, Math.max(by.length, ...lines.map(({ title }) => title.length))),
-  )
+  const first = Math.max(8, Math.min(columns - numbers, Math.max(by.length, ...lines.map(({ title }) => title.length))))
   const line = (title: string, cells: readonly string[]) =>
     `${fitted(title, first)}${cells.map((cell, at) => `  ${cell.padStart(widths[at] ?? 0)}`).join('')}\n`
   const rule = `${'─'.repeat(first + numbers)}\n`
@@ -121,9 +102,7 @@ export async function report(options: ReportOptions, flags: Flags, terminal: Ter
   const { by = 'day', since, json, csv } = options
   const from = since === undefined ? 0 : timeOf(since)
   if (from === undefined) {
-    terminal.err(
-      `governor: --since ${since}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d\n`,
-    )
+    terminal.err(`governor: --since ${since}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d\n`)
     return 2
   }
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
@@ -137,9 +116,7 @@ export async function report(options: ReportOptions, flags: Flags, terminal: Ter
   }
   if (!total) {
     const when = since === undefined ? '' : ` since ${since}`
-    terminal.err(
-      `governor: ${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE\n`,
-    )
+    terminal.err(`governor: ${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE\n`)
     return 1
   }
   const byName = by === 'day'

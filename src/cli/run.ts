@@ -12,18 +12,17 @@ import type { Terminal } from './command.ts'
 import { listen } from './start.ts'
 
 /** Programs that do not read the variables of base URLs, and what tells them where to send requests. */
-const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly string[]; env?: Environment }>> =
-  {
-    codex: (address) => ({ args: ['-c', `openai_base_url="${address}/v1"`] }),
-    opencode(address) {
-      const provider = { options: { baseURL: `${address}/v1` } }
-      return {
-        env: {
-          OPENCODE_CONFIG_CONTENT: JSON.stringify({ provider: { openai: provider, anthropic: provider } }),
-        },
-      }
-    },
-  }
+const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly string[]; env?: Environment }>> = {
+  codex: (address) => ({ args: ['-c', `openai_base_url="${address}/v1"`] }),
+  opencode(address) {
+    const provider = { options: { baseURL: `${address}/v1` } }
+    return {
+      env: {
+        OPENCODE_CONFIG_CONTENT: JSON.stringify({ provider: { openai: provider, anthropic: provider } }),
+      },
+    }
+  },
+}
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
@@ -55,12 +54,7 @@ function childEnvironment(env: Environment, address: string, openai: string): En
 }
 
 /** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */
-function runProgram(
-  file: string,
-  args: readonly string[],
-  env: Environment,
-  terminal: Terminal,
-): Promise<number> {
+function runProgram(file: string, args: readonly string[], env: Environment, terminal: Terminal): Promise<number> {
   return new Promise((resolve) => {
     const child = spawn(file, args, { stdio: 'inherit', env })
     for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
@@ -95,8 +89,6 @@ export async function run(command: readonly string[], flags: Flags, terminal: Te
   await governor.close()
   terminal.err(bill.text())
   if (bill.facts().requests === 0)
-    terminal.err(
-      `          ${file} sent no request through Governor: docs/clients.md says what it has to be told\n`,
-    )
+    terminal.err(`          ${file} sent no request through Governor: docs/clients.md says what it has to be told\n`)
   return code
 }

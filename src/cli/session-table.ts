@@ -54,8 +54,7 @@ const shortSpan = (seconds: number) => span(seconds, ['s', 'm', 'h', 'd'])
 /** Describes in a few words what a session is doing. */
 function doing({ asking, loop, last_tool: tool }: Row): string {
   if (asking) return `waits ${shortSpan(asking.seconds_left)}`
-  if (loop)
-    return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
+  if (loop) return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
   return tool ?? ''
 }
 
@@ -114,11 +113,7 @@ function cell(text: string, { width, isRight = false }: Column): string {
 const COLOURS = { bad: 31, warn: 33, good: 32, quiet: 90 } as const
 
 /** Returns a text as a terminal shows it in a colour, or bold. */
-export function coloured(
-  text: string,
-  colour: keyof typeof COLOURS | 'bold',
-  { hasColours }: TableStyle,
-): string {
+export function coloured(text: string, colour: keyof typeof COLOURS | 'bold', { hasColours }: TableStyle): string {
   if (!hasColours) return text
   return `\u001b[${colour === 'bold' ? 1 : COLOURS[colour]}m${text}\u001b[0m`
 }
@@ -190,15 +185,11 @@ export interface SessionLines {
 /** Returns one session in full, for people. */
 export function sessionLines(session: Detail, columns: number): SessionLines {
   const facts: string[] = []
-  const add = (name: string, text: string) =>
-    facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
+  const add = (name: string, text: string) => facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
   const { terminal, final_answer: answer, loop, asking } = session
   add('session', session.id)
   if (session.name !== null) add('name', session.name)
-  add(
-    'state',
-    stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''),
-  )
+  add('state', stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''))
   add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
   add('client', `${session.client ?? '-'}, since ${clock(session.started_at)}`)
   add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)

@@ -2,12 +2,7 @@
 
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
-import type {
-  SessionDetail as Detail,
-  SessionRow as Row,
-  SessionPage,
-  Transcript,
-} from '../ops/sessions/schema.ts'
+import type { SessionDetail as Detail, SessionRow as Row, SessionPage, Transcript } from '../ops/sessions/schema.ts'
 
 export type { Detail, Row }
 
@@ -49,11 +44,7 @@ interface Connection {
   readonly signal: AbortSignal | undefined
 }
 
-async function send<Reply>(
-  { base, env, signal }: Connection,
-  path: string,
-  init: RequestInit = {},
-): Promise<Reply> {
+async function send<Reply>({ base, env, signal }: Connection, path: string, init: RequestInit = {}): Promise<Reply> {
   const token = env['GOVERNOR_ADMIN_TOKEN']
   const headers = { ...init.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
   const unanswered = (cause: unknown) => {
@@ -61,9 +52,7 @@ async function send<Reply>(
   }
   const patience = AbortSignal.timeout(PATIENCE)
   const until = signal ? AbortSignal.any([signal, patience]) : patience
-  const response = await fetch(`${base}/governor/${path}`, { ...init, headers, signal: until }).catch(
-    unanswered,
-  )
+  const response = await fetch(`${base}/governor/${path}`, { ...init, headers, signal: until }).catch(unanswered)
   const text = await response.text().catch(unanswered)
   let reply: { readonly error?: { readonly message?: string } } | undefined
   try {
@@ -74,18 +63,13 @@ async function send<Reply>(
   const problem = reply?.error?.message
   const { status } = response
   if (status === 401) throw new ClientError(`${base} refuses: ${problem ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
-  if (!response.ok)
-    throw new ClientError(problem ?? `${base} answered with ${status}: is it a Governor?`, { status })
+  if (!response.ok) throw new ClientError(problem ?? `${base} answered with ${status}: is it a Governor?`, { status })
   if (!reply) throw new ClientError(`${base} is no Governor: its answer is no JSON`)
   return reply as Reply
 }
 
 /** `url`: as given by `--url`; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
-export function createSessionsClient(
-  url: string | undefined,
-  env: Environment,
-  signal?: AbortSignal,
-): SessionsClient {
+export function createSessionsClient(url: string | undefined, env: Environment, signal?: AbortSignal): SessionsClient {
   // By default the address that a Governor with this environment would use.
   const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
   if (!/^https?:\/\//.test(base) || !URL.canParse(base))
@@ -131,10 +115,7 @@ const MOST = 10_000
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
 /** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
-export async function allSessions(
-  client: SessionsClient,
-  warn: (text: string) => void,
-): Promise<readonly Row[]> {
+export async function allSessions(client: SessionsClient, warn: (text: string) => void): Promise<readonly Row[]> {
   let page = await client.list({ limit: '200' })
   const sessions = [...page.sessions]
   if (!page.complete) warn(INCOMPLETE)

@@ -14,12 +14,8 @@ export interface SessionsOptions {
   readonly url: string | undefined
 }
 
-function outcome(
-  { id, command }: { readonly id: string; readonly command: 'stop' | 'extend' },
-  after: Detail,
-): string {
-  if (command === 'stop')
-    return after.stopping ? `${id}: its next request is the last\n` : `${id}: had ended already\n`
+function outcome({ id, command }: { readonly id: string; readonly command: 'stop' | 'extend' }, after: Detail): string {
+  if (command === 'stop') return after.stopping ? `${id}: its next request is the last\n` : `${id}: had ended already\n`
   const max = after.max_iterations
   return `${id}: ${max > 0 ? `iteration ${after.iteration} of ${max} now` : 'has no limit of iterations'}\n`
 }
@@ -43,8 +39,6 @@ export async function sessions(options: SessionsOptions, terminal: Terminal): Pr
     const session = await client.session(id)
     return terminal.out(json ? jsonLine(session) : sessionText(session, columns))
   }
-  const after = await (command === 'stop'
-    ? client.stop(id)
-    : client.extend(id, /^\d+$/.test(by) ? Number(by) : by))
+  const after = await (command === 'stop' ? client.stop(id) : client.extend(id, /^\d+$/.test(by) ? Number(by) : by))
   terminal.out(json ? jsonLine(after) : outcome({ id, command }, after))
 }

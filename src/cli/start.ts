@@ -1,14 +1,7 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
-import {
-  ConfigError,
-  type Environment,
-  type Flags,
-  type Loaded,
-  loadConfig,
-  restartKeys,
-} from '../config/load.ts'
+import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
@@ -176,10 +169,7 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
     if (keys.length > 0) log.warn({ keys }, 'these keys have changed: a restart puts them in force')
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
-    log.error(
-      { problems: error.message.split('\n') },
-      'configuration not reloaded: the one before stays in force',
-    )
+    log.error({ problems: error.message.split('\n') }, 'configuration not reloaded: the one before stays in force')
   }
 }
 

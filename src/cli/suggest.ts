@@ -53,18 +53,13 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
   }
   return [...groups.values()]
     .map((group) => {
-      const amounts = group.map(
-        ({ iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown }) => {
-          // A cost with a missing part gives no limit.
-          return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
-        },
-      )
+      const amounts = group.map(({ iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown }) => {
+        // A cost with a missing part gives no limit.
+        return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
+      })
       const spreads = AMOUNTS.map((name) => {
         const sorted = amounts.map((amount) => amount[name]).toSorted((a, b) => a - b)
-        return [
-          name,
-          { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: sorted.at(-1) ?? 0 },
-        ]
+        return [name, { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: sorted.at(-1) ?? 0 }]
       })
       const [first] = group
       return {
@@ -123,8 +118,7 @@ function jsonOf(group: RunGroup): object {
     tool_calls,
     tokens: used,
     cost_usd: cost,
-    budget:
-      limits.length === 0 ? null : { p95: budgetOf(limits, 'p95'), twice_p95: budgetOf(limits, 'twice') },
+    budget: limits.length === 0 ? null : { p95: budgetOf(limits, 'p95'), twice_p95: budgetOf(limits, 'twice') },
   }
 }
 
@@ -156,10 +150,7 @@ function tableOf(group: RunGroup, columns: number): readonly string[] {
 
 /** A text as YAML and terminals take it: what clients chose may hold anything. */
 function quoted(text: string): string {
-  return JSON.stringify(text).replace(
-    /[^\x20-\x7e]/g,
-    (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
+  return JSON.stringify(text).replace(/[^\x20-\x7e]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 function overrideOf(group: RunGroup): readonly string[] {

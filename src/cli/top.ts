@@ -73,8 +73,7 @@ function selectedRow({ rows, selected }: Screen): Row | undefined {
 const HELP = 'q quit · ↑↓ select · s sort · / search · i inspect · e extend · x stop'
 
 /** Returns true if an extension of a session is a number of iterations, and no share of some other limit. */
-const isCounted = ({ max_iterations: max, asking }: Row) =>
-  max > 0 && (asking?.limit ?? 'iterations') === 'iterations'
+const isCounted = ({ max_iterations: max, asking }: Row) => max > 0 && (asking?.limit ?? 'iterations') === 'iterations'
 
 /** Returns the limit of iterations that an extension has: what was typed, or a quarter more. */
 function extendedTo({ row, typed }: Question & { readonly action: 'extend' }): number {
@@ -83,8 +82,7 @@ function extendedTo({ row, typed }: Question & { readonly action: 'extend' }): n
 
 function footer({ question, message, problem, order, search, rows, total }: Screen): string {
   if (question?.action === 'search') return `search name, client, model: ${question.typed}_`
-  if (question?.action === 'stop')
-    return `stop ${labelOf(question.row)}? its next request gets its last answer (y/n)`
+  if (question?.action === 'stop') return `stop ${labelOf(question.row)}? its next request gets its last answer (y/n)`
   if (question) {
     const { row } = question
     if (!isCounted(row)) return `extend ${labelOf(row)} by 25%? (y/n)`

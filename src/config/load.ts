@@ -188,8 +188,7 @@ function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }:
         `${origin}: ${[...issue.path.map(String), key].join('.')}: unknown key${hint}${inLine([...issue.path, key])}`,
     )
   }
-  if (issue.code === 'invalid_key')
-    return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
+  if (issue.code === 'invalid_key') return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
   const value = valueAt(tree, issue.path)
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''

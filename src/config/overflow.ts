@@ -37,9 +37,7 @@ const quirk = z
     id: z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
-      .describe(
-        'Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.',
-      ),
+      .describe('Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.'),
     source: z.string().optional().describe('Where the wording is documented or was seen.'),
     status: z
       .union([status, z.array(status).min(1)], {
@@ -47,9 +45,7 @@ const quirk = z
       })
       .optional()
       .describe('HTTP status, or a list of them.'),
-    code: pattern
-      .optional()
-      .describe("Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
+    code: pattern.optional().describe("Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
     text: pattern
       .optional()
       .describe(
@@ -92,9 +88,7 @@ export const overflow = z.strictObject({
     'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
       'anthropic-beta of long context, if the request fits without; annotate: only say so.',
   ),
-  effective_ttl: duration
-    .prefault('1h')
-    .describe('How long a session uses a smaller context after such an error.'),
+  effective_ttl: duration.prefault('1h').describe('How long a session uses a smaller context after such an error.'),
   quirks: z
     .array(quirk)
     .max(MAX_QUIRKS)

@@ -20,15 +20,10 @@ export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegist
     })),
     ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
   ]
-  return buildRegistry(
-    [...HARNESS_TEXTS, ...configured],
-    [...SUMMARY_REQUESTS, ...scaffolding.summary_requests],
-  )
+  return buildRegistry([...HARNESS_TEXTS, ...configured], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
 }
 
-type Camel<Key extends string> = Key extends `${infer First}_${infer Rest}`
-  ? `${First}${Capitalize<Camel<Rest>>}`
-  : Key
+type Camel<Key extends string> = Key extends `${infer First}_${infer Rest}` ? `${First}${Capitalize<Camel<Rest>>}` : Key
 
 type CamelKeys<Section> = { readonly [Key in keyof Section as Camel<Key & string>]: Section[Key] }
 

@@ -57,9 +57,7 @@ export const redis = z.strictObject({
       error: 'expected the name under which the Sentinels watch the server',
     })
     .prefault({})
-    .describe(
-      'Redis Sentinel, in place of the address in url; user and password of url count for the server itself.',
-    ),
+    .describe('Redis Sentinel, in place of the address in url; user and password of url count for the server itself.'),
   timeout: duration
     .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
     .prefault('50ms')

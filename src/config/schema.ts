@@ -220,10 +220,7 @@ const loopGuard = z.strictObject({
 })
 
 const storm = z.strictObject({
-  enabled: flag(
-    true,
-    'Hold requests back. false: each request goes to the provider, however many errors came before.',
-  ),
+  enabled: flag(true, 'Hold requests back. false: each request goes to the provider, however many errors came before.'),
   errors: whole(2, 10_000, 20, 'Errors in a row, over at least 60 seconds, that make a storm.'),
 })
 
@@ -324,10 +321,7 @@ const sessions = z.strictObject({
   ),
   scaffolding: z
     .strictObject({
-      tags: z
-        .array(z.string().min(1))
-        .default([])
-        .describe('Names of tags: a text that starts with <tag>…</tag>.'),
+      tags: z.array(z.string().min(1)).default([]).describe('Names of tags: a text that starts with <tag>…</tag>.'),
       prefixes: z
         .array(
           z.union(
@@ -394,10 +388,7 @@ const file = z.strictObject({
         .strictObject({
           ...overrideMatch,
           budget: budgetOverride.optional().describe('Any key of the budget.'),
-          loop_guard: z
-            .strictObject(overrideShape(loopGuard.shape))
-            .optional()
-            .describe('Any key of the loop guard.'),
+          loop_guard: z.strictObject(overrideShape(loopGuard.shape)).optional().describe('Any key of the loop guard.'),
         })
         .refine((value) => value.budget !== undefined || value.loop_guard !== undefined, {
           error: 'has no effect: expected a budget, a loop_guard, or both',
@@ -434,9 +425,7 @@ const file = z.strictObject({
   }),
   ops: ops
     .prefault({})
-    .describe(
-      'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
-    ),
+    .describe('Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.'),
   sessions: sessions.prefault({}).describe('How Governor distinguishes and remembers conversations.'),
   store: choice(
     ['memory', 'redis'],
@@ -497,19 +486,13 @@ function isOwnAddress(url: string, listening: string, port: number): boolean {
 
 /** The schema of a configuration file, with the checks that need several sections. */
 export const configSchema = file.superRefine(
-  (
-    { server: { host, port }, upstreams: configured, budget: thresholds, overrides, models: modelEntries },
-    context,
-  ) => {
+  ({ server: { host, port }, upstreams: configured, budget: thresholds, overrides, models: modelEntries }, context) => {
     for (const [name, { url }] of Object.entries(configured)) {
       if (!isOwnAddress(url, host, port)) continue
       const message = 'is the address on which Governor listens: expected the address of the provider'
       context.addIssue({ code: 'custom', path: ['upstreams', name, 'url'], message })
     }
-    const checkUpstreams = (
-      list: readonly { readonly upstream?: string | undefined }[],
-      path: readonly string[],
-    ) => {
+    const checkUpstreams = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
       for (const [at, { upstream: name }] of list.entries()) {
         if (name === undefined || Object.hasOwn(configured, name)) continue
         const message = `no such upstream: expected one of ${Object.keys(configured).join(', ')}`

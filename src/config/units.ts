@@ -54,8 +54,7 @@ export const count = z.union(
 )
 
 /** A key that is true or false. */
-export const flag = (otherwise: boolean, description: string) =>
-  z.boolean().default(otherwise).describe(description)
+export const flag = (otherwise: boolean, description: string) => z.boolean().default(otherwise).describe(description)
 
 /** A key with one of some words. */
 export function choice<const Words extends readonly string[]>(

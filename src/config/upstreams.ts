@@ -9,14 +9,7 @@ export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 
 const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?$/
 
 /** Headers that belong to a connection or to one body: a fixed value would break requests. */
-const NOT_FIXED = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'keep-alive',
-  'transfer-encoding',
-  'upgrade',
-])
+const NOT_FIXED = new Set(['connection', 'content-length', 'expect', 'keep-alive', 'transfer-encoding', 'upgrade'])
 
 const upstream = z.strictObject({
   url: z
@@ -30,9 +23,7 @@ const upstream = z.strictObject({
     .refine((url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url), {
       error: 'expected the base URL of the API: requests bring the rest of the path',
     })
-    .describe(
-      'Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.',
-    ),
+    .describe('Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.'),
   api_key: z
     .string()
     .regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' })

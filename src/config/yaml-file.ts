@@ -28,19 +28,16 @@ const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
 
 /** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws if a variable is not set. */
 function expand(text: string, env: Environment, where: string): string {
-  return text.replace(
-    /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g,
-    (_, literal: string, name: string, fallback?: string) => {
-      if (literal) return literal
-      const value = env[name] || fallback
-      if (value === undefined) {
-        throw new ConfigError(
-          `${where}: the environment variable ${name} is not set: set it, or write \${${name}:-default}`,
-        )
-      }
-      return value
-    },
-  )
+  return text.replace(/\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g, (_, literal: string, name: string, fallback?: string) => {
+    if (literal) return literal
+    const value = env[name] || fallback
+    if (value === undefined) {
+      throw new ConfigError(
+        `${where}: the environment variable ${name} is not set: set it, or write \${${name}:-default}`,
+      )
+    }
+    return value
+  })
 }
 
 /** Replaces the variables in a document of protected text; returns the values that hold one. */
@@ -99,8 +96,6 @@ export function parseYaml(source: string, file: string, env: Environment): YamlF
     return { contents: document.toJS() ?? {}, lineOf: lineFinder(document, lines), expanded }
   } catch (error) {
     // An alias without an anchor, as in an unquoted glob that starts with a star.
-    throw new ConfigError(
-      `${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`,
-    )
+    throw new ConfigError(`${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`)
   }
 }

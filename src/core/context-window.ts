@@ -129,10 +129,7 @@ interface OverflowedRequest {
   readonly ttl: number
 }
 
-function isOf(
-  { upstream, model }: Reduction,
-  of: { readonly upstream: string; readonly model: string },
-): boolean {
+function isOf({ upstream, model }: Reduction, of: { readonly upstream: string; readonly model: string }): boolean {
   return upstream === of.upstream && model === of.model
 }
 

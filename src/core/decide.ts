@@ -119,13 +119,7 @@ const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, 
 const NO_TOOLS: readonly string[] = []
 
 /** Returns the budget in words: the same in every request of a run, whatever the decision. */
-function announcementOf({
-  announce,
-  run,
-  stated = run,
-  texts,
-  thresholds,
-}: BudgetPolicy): string | undefined {
+function announcementOf({ announce, run, stated = run, texts, thresholds }: BudgetPolicy): string | undefined {
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
   const limited = announce.filter((name) => stated[name] > 0)
   return paragraphs('\n', ...limited.map((name) => fill(text, { name, used: 0, max: stated[name] })))
@@ -146,9 +140,7 @@ function plainSpeech(channel: Channel, notice: string | undefined, announcement:
 function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): boolean {
   return meters.some(
     (meter) =>
-      isExhausted(meter) &&
-      terminal.terminal_reason === reasonOf({ meter }) &&
-      terminal.budget_max === meter.max,
+      isExhausted(meter) && terminal.terminal_reason === reasonOf({ meter }) && terminal.budget_max === meter.max,
   )
 }
 
@@ -251,8 +243,7 @@ export function decide(input: DecisionInput): Decision {
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
 export function observeOnly(decision: Decision): Decision {
   if (decision.kind === 'stop' && REASONS[reasonOf(decision.limit)].isCommand) return decision
-  if (decision.kind === 'replay' && REASONS[decision.answer.terminal.terminal_reason].isCommand)
-    return decision
+  if (decision.kind === 'replay' && REASONS[decision.answer.terminal.terminal_reason].isCommand) return decision
   const { kind, verdict } = decision
   const resumesRun = kind === 'replay' || ('resumesRun' in decision && decision.resumesRun)
   const observed = verdict === 'allow' ? undefined : verdict

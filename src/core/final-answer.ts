@@ -93,8 +93,7 @@ export function isRealAnswer(text: string, isJson = false): boolean {
   let rest = text.trim()
   // Some chat templates open the reasoning block, so that the reply has only its end.
   const orphanClose = rest.indexOf('</think>')
-  if (orphanClose !== -1 && !rest.includes('<think>'))
-    rest = rest.slice(orphanClose + '</think>'.length).trim()
+  if (orphanClose !== -1 && !rest.includes('<think>')) rest = rest.slice(orphanClose + '</think>'.length).trim()
   for (;;) {
     if (rest === '') return false
     const next = withoutLeadingMarkup(rest)

@@ -56,9 +56,7 @@ export const GUARDS: readonly CallGuard[] = [
   {
     name: 'loop_guard',
     mayBlock({ loop, now }, { thread, loopMode }) {
-      return (
-        loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
-      )
+      return loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
     },
     judge(calls, thread, { request, runState, isAgain, now }) {
       const { loop, facts } = request

@@ -1,12 +1,5 @@
 /** How a run ended. */
-import {
-  LIMITS,
-  type LimitName,
-  type LimitReason,
-  type LimitState,
-  METERS,
-  type Meter,
-} from './budget/meters.ts'
+import { LIMITS, type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
 import type { NoticeTexts } from './budget/notice.ts'
 
 export type TerminalState = LimitState | 'loop_detected' | 'stopped'
@@ -84,10 +77,7 @@ export const REASONS = {
       const { isCounted, limit } = METERS[name]
       const { reason, state } = limit
       const text = isCounted ? 'stop' : 'stopAtLimit'
-      return [
-        reason,
-        { state, text, footer: LIMIT_FOOTER, mayResume: true, countsLast: false, isCommand: false },
-      ]
+      return [reason, { state, text, footer: LIMIT_FOOTER, mayResume: true, countsLast: false, isCommand: false }]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
   loop_guard: {
@@ -114,12 +104,7 @@ export function reasonOf({ meter, reason }: Limit): TerminalReason {
 }
 
 /** Returns the terminal object for a limit; `budget_used` is at most `budget_max`. `session`: the id for the client. */
-export function terminalOf(
-  limit: Limit,
-  session: string,
-  hasFinalAnswer: boolean,
-  isTruncated = false,
-): Terminal {
+export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean, isTruncated = false): Terminal {
   const { meter } = limit
   const reason = reasonOf(limit)
   const used = METERS[meter.name].limit.rounded(meter.used)

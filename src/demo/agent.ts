@@ -32,12 +32,7 @@ const REQUEST = {
   ],
 }
 
-function stepOf(
-  headers: Headers,
-  content: string | null,
-  calls: Step['calls'],
-  governor: Step['governor'],
-): Step {
+function stepOf(headers: Headers, content: string | null, calls: Step['calls'], governor: Step['governor']): Step {
   const message = {
     role: 'assistant' as const,
     content,

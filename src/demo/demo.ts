@@ -77,9 +77,7 @@ export async function demo(terminal: Terminal): Promise<number> {
 /** Shows an agent that is stopped by its budget, asks again, and gets a new budget. */
 async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
-  page.note(
-    'The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.',
-  )
+  page.note('The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.')
   page.speech('user', QUESTION)
   page.columns()
   let last: Step | undefined
@@ -101,10 +99,7 @@ async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page
   // The script starts again after its last call.
   const [first] = SCRIPT.calls
   const call = first && callText(first.name, JSON.stringify(first.arguments))
-  page.note(
-    `Without a budget the model would have called ${call} next and gone on: ` +
-      'nothing in this agent counts.',
-  )
+  page.note(`Without a budget the model would have called ${call} next and gone on: ` + 'nothing in this agent counts.')
 
   page.title('The agent lost that answer and asks again')
   const callsBefore = provider.received.length

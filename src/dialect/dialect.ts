@@ -106,10 +106,7 @@ export interface DialectRequest {
    * `undefined` if a result has no form in this API. `onlyStandardFields`: leave out fields that the API does not
    * specify, such as reasoning, as some providers refuse their own; without effect in APIs that specify all of them.
    */
-  continueAfterBlock(
-    blockedMessages: readonly BlockedMessage[],
-    onlyStandardFields?: boolean,
-  ): Edit[] | undefined
+  continueAfterBlock(blockedMessages: readonly BlockedMessage[], onlyStandardFields?: boolean): Edit[] | undefined
   /**
    * Results (JSON texts) of the calls in `blocked`, as places among the message's calls. A provider that stores the
    * response asks for each result, and the client sends none for calls that it never saw. Empty if the provider stores
@@ -124,9 +121,7 @@ export interface DialectRequest {
    */
   skippedResults?(
     unique: string,
-  ):
-    | { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string }
-    | undefined
+  ): { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string } | undefined
   /** Edits that add such results to the input and continue from `redirectTo` instead of the named response. */
   injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
@@ -367,11 +362,5 @@ export interface Dialect {
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` is in ms since the epoch.
    * `statesUsage`: the client asked for usage in a stream.
    */
-  reply(
-    answer: FinalAnswer,
-    streams: boolean,
-    id: string,
-    createdAt: number,
-    statesUsage?: boolean,
-  ): GovernorReply
+  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number, statesUsage?: boolean): GovernorReply
 }

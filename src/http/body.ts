@@ -64,8 +64,7 @@ export type ReadBody =
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
     const announced = Number(headerOf(request.rawHeaders, 'content-length') ?? 0)
-    const unread =
-      announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
+    const unread = announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
     if (unread) {
       resolve({ kind: 'rest', why: unread, stream: streamOf(request) })
       return
@@ -134,8 +133,7 @@ const CODINGS: ReadonlyMap<string, Coding> = new Map([
     'deflate',
     {
       decoder: (flush) => zlib.createInflate({ flush, chunkSize }),
-      atOnce: (bytes, maxOutputLength) =>
-        zlib.inflateSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
+      atOnce: (bytes, maxOutputLength) => zlib.inflateSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
     },
   ],
   [

@@ -19,11 +19,7 @@ interface Upload {
 }
 
 /** Watches that the body of a request keeps coming; `errorBody` returns the JSON body of the reply. */
-export type WatchUpload = (
-  request: IncomingMessage,
-  response: ServerResponse,
-  errorBody: () => string,
-) => void
+export type WatchUpload = (request: IncomingMessage, response: ServerResponse, errorBody: () => string) => void
 
 /**
  * Ends an upload if nothing came for the whole limit, though nobody held the client back; returns true if it did. Counts

@@ -55,10 +55,7 @@ export function headerOf(headers: RawHeaders, name: string): string | undefined 
 }
 
 /** Returns the headers without the fields for which `drop` returns true. */
-export function withoutFields(
-  headers: RawHeaders,
-  drop: (lower: string, value: string) => boolean,
-): string[] {
+export function withoutFields(headers: RawHeaders, drop: (lower: string, value: string) => boolean): string[] {
   const kept: string[] = []
   eachField(headers, (lower, value, name) => {
     if (!drop(lower, value)) kept.push(name, value)

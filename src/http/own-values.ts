@@ -34,10 +34,8 @@ function readingsOf(text: string): string[] {
 
 /** Creates the filter; values are found in any field and parameter, also beside other text. */
 export function createOwnValues(values: readonly string[]): OwnValues {
-  if (values.length === 0)
-    return { withoutThemIn: (headers) => headers, withoutThemInQuery: (target) => target }
-  const isIn = (text: string) =>
-    readingsOf(text).some((reading) => values.some((value) => holds(reading, value)))
+  if (values.length === 0) return { withoutThemIn: (headers) => headers, withoutThemInQuery: (target) => target }
+  const isIn = (text: string) => readingsOf(text).some((reading) => values.some((value) => holds(reading, value)))
   return {
     withoutThemIn: (headers) => withoutFields(headers, (name, value) => isIn(`${name}: ${value}`)),
     withoutThemInQuery(target) {

@@ -17,11 +17,7 @@ export function relayInformational(response: ServerResponse, head: Head): void {
 }
 
 /** Returns a sink that writes to a client; calls `resume` when a slow client can take more. */
-function clientSink(
-  response: ServerResponse,
-  resume: () => void,
-  failed: (failure: Failure) => void,
-): BodySink {
+function clientSink(response: ServerResponse, resume: () => void, failed: (failure: Failure) => void): BodySink {
   let isWaiting = false
   return {
     data(chunk) {

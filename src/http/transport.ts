@@ -64,10 +64,7 @@ function withoutRepeats(headers: readonly string[]): string[] {
 /** Creates the connections to one origin. undici has made `connect` a function by now, also for a proxy. */
 function poolOf(origin: string | URL, options: Pool.Options): Pool {
   const { connect } = options
-  return new Pool(
-    origin,
-    typeof connect === 'function' ? { ...options, connect: skippingContinue(connect) } : options,
-  )
+  return new Pool(origin, typeof connect === 'function' ? { ...options, connect: skippingContinue(connect) } : options)
 }
 
 /** Creates the connections; none is opened before the first request. */

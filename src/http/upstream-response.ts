@@ -378,18 +378,14 @@ export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer):
 }
 
 /** Yields a decoded body. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
-async function* decode(
-  body: AsyncIterable<Buffer>,
-  decoder: Transform,
-): AsyncGenerator<Buffer, void, undefined> {
+async function* decode(body: AsyncIterable<Buffer>, decoder: Transform): AsyncGenerator<Buffer, void, undefined> {
   const plain = new PassThrough()
   pipeline(body, decoder, plain).catch(() => undefined)
   try {
     yield* plain
   } catch (error) {
     if (error instanceof UpstreamFailed) throw error
-    const message =
-      'The body of the upstream’s response is not in the coding that its content-encoding names.'
+    const message = 'The body of the upstream’s response is not in the coding that its content-encoding names.'
     throw new UpstreamFailed({ status: 502, code: 'upstream_undecodable', message, cause: error as Error })
   }
 }

@@ -86,9 +86,7 @@ function isElsewhere(error: Error, { origin }: Upstream): boolean {
   const { hostname, port, protocol } = new URL(origin)
   const [tried, asked] = [detailOf(error, 'port'), detailOf(error, 'hostname')]
   const expected = Number(port || (protocol === 'https:' ? 443 : 80))
-  return (
-    (typeof tried === 'number' && tried !== expected) || (typeof asked === 'string' && asked !== hostname)
-  )
+  return (typeof tried === 'number' && tried !== expected) || (typeof asked === 'string' && asked !== hostname)
 }
 
 /** Codes of OpenSSL and of Node's certificate checks. */

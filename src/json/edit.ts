@@ -135,10 +135,7 @@ export function withMembers(json: Buffer, values: Readonly<Record<string, string
 }
 
 /** Returns edits that remove items from a list, or members from an object, together with their commas. */
-export function removeItems<Item extends Span>(
-  items: readonly Item[],
-  isRemoved: (item: Item) => boolean,
-): Edit[] {
+export function removeItems<Item extends Span>(items: readonly Item[], isRemoved: (item: Item) => boolean): Edit[] {
   const edits: Edit[] = []
   let lastKept: Item | undefined
   let gap: { start: number; end: number } | undefined

@@ -21,9 +21,7 @@ export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
   app.get('/health', () => ({ status: 'ok', version: sources.version }))
   app.get('/ready', (_request, reply) => {
     const isReady = sources.isReady()
-    return reply
-      .code(isReady ? 200 : 503)
-      .send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
+    return reply.code(isReady ? 200 : 503).send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
   })
   app.get('/metrics', async (request, reply) => {
     const { access, isMetricsPublic } = sources

@@ -24,10 +24,7 @@ export interface ClassifyOptions {
  * Returns the overflow that an error states and the row that recognised it; `undefined` if it is no overflow. Takes any
  * reply and never throws. Reads the beginning and the end of a text with more than 12 K characters.
  */
-export function classify(
-  raw: RawReply,
-  { rows = ROWS, request }: ClassifyOptions = {},
-): Classified | undefined {
+export function classify(raw: RawReply, { rows = ROWS, request }: ClassifyOptions = {}): Classified | undefined {
   const reply = unwrap(raw)
   const classified = classifyReply(rows, reply)
   const body = classified && request?.()
@@ -56,8 +53,7 @@ function groupsIn(pattern: RegExp | LinearPattern, text: string): Groups | undef
 function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
   // A user's pattern may contain characters that the normal form drops, such as quotes.
   const inText = (pattern: RegExp | LinearPattern) =>
-    groupsIn(pattern, reply.text) ??
-    (pattern instanceof RegExp ? undefined : groupsIn(pattern, reply.original))
+    groupsIn(pattern, reply.text) ?? (pattern instanceof RegExp ? undefined : groupsIn(pattern, reply.original))
   if (status && !status.includes(reply.status)) return undefined
   // As the code is written, or by its letters alone.
   const hasCode = (pattern: RegExp | LinearPattern) =>
@@ -113,13 +109,7 @@ const LIMITS = [
   'context_limit',
 ]
 /** Fields of errors that hold the size of the prompt. */
-const PROMPTS = [
-  'n_prompt_tokens',
-  'prompt_tokens',
-  'input_tokens',
-  'num_prompt_tokens',
-  'prompt_token_count',
-]
+const PROMPTS = ['n_prompt_tokens', 'prompt_tokens', 'input_tokens', 'num_prompt_tokens', 'prompt_token_count']
 
 /** Returns the overflow with the limit and the prompt from the error's fields, if its words state no limit. */
 function withFields({ numbers }: Reply, overflow: Overflow): Overflow {

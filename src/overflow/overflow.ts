@@ -76,9 +76,7 @@ export function overInput(limit: number | undefined, promptTokens: number | unde
 
 /** Returns the overflow of an output; `maxOutput`: the most that may be requested. */
 export function overOutput(maxOutput: number | undefined): Overflow {
-  return maxOutput === undefined
-    ? { recovery: 'clamp_output_only' }
-    : { recovery: 'clamp_output_only', maxOutput }
+  return maxOutput === undefined ? { recovery: 'clamp_output_only' } : { recovery: 'clamp_output_only', maxOutput }
 }
 
 /** Returns the overflow of input and output together, of which only the sum or nothing is stated. */

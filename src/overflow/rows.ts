@@ -62,8 +62,7 @@ const TOO_LARGE = '(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limi
 const PASSED = 'passed \\d+'
 const ONLY = "however, the model's context length is only (?<limit>\\d+)"
 const REQUESTED = 'however, you requested \\d+ output tokens'
-const SAMPLING =
-  '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
+const SAMPLING = '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
 
 /** The built-in rows, in the order in which they are matched: errors that the general reader misreads or misses. */
 export const ROWS: readonly Row[] = [
@@ -142,9 +141,7 @@ export const ROWS: readonly Row[] = [
   {
     id: 'status-says-no',
     source: 'RFC 9110, section 15.5',
-    status: [
-      401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 414, 415, 416, 417, 421, 426, 431, 451, 504,
-    ],
+    status: [401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 414, 415, 416, 417, 421, 426, 431, 451, 504],
     means: 'not_overflow',
   },
   {

@@ -154,8 +154,7 @@ function collectField(key: string, field: unknown, collected: Collected, depth: 
     if (isForPeople && !(name === 'param' && field.length <= 32)) collectText(field, collected, depth + 1)
   } else if (typeof field === 'number') {
     if (CODES.has(name)) collected.codes.add(String(field))
-    if (Number.isSafeInteger(field) && field > 0 && key.length <= 64)
-      collected.numbers.set(key.toLowerCase(), field)
+    if (Number.isSafeInteger(field) && field > 0 && key.length <= 64) collected.numbers.set(key.toLowerCase(), field)
   } else if (name === 'choices' && !collected.isError) {
     // Everything in a choice of a stream except its error comes from the model.
     collect(

@@ -106,9 +106,7 @@ function factsFor(
 ): RequestFacts {
   const facts = factsOf(transcript, conversation, fingerprint, registry, bytes)
   if (isCompacted(headers)) return { ...facts, isCompacted: true }
-  return previous === undefined
-    ? facts
-    : withPrevious(facts, conversation, presentable(previous), !isConversation)
+  return previous === undefined ? facts : withPrevious(facts, conversation, presentable(previous), !isConversation)
 }
 
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }

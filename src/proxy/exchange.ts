@@ -21,11 +21,7 @@ import type { Services } from './services.ts'
 import type { Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
-export async function exchange(
-  services: Services,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
+export async function exchange(services: Services, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { emit, buffers, maxGuardedBody } = services
   const { rawHeaders } = request
   const route = routeOf(services, request.method ?? 'GET', request.url ?? '/', rawHeaders)

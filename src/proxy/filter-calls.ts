@@ -18,12 +18,7 @@ import type { Failure } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import { openClientStream } from './answer/client-stream.ts'
-import {
-  bodyFilter,
-  type FilteredResponse,
-  type ResponseFilter,
-  streamFilter,
-} from './answer/held-response.ts'
+import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './answer/held-response.ts'
 import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
 import { type AnswerVariant, askForAnswer, endingOf } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'

@@ -64,8 +64,7 @@ export function endingOf(
 ): Ending {
   const { session = '' } = x.handle.names
   const { client } = made
-  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) =>
-    terminalOf(limit, session, hasFinalAnswer, isTruncated)
+  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
   client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
   const isJson = x.sent.hasFormat()
   return { ...made, x, isJson, terminal, footer: hasFooter && !isJson ? footerOf(limit) : undefined }
@@ -123,9 +122,7 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
     return {
       edits: [...announced, ...sent.banTools(ban), ...dropped, ...(place?.edits ?? [])],
       features,
-      name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join(
-        '+',
-      ),
+      name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+'),
     }
   }
   const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
@@ -186,15 +183,12 @@ export async function askForAnswer(
     const made = await sendModel(x, first, ({ response }) =>
       isRefused(response, isStop) ? (left.shift() ?? last.shift()) : undefined,
     ).catch((error) => {
-      if (!cannotRepeat(ending) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone())
-        throw error
+      if (!cannotRepeat(ending) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone()) throw error
       return undefined
     })
     if (!made) return giveFallback(answer, true)
     const { variant, response } = made
-    const isEndOfForms = mayProbe
-      ? variant === OWN_BYTES && response.head.status < 400
-      : isRefused(response, isStop)
+    const isEndOfForms = mayProbe ? variant === OWN_BYTES && response.head.status < 400 : isRefused(response, isStop)
     if (isStop && isEndOfForms) {
       response.abort()
       break
@@ -203,8 +197,7 @@ export async function askForAnswer(
     answers++
     const taken = await takeResponse(answer, response, variant.keeps)
     if (taken === 'answered') return completeAnswer(answer)
-    if (taken === 'failed' && isStop)
-      await x.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
+    if (taken === 'failed' && isStop) await x.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
   await giveFallback(answer, true)

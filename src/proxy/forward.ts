@@ -37,9 +37,7 @@ function spokenRequest(x: Turn): SpokenRequest {
     if (announcing.length > 0) features.push('announce')
     if (dropping.length > 0) features.push('drop_tools')
     if (notice) features.push(notice.channel)
-    return features.length === 0
-      ? UNCHANGED
-      : { edits: [...textEdits, ...dropping], features, textEdits, notice }
+    return features.length === 0 ? UNCHANGED : { edits: [...textEdits, ...dropping], features, textEdits, notice }
   } catch (error) {
     noteFault(x.services.emit, error as Error)
     return UNCHANGED
@@ -83,19 +81,13 @@ export async function forward(x: Turn): Promise<void> {
 }
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */
-export async function forwardUnguarded(
-  services: Services,
-  exchange: Exchange,
-  call: UpstreamCall,
-): Promise<void> {
+export async function forwardUnguarded(services: Services, exchange: Exchange, call: UpstreamCall): Promise<void> {
   const { dialect, upstream } = exchange.route
   const fail = (failure: Failure) => exchange.fail(failure)
   const declare = (model: string, window: number) => services.windows.declare({ upstream, model }, window)
   const observerFor = asksForModels(call) ? observeModelList(declare) : undefined
   try {
-    const response = dialect
-      ? await sendOnce({ services, exchange }, call)
-      : await exchange.open(call, { observerFor })
+    const response = dialect ? await sendOnce({ services, exchange }, call) : await exchange.open(call, { observerFor })
     relay(response, exchange.response, {}, fail)
   } catch (error) {
     if (!(error instanceof UpstreamFailed)) throw error

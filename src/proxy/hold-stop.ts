@@ -14,10 +14,7 @@ import type { Turn } from './turn.ts'
  * once the client has left. `evaluateAgain`: decides on the request once more. After a fault the request is stopped: a
  * limit that was reached stays reached.
  */
-export async function holdStop(
-  turn: Turn,
-  evaluateAgain: () => Promise<Turn | undefined>,
-): Promise<Turn | undefined> {
+export async function holdStop(turn: Turn, evaluateAgain: () => Promise<Turn | undefined>): Promise<Turn | undefined> {
   const { services, exchange } = turn
   let held = turn
   let asked: Meter<LimitName> | undefined
@@ -48,8 +45,7 @@ export async function holdStop(
 /** Returns the limit that stops a request, if an operator is to be asked about it. */
 function limitToAskAbout({ services, exchange, decision }: Turn): Meter<LimitName> | undefined {
   const { policies, draining } = services
-  if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined)
-    return undefined
+  if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined) return undefined
   // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
   const hasNotice = decision.speech.notice !== undefined
   return !hasNotice || draining.aborted || exchange.isClientGone() ? undefined : decision.limit.meter
@@ -62,10 +58,7 @@ export async function giveUp({ request, handle, runState }: Turn): Promise<void>
 }
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
-async function hold(
-  { services, exchange, handle }: Turn,
-  limit: Meter<LimitName>,
-): Promise<HoldOutcome | undefined> {
+async function hold({ services, exchange, handle }: Turn, limit: Meter<LimitName>): Promise<HoldOutcome | undefined> {
   const { now, draining, policies } = services
   const { question } = handle
   const { askTimeout } = policies().stop

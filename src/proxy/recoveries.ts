@@ -95,10 +95,7 @@ export function markedRecovered(response: UpstreamResponse, recovery: string): U
 const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
 
 /** Returns true if an error of status 400 says that reasoning in the history was made for another prompt. */
-export async function isBoundThinkingError(
-  response: UpstreamResponse,
-  bound: BoundThinking,
-): Promise<boolean> {
+export async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThinking): Promise<boolean> {
   const body = await peek(response, ERROR_LIMITS)
   if (!body) return false
   const coding = contentEncoding(response.head.headers)

@@ -40,11 +40,7 @@ export interface PlacedNotice {
 const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
 
 /** Returns the places where a notice can go, the preferred channel first, without refused channels. */
-export function* placesFor(
-  x: Turn,
-  text: string,
-  preferred: Channel = x.policy.channel,
-): Generator<PlacedNotice> {
+export function* placesFor(x: Turn, text: string, preferred: Channel = x.policy.channel): Generator<PlacedNotice> {
   for (const channel of new Set([preferred, ...OTHERWISE])) {
     const edits = isUnsupported(x, channel) ? undefined : x.sent.notice(text, channel)
     if (edits) yield { channel, edits }

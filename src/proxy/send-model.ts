@@ -2,13 +2,7 @@
  * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
  * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
  */
-import {
-  isStormError,
-  targetOf,
-  withError,
-  withoutErrors,
-  withoutProbe,
-} from '../core/session/error-streak.ts'
+import { isStormError, targetOf, withError, withoutErrors, withoutProbe } from '../core/session/error-streak.ts'
 import { changeErrors, dropBoundThinking, noteInjected } from '../core/session/transitions.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
@@ -76,8 +70,7 @@ export async function sendModel<Variant extends RequestVariant>(
     const { status } = response.head
     if (status < 400) {
       const { model } = request.conversation
-      if (features.length > 0)
-        services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
+      if (features.length > 0) services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
       const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
       const toolEdit = refused?.status === 404 && suspects.find((edit) => TOOL_EDITS.includes(edit))
       const edit = toolEdit || suspects[0]
@@ -136,9 +129,7 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
       filterFor:
         dialect &&
         ((head) =>
-          errorFrameFilter(head, (frame, sent) =>
-            explainFrame(watchedRequest(x, dialect, call), frame, sent),
-          )),
+          errorFrameFilter(head, (frame, sent) => explainFrame(watchedRequest(x, dialect, call), frame, sent))),
     })
   let response: UpstreamResponse
   try {

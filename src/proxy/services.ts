@@ -21,11 +21,7 @@ import type { QuietRuns } from './session/quiet-runs.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
 /** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */
-export type NoteUnpricedModel = (
-  model: string,
-  upstream: Upstream,
-  handling: UnpricedHandling | undefined,
-) => void
+export type NoteUnpricedModel = (model: string, upstream: Upstream, handling: UnpricedHandling | undefined) => void
 
 /** What happens at the end of a run, besides what is said to the model. */
 export interface StopPolicy {

@@ -67,9 +67,7 @@ export type UnsupportedEdits = ReturnType<typeof createUnsupportedEdits>
 export function createUnsupportedEdits(shared: SharedValues<readonly EditRefusal[]>, now: () => number) {
   const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
   const isRefused = (upstream: string, model: string, edit: RequestEdit): boolean =>
-    shared
-      .copyOf(keyOf(upstream, model))
-      .some((one) => one.edit === edit && one.isCertain && isCurrent(one, now()))
+    shared.copyOf(keyOf(upstream, model)).some((one) => one.edit === edit && one.isCertain && isCurrent(one, now()))
   return {
     /** Reads from the store what other processes found, if the copy is old. */
     refresh: (upstream: string, model: string) => shared.refresh(keyOf(upstream, model)),

@@ -100,8 +100,7 @@ function createTenants(maxBytes: number) {
     all,
     touch,
     /** Returns a tenant, without entries if it is unknown. */
-    find: (name: string): Tenant =>
-      tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0 },
+    find: (name: string): Tenant => tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0 },
     /** Notes that an entry was added or replaced; `more`: by how many bytes it grew. */
     add(tenant: Tenant, key: SessionKey, more: number): void {
       const count = tenant.keys.size

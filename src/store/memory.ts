@@ -92,9 +92,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   const maxValues = Math.max(max, LEAST_VALUES)
   const values = createKeepers((sizeOf) =>
     createFairCache<unknown>(
-      sizeOf
-        ? { max, ttl, maxBytes, sizeOf, now }
-        : { max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now },
+      sizeOf ? { max, ttl, maxBytes, sizeOf, now } : { max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now },
     ),
   )
   return {
@@ -119,11 +117,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     linked: async (tenant, response) => links.get(sessionKey(tenant, response))?.value,
     value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
       (values.of(kind).peek(keyOfValue(kind, key)) ?? kind.empty) as Value,
-    async updateValue<Value, Result>(
-      kind: ValueKind<Value>,
-      key: SessionKey,
-      change: ValueChange<Value, Result>,
-    ) {
+    async updateValue<Value, Result>(kind: ValueKind<Value>, key: SessionKey, change: ValueChange<Value, Result>) {
       const cache = values.of(kind)
       const name = keyOfValue(kind, key)
       const entry = cache.get(name)

@@ -133,8 +133,7 @@ function sentinelClient(
   // The first one that it finds is a change too.
   let isConnected = false
   client.on('topology-change', ({ type }) => {
-    if (isConnected && type === 'MASTER_CHANGE')
-      failed(new Error('another server has become the primary one'))
+    if (isConnected && type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
   })
   return {
     parts: () => 1,
@@ -186,10 +185,7 @@ function clusterClient(
 }
 
 /** Creates a client of the servers in the settings; calls `failed` when it, or a part of it, can no longer be used. */
-export function createRedisClient(
-  settings: ConnectionSettings,
-  failed: (error: unknown) => void,
-): RedisClient {
+export function createRedisClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
   const { cluster = [], sentinel } = settings
   if (cluster.length > 0) return clusterClient(settings, cluster, failed)
   if (sentinel && sentinel.nodes.length > 0) return sentinelClient(settings, sentinel, failed)

@@ -182,10 +182,8 @@ async function checkServer(state: State, client: RedisClient): Promise<void> {
   const [leastMajor, leastMinor] = LEAST_VERSION
   if (major < leastMajor || (major === leastMajor && minor < leastMinor))
     throw new Error(`version ${version} is too old: ${LEAST_VERSION.join('.')} or newer is needed`)
-  if (mode === 'cluster' && !isCluster(state))
-    throw new Error('this is a cluster: name its servers in redis.cluster')
-  if (mode === 'sentinel')
-    throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
+  if (mode === 'cluster' && !isCluster(state)) throw new Error('this is a cluster: name its servers in redis.cluster')
+  if (mode === 'sentinel') throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
 }
 
 function probe(state: State, client: RedisClient): Promise<unknown> {

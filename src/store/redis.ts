@@ -4,12 +4,7 @@ import { LRUCache } from 'lru-cache'
 import { hashOf } from '../core/hash.ts'
 import type { Session } from '../core/session/session.ts'
 import type { ConnectionSettings } from './redis-client.ts'
-import {
-  type ConnectionHooks,
-  createConnection,
-  type RedisConnection,
-  type Send,
-} from './redis-connection.ts'
+import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type Link, type SessionKey, type Store } from './store.ts'
 
@@ -62,12 +57,7 @@ const scriptOf = (text: string) => ({ text, sha: createHash('sha1').update(text)
 const SCRIPTS = { replace: scriptOf(REPLACE), note: scriptOf(NOTE), count: scriptOf(COUNT) }
 
 /** Runs a script by its hash; sends the whole script to a server that does not know it. */
-async function run(
-  send: Send,
-  name: keyof typeof SCRIPTS,
-  key: string,
-  args: readonly string[],
-): Promise<unknown> {
+async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: readonly string[]): Promise<unknown> {
   const { sha, text } = SCRIPTS[name]
   try {
     return await send(['EVALSHA', sha, '1', key, ...args])
@@ -199,9 +189,7 @@ function createProbe(prefix: string, id: string, channel: string): ConnectionHoo
     const length = parts === 1 ? 1 : parts * PROBES_PER_PART
     const keys = Array.from({ length }, (_, at) => `${prefix}{probe${at}}:${id}`)
     const results = await Promise.allSettled(keys.map((key) => probePart(send, key)))
-    const failures = results.flatMap((result) =>
-      result.status === 'rejected' ? [result.reason as unknown] : [],
-    )
+    const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []))
     if (failures.length === results.length) throw failures[0]
     await send(['PUBLISH', channel, ''])
     return failures[0]

@@ -125,10 +125,7 @@ function valueIn<Value>(copy: Copy<Value> | undefined): Value | undefined {
 }
 
 /** Returns the changes that are still missing in the store, given the operations that it knows. */
-function missingIn<Value>(
-  operations: readonly string[],
-  changes: OfflineChanges<Value>,
-): OfflineChanges<Value> {
+function missingIn<Value>(operations: readonly string[], changes: OfflineChanges<Value>): OfflineChanges<Value> {
   const at = changes.unconfirmed.findLastIndex(({ operation }) => operations.includes(operation))
   const done = changes.unconfirmed[at]
   return done ? { ...changes, base: done.local, unconfirmed: changes.unconfirmed.slice(at + 1) } : changes

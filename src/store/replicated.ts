@@ -7,14 +7,7 @@ import { createKeepers, createMemoryStore, keyOfValue, type MemoryLimits } from 
 import type { RemoteStore } from './redis.ts'
 import { createReplicatedValues, type ReplicatedValues } from './replicated-values.ts'
 import { sizeOfSession } from './session-size.ts'
-import {
-  idOfKey,
-  type Link,
-  type ListedSession,
-  type SessionKey,
-  type Store,
-  type ValueKind,
-} from './store.ts'
+import { idOfKey, type Link, type ListedSession, type SessionKey, type Store, type ValueKind } from './store.ts'
 
 /** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
@@ -45,8 +38,7 @@ const MAX_MISSED = 2_000
 /** Returns the session without its least recently used threads if it is too large. */
 function boundSession(session: Session): Session {
   let { threads } = session
-  while (threads.length > 1 && sizeOfSession({ ...session, threads }) > MAX_SESSION)
-    threads = threads.slice(1)
+  while (threads.length > 1 && sizeOfSession({ ...session, threads }) > MAX_SESSION) threads = threads.slice(1)
   return threads === session.threads ? session : { ...session, threads }
 }
 
@@ -124,9 +116,7 @@ function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publis
       listeners.set(channel, count + 1)
       // A new connection subscribes again.
       if (count === 0)
-        await remote
-          .subscribe(channel, (message) => void memory.publish(channel, message))
-          .catch(() => undefined)
+        await remote.subscribe(channel, (message) => void memory.publish(channel, message)).catch(() => undefined)
       let isOver = false
       return async () => {
         if (isOver) return

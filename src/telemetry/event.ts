@@ -315,12 +315,7 @@ function counter<Event extends object, Values extends object = Event>(
 }
 
 /** Returns a histogram of what ended runs used. */
-function ofRuns(
-  name: string,
-  what: string,
-  buckets: number[],
-  amountOf: (run: RunEnded) => number | undefined,
-) {
+function ofRuns(name: string, what: string, buckets: number[], amountOf: (run: RunEnded) => number | undefined) {
   return {
     name,
     help: `${what}, by terminal state.`,
@@ -569,12 +564,7 @@ export const EVENTS: {
   },
   run_ended: {
     metrics: [
-      ofRuns(
-        'governor_run_iterations',
-        'Iterations of runs that have ended',
-        ITERATIONS,
-        (run) => run.iterations,
-      ),
+      ofRuns('governor_run_iterations', 'Iterations of runs that have ended', ITERATIONS, (run) => run.iterations),
       ofRuns('governor_run_tokens', 'Tokens of runs that have ended', TOKENS, ({ tokens }) => tokens),
       ofRuns(
         'governor_run_cost_usd',
@@ -590,17 +580,15 @@ export const EVENTS: {
       return ['info', { upstream, recovery, quirk, ...namesIn(event) }, 'overflow']
     },
     metrics: [
-      counter(
-        'governor_overflow_total',
-        'Overflow errors, by recovery and by the rule that recognised them.',
-        ['recovery', 'quirk'],
-      ),
+      counter('governor_overflow_total', 'Overflow errors, by recovery and by the rule that recognised them.', [
+        'recovery',
+        'quirk',
+      ]),
     ],
     message(event) {
       const { upstream, recovery, session } = event
       const of = session === undefined ? '' : ` of session ${plain(session)}`
-      const what =
-        recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`
+      const what = recovery === 'loop_refused' ? 'was refused for its repeated calls' : `was too large: ${recovery}`
       const text = `A request${of} to ${upstream} ${what}.`
       return about(event, 'overflow', `${upstream} ${recovery}`, text, { upstream, recovery })
     },
@@ -617,10 +605,7 @@ export const EVENTS: {
   },
   answer_repeated: {
     metrics: [
-      counter(
-        'governor_answers_repeated_total',
-        'Requests of a stopped run that got its recorded answer again.',
-      ),
+      counter('governor_answers_repeated_total', 'Requests of a stopped run that got its recorded answer again.'),
     ],
   },
   storm_answered: {
@@ -676,8 +661,7 @@ export const EVENTS: {
       // A failing store is logged once, when it begins to fail.
       if (reason === 'store') return undefined
       const facts = { reason, guard, fault }
-      if (reason === 'prices')
-        return ['warn', facts, 'no prices and context windows but the configured ones are known']
+      if (reason === 'prices') return ['warn', facts, 'no prices and context windows but the configured ones are known']
       if (guard) return ['error', facts, 'request judged without this guard']
       return [reason === 'fault' ? 'error' : 'warn', facts, 'request relayed unguarded']
     },
@@ -777,10 +761,7 @@ export const EVENTS: {
       return outcome === 'delivered' ? undefined : ['warn', { topic, outcome }, 'webhook message lost']
     },
     metrics: [
-      counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', [
-        'topic',
-        'outcome',
-      ]),
+      counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', ['topic', 'outcome']),
     ],
   },
 }

@@ -201,8 +201,7 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
     const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
     const before = open.get(key)
     const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
-    const isSame =
-      before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
+    const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
     if (before && isSame) return add(before, event)
     const [oldest] = open
     if (before) write([before], null)

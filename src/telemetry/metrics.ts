@@ -74,10 +74,8 @@ function addGauges(registry: Registry, levels: Levels): void {
       },
     })
   gauge('governor_open_requests', 'Requests under way.', levels.open)
-  gauge(
-    'governor_store_up',
-    'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
-    () => Number(levels.isStoreUp()),
+  gauge('governor_store_up', 'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.', () =>
+    Number(levels.isStoreUp()),
   )
   gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
 }

@@ -61,9 +61,7 @@ const MAX_SUBJECTS = 10_000
 /** Returns the value of `webhook-signature` for a body: HMAC-SHA256 over id, timestamp (seconds) and body. */
 function signatureOf(secret: string, id: string, timestamp: number, body: string): string {
   // After the standard's prefix the key is base64, else it is the text itself.
-  const key = secret.startsWith(SECRET_PREFIX)
-    ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64')
-    : secret
+  const key = secret.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
   return `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')}`
 }
 

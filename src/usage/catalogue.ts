@@ -123,18 +123,12 @@ function providerOf(
 const COMPARED: TokenUsage = { input: PER_MILLION, output: PER_MILLION }
 
 /** Returns the price of the dearest model that the configuration or the package knows at an upstream. */
-function dearest(
-  found: Package,
-  settings: readonly ModelSettings[],
-  upstream: CatalogueUpstream,
-): Price | undefined {
+function dearest(found: Package, settings: readonly ModelSettings[], upstream: CatalogueUpstream): Price | undefined {
   const configured = settings.flatMap(({ price, upstream: only = upstream.name }) =>
     price && only === upstream.name ? [configuredPrice(price)] : [],
   )
   const provider = providerOf(found.findProvider, upstream)
-  const listed = provider?.models.map(
-    (model) => fixedPrice(model) ?? cataloguePrice(found, { provider, model }),
-  )
+  const listed = provider?.models.map((model) => fixedPrice(model) ?? cataloguePrice(found, { provider, model }))
   let most: Price | undefined
   for (const price of [...configured, ...(listed ?? [])])
     if (price.costOf(COMPARED) > (most?.costOf(COMPARED) ?? 0)) most = price
@@ -142,11 +136,7 @@ function dearest(
 }
 
 /** Finds a model at the provider of the upstream, else at any provider by its name. */
-function find(
-  { calcPrice, findProvider }: Package,
-  model: string,
-  upstream: CatalogueUpstream,
-): Entry | undefined {
+function find({ calcPrice, findProvider }: Package, model: string, upstream: CatalogueUpstream): Entry | undefined {
   const nothing = { input_tokens: 0, output_tokens: 0 }
   // A gateway may put a prefix before the name that the package knows.
   const last = model.slice(model.lastIndexOf('/') + 1)

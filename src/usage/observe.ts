@@ -104,9 +104,7 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
       keep(observed, chunk)
       if (isPlain) readTextOf(observed, chunk)
       if (decoding) return decoding.take(chunk)
-      return observed.nextSearch > 0 && observed.headLength >= observed.nextSearch
-        ? lookForId(observed)
-        : undefined
+      return observed.nextSearch > 0 && observed.headLength >= observed.nextSearch ? lookForId(observed) : undefined
     },
     last: () => (observed.nextSearch > 0 ? lookForId(observed) : undefined),
     end() {

@@ -66,9 +66,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
       budget: { max_iterations: 6, adaptive: false },
     })
     ended(await drive(url, PROMPT), DONE)
-    const told = stepsOf(provider.requests).map(
-      ({ body }) => /\[BUDGET: Iteration (\d)\/6/.exec(body.toString())?.[1],
-    )
+    const told = stepsOf(provider.requests).map(({ body }) => /\[BUDGET: Iteration (\d)\/6/.exec(body.toString())?.[1])
     expect(told).toEqual([undefined, undefined, undefined, undefined, '5'])
   })
 
@@ -81,9 +79,7 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     )
     ended(await drive(url, PROMPT), STOPPED)
     expect(stepsOf(provider.requests)).toHaveLength(5)
-    expect(events).toContainEqual(
-      expect.objectContaining({ kind: 'stopped', reason: 'max_iterations', by: 'model' }),
-    )
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'stopped', reason: 'max_iterations', by: 'model' }))
   })
 
   it('continues with the model’s next answer when its calls are blocked', async () => {

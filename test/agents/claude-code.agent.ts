@@ -30,8 +30,7 @@ const drive: Drive = async (url, prompt) => runIn(await workspace(), url, prompt
 const ends = ({ events }: Running) =>
   events.flatMap((event) => (event.kind === 'request_ended' && event.iteration ? [event] : []))
 
-const choosesNone = ({ json }: Received) =>
-  (json.tool_choice as { type?: string } | undefined)?.type === 'none'
+const choosesNone = ({ json }: Received) => (json.tool_choice as { type?: string } | undefined)?.type === 'none'
 
 describe('Claude Code', () => {
   behavesBehindGovernor(drive, {

@@ -101,15 +101,11 @@ describe('the bundle', () => {
   })
 
   it('runs the demo without any package installed beside it', () => {
-    const { status, stdout, stderr } = spawnSync(
-      process.execPath,
-      [join(folder, 'dist', 'main.js'), 'demo'],
-      {
-        cwd: folder,
-        encoding: 'utf8',
-        env: {},
-      },
-    )
+    const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, 'dist', 'main.js'), 'demo'], {
+      cwd: folder,
+      encoding: 'utf8',
+      env: {},
+    })
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     expect(stdout).toContain('terminal_state    "tool_limit_reached"')
     expect(stdout).toContain('7/30  ███░░░░░░░  BLOCK')
@@ -148,8 +144,7 @@ describe('a build without development packages', () => {
   ])('tells npm %s how to install them, and exits with code %i', (event, code) => {
     const bare = mkdtempSync(join(tmpdir(), 'governor-bare-'))
     onTestFinished(() => rmSync(bare, { recursive: true }))
-    for (const name of ['scripts', 'src', 'package.json'])
-      cpSync(resolve(name), join(bare, name), { recursive: true })
+    for (const name of ['scripts', 'src', 'package.json']) cpSync(resolve(name), join(bare, name), { recursive: true })
     const build = spawnSync(process.execPath, [join(bare, 'scripts', 'build.mjs')], {
       env: { npm_lifecycle_event: event },
     })

@@ -172,9 +172,7 @@ describe('governor doctor', () => {
     const file = join(temporaryFolder(), 'state', 'usage.jsonl')
     mkdirSync(dirname(file))
     const time = new Date().toISOString()
-    const lines = ['house-7b', 'gpt-4o', 'mine'].map((model) =>
-      JSON.stringify({ time, model, upstream: 'openai' }),
-    )
+    const lines = ['house-7b', 'gpt-4o', 'mine'].map((model) => JSON.stringify({ time, model, upstream: 'openai' }))
     writeFileSync(file, lines.join('\n'))
     const { checks, code } = await doctorSays({
       server: { port: await freePort() },

@@ -93,9 +93,7 @@ describe('the packed package', () => {
   }, 180_000)
 
   it('has the licence of every package whose code is in the bundle', () => {
-    const maps = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((file) =>
-      file.endsWith('.map'),
-    )
+    const maps = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.map'))
     const sources = maps.flatMap((file): string[] => JSON.parse(read(join('dist', file))).sources)
     const names = sources.flatMap((source) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(source)?.[1] ?? [])
     const text = read('dist/THIRD-PARTY-LICENSES')
@@ -107,9 +105,7 @@ describe('the packed package', () => {
   })
 
   it('has every file to which its documents for users link', async () => {
-    const packed = JSON.parse(
-      await npm(process.execPath, ['pack', '--dry-run', '--json', '--ignore-scripts'], '.'),
-    )
+    const packed = JSON.parse(await npm(process.execPath, ['pack', '--dry-run', '--json', '--ignore-scripts'], '.'))
     const files: string[] = packed[0].files.map(({ path }: { path: string }) => path)
     const missing = files
       .filter((file) => file.endsWith('.md') && !/CONTRIBUTING|architecture|decisions|bench/.test(file))

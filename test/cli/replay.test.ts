@@ -83,10 +83,7 @@ describe('governor replay of large conversations', () => {
 
   it.each([
     ['3,000 calls in one turn', [user('Go.'), ...calls(0, 3_000), ...calls(1, 3_000)]],
-    [
-      '100 turns of 100 calls',
-      [user('Go.'), ...Array.from({ length: 100 }, (_, step) => calls(step, 100)).flat()],
-    ],
+    ['100 turns of 100 calls', [user('Go.'), ...Array.from({ length: 100 }, (_, step) => calls(step, 100)).flat()]],
     ['a question of 100 texts of 100 KB', [...parts(100, 100_000), ...calls(0, 1)]],
     ['a question of 60,000 texts', [...parts(60_000, 5), ...calls(0, 1)]],
   ])('judges %s, and the lines after it', async (_, messages) => {
@@ -116,9 +113,7 @@ describe('governor replay --json', () => {
   it('treats text beside tool results as written by a human, unless a harness is known to write it', async () => {
     const results = Array(12).fill('nothing to be seen')
     const text = (value: string) => [{ type: 'text', text: value }]
-    const reminded = await judged(
-      lineOf('a', blocks(results, text('<system-reminder>Mind.</system-reminder>'))),
-    )
+    const reminded = await judged(lineOf('a', blocks(results, text('<system-reminder>Mind.</system-reminder>'))))
     expect(reminded.some((found) => found.includes('block'))).toBe(true)
     const asked = await judged(lineOf('a', blocks(results, text('Look again, please.'))))
     expect(asked.some((found) => found.includes('block'))).toBe(false)
@@ -135,9 +130,7 @@ describe('governor replay --json', () => {
       { id: `i${at}`, type: 'custom_tool_call', call_id: `c${at}`, name: 'run', input: 'ls' },
       { id: `o${at}`, type: 'custom_tool_call_output', call_id: `c${at}`, output: 'a.ts' },
     ]
-    expect(await judged(JSON.stringify([...step(0), ...step(1), ...step(2)]))).toEqual([
-      '2:warn:repetition:run',
-    ])
+    expect(await judged(JSON.stringify([...step(0), ...step(1), ...step(2)]))).toEqual(['2:warn:repetition:run'])
   })
 
   it('reports every line as not JSON when the file as a whole is not JSON', async () => {
@@ -164,8 +157,7 @@ describe('governor replay --json', () => {
   })
 
   it('reads a file with one message per line as one conversation', async () => {
-    const linesOf = (messages: readonly Json[]) =>
-      messages.map((message) => JSON.stringify(message)).join('\n')
+    const linesOf = (messages: readonly Json[]) => messages.map((message) => JSON.stringify(message)).join('\n')
     const file = fileWith(`${linesOf([user('Go.'), ...times(3, LIST).flatMap(chat)])}\n\n`)
     const { out, err } = await governor(['replay', '--json', file])
     expect({ out, err }).toEqual({
@@ -181,9 +173,7 @@ describe('governor replay --json', () => {
 
   it('reports a line that is not a message in a file with one message per line, and continues', async () => {
     const messages = [user('Go.'), ...times(3, LIST).flatMap(chat)].map((message) => JSON.stringify(message))
-    const file = fileWith(
-      [...messages.slice(0, 2), 'no JSON', ...messages.slice(2), talk('fine', [LIST])].join('\n'),
-    )
+    const file = fileWith([...messages.slice(0, 2), 'no JSON', ...messages.slice(2), talk('fine', [LIST])].join('\n'))
     const { out, err } = await governor(['replay', '--json', file])
     expect(out).toContain('"call_index":2,"verdict":"warn"')
     expect(err).toBe(`governor: ${file}, line 3: not JSON: skipped\n`)
@@ -320,10 +310,7 @@ describe('governor replay --json', () => {
           role: fc.constantFrom('user', 'assistant', 'tool', 'function', 'x', null),
           type: fc.constantFrom('function_call', 'function_call_output', 'message', 3),
           content: fc.oneof(fc.string(), fc.array(fc.jsonValue()), fc.jsonValue()),
-          tool_calls: fc.oneof(
-            fc.jsonValue(),
-            fc.array(fc.record({ id: fc.jsonValue(), function: fc.jsonValue() })),
-          ),
+          tool_calls: fc.oneof(fc.jsonValue(), fc.array(fc.record({ id: fc.jsonValue(), function: fc.jsonValue() }))),
           function_call: fc.jsonValue(),
         },
         { requiredKeys: [] },
@@ -370,10 +357,7 @@ describe('governor replay', () => {
   })
 
   it('prints no control characters that a recording contains', async () => {
-    const { out } = await governor([
-      'replay',
-      fileWith(talk('\u001b[2Jx', times(3, ['\u001b]0;hi\u0007', '{}', 'a']))),
-    ])
+    const { out } = await governor(['replay', fileWith(talk('\u001b[2Jx', times(3, ['\u001b]0;hi\u0007', '{}', 'a'])))])
     expect(out).toContain('�[2Jx')
     expect(out).not.toContain('\u001b')
   })
@@ -395,11 +379,7 @@ describe('governor replay', () => {
           for (const [index, start] of at.entries()) yield bytes.subarray(start, at[index + 1])
         }
         const { out } = await governor(['replay', '--json', '-'], { input })
-        expect(out.split('\n').map((line) => line.slice(0, 16))).toEqual([
-          '{"id":"gestört",',
-          '{"id":"b","call_',
-          '',
-        ])
+        expect(out.split('\n').map((line) => line.slice(0, 16))).toEqual(['{"id":"gestört",', '{"id":"b","call_', ''])
       }),
       { numRuns: 50 },
     )

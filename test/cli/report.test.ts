@@ -103,12 +103,12 @@ describe('the journal of a Governor', () => {
     endHour()
     endHour()
     await both.governor.close()
-    expect(
-      linesIn(journal).map(({ runs, iterations, calls: made, input }) => [runs, iterations, made, input]),
-    ).toEqual([
-      [1, 2, 1, 200],
-      [0, 1, 1, 100],
-    ])
+    expect(linesIn(journal).map(({ runs, iterations, calls: made, input }) => [runs, iterations, made, input])).toEqual(
+      [
+        [1, 2, 1, 200],
+        [0, 1, 1, 100],
+      ],
+    )
   })
 
   it('begins a new file when it is large, and keeps four older ones', async () => {

@@ -53,15 +53,10 @@ describe('a program that governor run guards', () => {
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())
     const base = { OPENAI_BASE_URL: `${provider.url}/v1` }
-    const { ended, printed } = governorRun(
-      ['--max-iterations', '5', '--', process.execPath, agentFile()],
-      base,
-    )
+    const { ended, printed } = governorRun(['--max-iterations', '5', '--', process.execPath, agentFile()], base)
     expect(await ended).toBe(7)
     expect(printed.out).toBe('tool_limit_reached\n')
-    expect(printed.err).toMatch(
-      /^governor: guards \S+ at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\n/,
-    )
+    expect(printed.err).toMatch(/^governor: guards \S+ at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\n/)
     expect(printed.err).toMatch(
       /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n$/,
     )
@@ -87,16 +82,13 @@ describe('a program that governor run guards', () => {
     expect(printed.err).not.toContain('sent no request')
   })
 
-  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
-    'gets %s and decides itself how it ends',
-    async (signal) => {
-      const script = `process.on('${signal}', () => process.exit(3)); console.log('ready'); setInterval(() => {}, 1000)`
-      const { child, ended } = governorRun(['--', process.execPath, '-e', script])
-      await once(child.stdout, 'data')
-      child.kill(signal)
-      expect(await ended).toBe(3)
-    },
-  )
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('gets %s and decides itself how it ends', async (signal) => {
+    const script = `process.on('${signal}', () => process.exit(3)); console.log('ready'); setInterval(() => {}, 1000)`
+    const { child, ended } = governorRun(['--', process.execPath, '-e', script])
+    await once(child.stdout, 'data')
+    child.kill(signal)
+    expect(await ended).toBe(3)
+  })
 
   it('that a signal kills ends with the exit code of a shell, and one that is not there with 127', async () => {
     const { ended } = governorRun(['--', process.execPath, '-e', 'process.kill(process.pid, "SIGKILL")'])

@@ -20,11 +20,7 @@ async function firstHeaders(url: string) {
 describe('a Governor that gets its settings without a file', () => {
   it.each<[string, readonly string[], Env]>([
     ['flags', ['--max-iterations', '7', '--store', 'memory'], { REDIS_URL: 'redis://127.0.0.1:1' }],
-    [
-      'variables',
-      [],
-      { GOVERNOR_MAX_ITERATIONS: '7', GOVERNOR_STORE: 'memory', REDIS_URL: 'redis://127.0.0.1:1' },
-    ],
+    ['variables', [], { GOVERNOR_MAX_ITERATIONS: '7', GOVERNOR_STORE: 'memory', REDIS_URL: 'redis://127.0.0.1:1' }],
     ['a flag and another value in the variable', ['--max-iterations', '7'], { GOVERNOR_MAX_ITERATIONS: '9' }],
   ])('takes the limit on iterations and the store from %s', async (_, args, env) => {
     const provider = await providerFor()
@@ -59,16 +55,8 @@ describe('a Governor that gets its settings without a file', () => {
     [['--max-cost', 'five'], {}, '--max-cost: budget.run.max_cost_usd: found "five": expected a number'],
     [['--max-tokens', '-1'], {}, '--max-tokens: budget.run.max_tokens: found -1'],
     [[], { GOVERNOR_MAX_SECONDS: 'soon' }, 'GOVERNOR_MAX_SECONDS: budget.run.max_seconds: found "soon"'],
-    [
-      [],
-      { GOVERNOR_OBSERVE: 'perhaps' },
-      'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of enforce, observe',
-    ],
-    [
-      [],
-      { GOVERNOR_UPSTREAM: 'here' },
-      'GOVERNOR_UPSTREAM: upstreams.openai.url: found "here": expected an http',
-    ],
+    [[], { GOVERNOR_OBSERVE: 'perhaps' }, 'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of enforce, observe'],
+    [[], { GOVERNOR_UPSTREAM: 'here' }, 'GOVERNOR_UPSTREAM: upstreams.openai.url: found "here": expected an http'],
   ])('does not start with %j and %j, and names what is wrong', async (args, env, says) => {
     const program = launch(args, env)
     expect(await program.exitCode).toBe(2)

@@ -54,32 +54,23 @@ async function get(url: string): Promise<number> {
 }
 
 describe('a Governor for which no file is named', () => {
-  const PLACES_OF_FILES = [
-    'governor.yaml',
-    'config/governor.yaml',
-    'home/.config/governor/governor.yaml',
-  ] as const
+  const PLACES_OF_FILES = ['governor.yaml', 'config/governor.yaml', 'home/.config/governor/governor.yaml'] as const
   const cases = [0, 1, 2, 3, 4, 5, 6, 7].map((bits) => PLACES_OF_FILES.filter((_, at) => bits & (1 << at)))
   const writing = (files: readonly string[]) =>
     ['mkdir -p config home/.config/governor', 'HOME="$PWD/home"; export HOME']
-      .concat(
-        files.map((one) => `echo "{server: {port: 0}, budget: {max_iterations: ${one.length}}}" > ${one}`),
-      )
+      .concat(files.map((one) => `echo "{server: {port: 0}, budget: {max_iterations: ${one.length}}}" > ${one}`))
       .join('; ')
 
-  it.each(cases)(
-    'reads the first of %s %s %s and names it when it starts and when it reloads',
-    async (...files) => {
-      const [first] = files
-      const program = launch(first ? [] : ['--port', '0'], {}, { shell: writing(files) })
-      const started = await program.line('listening')
-      expect(started['max_iterations']).toBe(first?.length ?? 300)
-      const named = first?.startsWith('home') ? expect.stringMatching(`^/.*/${first}$`) : (first ?? null)
-      expect(started['config']).toEqual(named)
-      program.child.kill('SIGHUP')
-      expect((await program.line('policies reloaded'))['config']).toEqual(named)
-    },
-  )
+  it.each(cases)('reads the first of %s %s %s and names it when it starts and when it reloads', async (...files) => {
+    const [first] = files
+    const program = launch(first ? [] : ['--port', '0'], {}, { shell: writing(files) })
+    const started = await program.line('listening')
+    expect(started['max_iterations']).toBe(first?.length ?? 300)
+    const named = first?.startsWith('home') ? expect.stringMatching(`^/.*/${first}$`) : (first ?? null)
+    expect(started['config']).toEqual(named)
+    program.child.kill('SIGHUP')
+    expect((await program.line('policies reloaded'))['config']).toEqual(named)
+  })
 
   it('reads the file that is named even if there is one in its folder', async () => {
     writeFileSync(file, '{server: {port: 0}, budget: {max_iterations: 7}}')
@@ -124,13 +115,9 @@ describe('a started Governor', () => {
 
     const secrets = { authorization: 'Bearer sk-very-secret', 'x-api-key': 'sk-other-secret' }
     const iteration = async () => {
-      const { headers } = await callModel(
-        url,
-        [...START, { role: 'user', content: 'What is the moon made of?' }],
-        {
-          headers: secrets,
-        },
-      )
+      const { headers } = await callModel(url, [...START, { role: 'user', content: 'What is the moon made of?' }], {
+        headers: secrets,
+      })
       return headers.get('x-governor-iteration')
     }
     expect(await iteration()).toBe('1/7')
@@ -143,9 +130,7 @@ describe('a started Governor', () => {
     write('max_iterations: many')
     child.kill('SIGHUP')
     const refused = await line('configuration not reloaded: the one before stays in force')
-    expect(refused['problems']).toEqual([
-      `${file}: budget.max_iterations: found "many": expected a number (line 10)`,
-    ])
+    expect(refused['problems']).toEqual([`${file}: budget.max_iterations: found "many": expected a number (line 10)`])
     expect(await iteration()).toBe('1/9')
 
     const body = { model: 'gpt-test', messages: START, tools: [{ type: 'function' }], stream: true }
@@ -171,9 +156,7 @@ describe('a started Governor', () => {
   })
 
   it('sends a browser that opens its address to the page, and the requests of programs to the upstream', async () => {
-    const upstream = await serve((request, response) =>
-      response.end(`upstream ${request.method} ${request.url}`),
-    )
+    const upstream = await serve((request, response) => response.end(`upstream ${request.method} ${request.url}`))
     onTestFinished(() => upstream.close())
     const { address, page } = await launch(['--port', '0', '--upstream', upstream.url]).line('listening')
     expect(page).toBe(`${address}/governor/`)
@@ -234,18 +217,15 @@ describe('a started Governor', () => {
     ['headers: { x-team: blue }', '0.0.0.0', '', 0],
     ['headers: { cf-aig-authorization: sk-very-secret }', '0.0.0.0', 'access_keys: [mine]', 0],
     ['headers: { cf-aig-authorization: sk-very-secret }', '127.0.0.1', '', 0],
-  ])(
-    'with %s on %s and {%s} warns %i times that anybody may use its keys',
-    async (held, host, more, times) => {
-      writeFileSync(file, `server: { host: ${host}, port: 0, ${more} }\nupstreams: { openai: { ${held} } }\n`)
-      const { child, log, line, exitCode } = launch(['--config', file])
-      await line('listening')
-      child.kill('SIGTERM')
-      expect(await exitCode).toBe(0)
-      expect(log.filter((text) => text.includes('set server.access_keys'))).toHaveLength(times)
-      expect(log.join('\n')).not.toContain('secret')
-    },
-  )
+  ])('with %s on %s and {%s} warns %i times that anybody may use its keys', async (held, host, more, times) => {
+    writeFileSync(file, `server: { host: ${host}, port: 0, ${more} }\nupstreams: { openai: { ${held} } }\n`)
+    const { child, log, line, exitCode } = launch(['--config', file])
+    await line('listening')
+    child.kill('SIGTERM')
+    expect(await exitCode).toBe(0)
+    expect(log.filter((text) => text.includes('set server.access_keys'))).toHaveLength(times)
+    expect(log.join('\n')).not.toContain('secret')
+  })
 
   it('reports in one line that its port is in use', async () => {
     const other = await serve((_request, response) => response.end())

@@ -66,9 +66,7 @@ describe('governor suggest', () => {
     expect(code).toBe(0)
     for (const line of printed.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
     expect(printed).not.toContain('\u001b')
-    expect(printed).toMatch(
-      /my-agent, gpt-test: 30 completed runs\n.*p50 +p95 +max\n# +iterations +2 +4 +4\n/,
-    )
+    expect(printed).toMatch(/my-agent, gpt-test: 30 completed runs\n.*p50 +p95 +max\n# +iterations +2 +4 +4\n/)
     expect(printed).toMatch(/claude-cli, gpt-test: 1 completed run \(no suggestion below 30\)/)
     const { overrides } = checkConfig(parse(printed), 'test')
     expect(overrides).toMatchObject([

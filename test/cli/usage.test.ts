@@ -134,9 +134,7 @@ retries: 3
         'sessions.max: found 0: expected at least 1',
       ]),
     )
-    expect(
-      problems.find((line) => line.startsWith('retries: unknown key: expected one of server, ')),
-    ).toBeTruthy()
+    expect(problems.find((line) => line.startsWith('retries: unknown key: expected one of server, '))).toBeTruthy()
     expect(problems.find((line) => line.includes('unknown placeholder {x}: expected {meter}'))).toBeTruthy()
   })
 

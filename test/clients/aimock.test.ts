@@ -43,8 +43,7 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(last.choices[0]?.finish_reason).toBe('stop')
       expect(runner.allChatCompletions()).toHaveLength(7)
       expect(mock.getRequests()).toHaveLength(7)
-      if (!stream)
-        expect(last.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
+      if (!stream) expect(last.governor).toMatchObject({ terminal_state: 'tool_limit_reached', has_final_answer: true })
     })
   },
 )

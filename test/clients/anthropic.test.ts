@@ -55,9 +55,7 @@ async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is 
     else note(step)
     steps.push('finalMessage' in step ? await step.finalMessage() : step)
   }
-  const last = steps.at(-1) as
-    | (Anthropic.Beta.BetaMessage & { governor?: Record<string, unknown> })
-    | undefined
+  const last = steps.at(-1) as (Anthropic.Beta.BetaMessage & { governor?: Record<string, unknown> }) | undefined
   return { steps, last, text: textOf(last), governor }
 }
 
@@ -67,9 +65,7 @@ function textOf(message: Anthropic.Beta.BetaMessage | undefined): string {
   return (message?.content ?? []).map((block) => (block.type === 'text' ? block.text : '')).join('')
 }
 
-const FORMS: readonly Form[] = [false, true].flatMap((stream) =>
-  [false, true].map((thread) => ({ stream, thread })),
-)
+const FORMS: readonly Form[] = [false, true].flatMap((stream) => [false, true].map((thread) => ({ stream, thread })))
 
 const bodies = (requests: readonly Received[]) => requests.map(({ body }) => body.toString())
 
@@ -97,9 +93,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     expect(last?.stop_reason).toBe('end_turn')
     expect(steps).toHaveLength(6)
     expect(provider.requests).toHaveLength(6)
-    const told = provider.requests.map(
-      ({ body }) => /\[BUDGET: Iteration (\d+\/\d+)/.exec(body.toString())?.[1],
-    )
+    const told = provider.requests.map(({ body }) => /\[BUDGET: Iteration (\d+\/\d+)/.exec(body.toString())?.[1])
     const asked = provider.requests.at(-1)
     expect(told.slice(0, 5)).toEqual([undefined, undefined, undefined, '4/5', '5/5'])
     expect(asked?.json.tool_choice).toEqual({ type: 'none' })
@@ -191,9 +185,7 @@ describe('a message thread', () => {
         keepingThreads(({ json }) => {
           const noticeSent = JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked')
           if (!noticeSent) return same
-          return refusals++ === 0
-            ? { calls: [{ name: 'search', arguments: { query: 'new' } }] }
-            : { text: 'Done.' }
+          return refusals++ === 0 ? { calls: [{ name: 'search', arguments: { query: 'new' } }] } : { text: 'Done.' }
         }),
       )
       const { text, steps } = await run(client(url), { stream, thread: true })
@@ -259,10 +251,7 @@ describe('a run whose tools the provider executes, without a session id', () => 
         .create({
           model: 'claude-test',
           max_tokens: 1000,
-          messages: [
-            { role: 'user', content: 'What is new?' },
-            ...(pauses.length > 0 ? written(pauses) : []),
-          ],
+          messages: [{ role: 'user', content: 'What is new?' }, ...(pauses.length > 0 ? written(pauses) : [])],
           tools: [{ type: 'web_search_20250305', name: 'web_search' }],
         })
         .withResponse()

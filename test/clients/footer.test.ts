@@ -92,8 +92,7 @@ async function askResponses(url: string, { stream, isJson, history = [] }: How):
   for await (const event of running) {
     if (event.type === 'response.output_text.delta') deltas += event.delta
     if (event.type === 'response.output_text.done') dones.push(event.text)
-    if (event.type === 'response.content_part.done' && event.part.type === 'output_text')
-      dones.push(event.part.text)
+    if (event.type === 'response.content_part.done' && event.part.type === 'output_text') dones.push(event.part.text)
     if (event.type === 'response.output_item.done' && event.item.type === 'message')
       dones.push(event.item.content.map((part) => (part.type === 'output_text' ? part.text : '')).join(''))
   }
@@ -203,11 +202,7 @@ describe.each([false, true])('the ai package (stream: %s)', (stream) => {
       : { calls: [{ name, arguments: { query: 'more' } }] }
 
   it.each([
-    [
-      'Chat',
-      (url: string) =>
-        createOpenAICompatible({ name: 'test', baseURL: `${url}/v1`, apiKey: 'k' })('gpt-test'),
-    ],
+    ['Chat', (url: string) => createOpenAICompatible({ name: 'test', baseURL: `${url}/v1`, apiKey: 'k' })('gpt-test')],
     ['Responses', (url: string) => createOpenAI({ baseURL: `${url}/v1`, apiKey: 'k' }).responses('gpt-test')],
     ['Messages', (url: string) => createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test')],
   ] as const)('reads the footer at the end of the text over %s', async (_, model) => {
@@ -228,8 +223,6 @@ describe('the footer', () => {
         : { calls: [{ name, arguments: { query: 'the same' } }] }
     const { url } = await startBoth(script, { stop, loop_guard: { max_warnings_before_block: 0 } })
     const model = createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test')
-    expect((await askWithTools(model, true)).text).toBe(
-      `${ANSWER}\n\n— stopped by governor: the agent was in a loop`,
-    )
+    expect((await askWithTools(model, true)).text).toBe(`${ANSWER}\n\n— stopped by governor: the agent was in a loop`)
   })
 })

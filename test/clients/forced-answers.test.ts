@@ -42,9 +42,7 @@ function forcedIn({ tool_choice: choice, tools = [] }: Asked): string | undefine
     function?: { name?: string }
   }
   if (called?.name ?? name) return called?.name ?? name
-  return choice === 'required' || type === 'any'
-    ? tools.map(nameOf).find((one) => one !== 'search')
-    : undefined
+  return choice === 'required' || type === 'any' ? tools.map(nameOf).find((one) => one !== 'search') : undefined
 }
 
 /** A model that searches for ever; when it is stopped or forced, it answers in the requested form. */
@@ -54,8 +52,7 @@ const searching: Script = ({ json }: Received, number) => {
   const forced = forcedIn(asked)
   const isNamed = JSON.stringify(asked.tool_choice ?? '').includes(`"${forced}"`)
   if (forced !== undefined && (isStopped || isNamed)) return { calls: [{ name: forced, arguments: ANSWER }] }
-  const hasTools =
-    (asked.tools ?? []).length > 0 && JSON.stringify(asked.tool_choice ?? '').includes('none') === false
+  const hasTools = (asked.tools ?? []).length > 0 && JSON.stringify(asked.tool_choice ?? '').includes('none') === false
   if (hasTools) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
   const format = asked['response_format'] ?? asked.text?.format ?? asked.output_config?.format
   const isObject = format !== undefined && (format as { type?: string }).type !== 'text'
@@ -81,29 +78,22 @@ describe('LangGraph with a responseFormat', () => {
   it.each([
     ['a JSON schema', false, City],
     ['a forced tool', false, { schema: City, method: 'functionCalling' }],
-    [
-      'a forced tool and a prompt of its own',
-      false,
-      { schema: City, method: 'functionCalling', prompt: 'Be exact.' },
-    ],
+    ['a forced tool and a prompt of its own', false, { schema: City, method: 'functionCalling', prompt: 'Be exact.' }],
     ['a JSON schema over Responses', true, City],
-  ] as const)(
-    'gets its object by %s, even if its run was stopped',
-    async (_, useResponsesApi, responseFormat) => {
-      for (const prompt of [undefined, 'You are a research agent.']) {
-        const { url } = await startBoth(searching, { budget })
-        const agent = createReactAgent({
-          llm: model(url, useResponsesApi),
-          tools: [search],
-          responseFormat: responseFormat as typeof City,
-          ...(prompt === undefined ? {} : { prompt }),
-        })
-        const result = await agent.invoke({ messages: [{ role: 'user', content: 'Which city?' }] })
-        expect(result.structuredResponse).toEqual(ANSWER)
-        expect(JSON.stringify(result.messages.at(-1)?.content)).toContain('It is Oslo.')
-      }
-    },
-  )
+  ] as const)('gets its object by %s, even if its run was stopped', async (_, useResponsesApi, responseFormat) => {
+    for (const prompt of [undefined, 'You are a research agent.']) {
+      const { url } = await startBoth(searching, { budget })
+      const agent = createReactAgent({
+        llm: model(url, useResponsesApi),
+        tools: [search],
+        responseFormat: responseFormat as typeof City,
+        ...(prompt === undefined ? {} : { prompt }),
+      })
+      const result = await agent.invoke({ messages: [{ role: 'user', content: 'Which city?' }] })
+      expect(result.structuredResponse).toEqual(ANSWER)
+      expect(JSON.stringify(result.messages.at(-1)?.content)).toContain('It is Oslo.')
+    }
+  })
 })
 
 describe('the AI SDK with Output.object', () => {
@@ -155,29 +145,26 @@ describe('the AI SDK with Output.object', () => {
 })
 
 describe('OpenAI Agents with an outputType', () => {
-  it.each([true, false])(
-    'get their object, even if their run was stopped (Responses: %s)',
-    async (useResponses) => {
-      for (const stream of [false, true]) {
-        const { url } = await startBoth(searching, { budget })
-        const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
-        const runner = new Runner({
-          modelProvider: new OpenAIProvider({ openAIClient: client, useResponses }),
-          tracingDisabled: true,
-        })
-        const search = agentTool({
-          name: 'search',
-          description: 'Search',
-          parameters: z.object({ query: z.string() }),
-          execute: async ({ query }) => `found ${query}`,
-        })
-        const agent = new Agent({ name: 'A', model: 'gpt-4o', tools: [search], outputType: City })
-        const result = stream
-          ? await runner.run(agent, 'Which city?', { stream: true })
-          : await runner.run(agent, 'Which city?')
-        if ('completed' in result) await result.completed
-        expect(result.finalOutput).toEqual(ANSWER)
-      }
-    },
-  )
+  it.each([true, false])('get their object, even if their run was stopped (Responses: %s)', async (useResponses) => {
+    for (const stream of [false, true]) {
+      const { url } = await startBoth(searching, { budget })
+      const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
+      const runner = new Runner({
+        modelProvider: new OpenAIProvider({ openAIClient: client, useResponses }),
+        tracingDisabled: true,
+      })
+      const search = agentTool({
+        name: 'search',
+        description: 'Search',
+        parameters: z.object({ query: z.string() }),
+        execute: async ({ query }) => `found ${query}`,
+      })
+      const agent = new Agent({ name: 'A', model: 'gpt-4o', tools: [search], outputType: City })
+      const result = stream
+        ? await runner.run(agent, 'Which city?', { stream: true })
+        : await runner.run(agent, 'Which city?')
+      if ('completed' in result) await result.completed
+      expect(result.finalOutput).toEqual(ANSWER)
+    }
+  })
 })

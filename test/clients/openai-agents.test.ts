@@ -54,8 +54,7 @@ async function run(baseURL: string, { stream, state }: How) {
     model: 'gpt-test',
     tools: [search],
   })
-  const before =
-    state === 'response' ? await client.responses.create({ model: 'm', input: 'Remember 42.' }) : null
+  const before = state === 'response' ? await client.responses.create({ model: 'm', input: 'Remember 42.' }) : null
   const options = {
     maxTurns: 20,
     ...(state === 'conversation' ? { conversationId: 'conv_1' } : {}),

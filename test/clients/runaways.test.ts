@@ -105,11 +105,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
   it.each<[string, (step: number) => Answer, (at: number) => string]>([
     ['pages', (step) => ({ calls: [{ name: 'search', arguments: JSON.stringify({ page: step }) }] }), fixed],
     ['works off a list with one result', (step) => search(`item ${step}`), fixed],
-    [
-      'polls',
-      () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }),
-      (at) => `${at} of 30 done`,
-    ],
+    ['polls', () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }), (at) => `${at} of 30 done`],
   ])('that %s is never blocked or stopped', async (_, callAt, result) => {
     const script: Script = stubborn((step) => (step === 30 ? { text: 'All done.' } : callAt(step)))
     const { answer, verdicts, metrics } = await run(script, result, stream)

@@ -20,9 +20,7 @@ const clients = [
       const tools = [{ type: 'function' as const, function: tool }]
       const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'Go.' }]
       const next = async () => {
-        const completion = await client.chat.completions
-          .stream({ model: 'm', messages, tools })
-          .finalChatCompletion()
+        const completion = await client.chat.completions.stream({ model: 'm', messages, tools }).finalChatCompletion()
         const message = completion.choices[0]?.message
         if (message) messages.push(message)
         return message
@@ -103,14 +101,11 @@ describe.each(clients)('a stop over $api without an answer', ({ error: failure, 
     ['an error', failure],
     ['half a comment', ': hi'],
     ['half an event', 'data: {"id":"x"'],
-  ])(
-    'is an error for its client when the stream contains %s, and the next attempt is answered',
-    async (_, body) => {
-      const { url, provider } = await startBoth(script([stream(body), { text: 'It is 42.' }]))
-      await expect(ask(url)).rejects.toThrow()
-      expect(provider.requests).toHaveLength(2)
-    },
-  )
+  ])('is an error for its client when the stream contains %s, and the next attempt is answered', async (_, body) => {
+    const { url, provider } = await startBoth(script([stream(body), { text: 'It is 42.' }]))
+    await expect(ask(url)).rejects.toThrow()
+    expect(provider.requests).toHaveLength(2)
+  })
 })
 
 /** Runs an agent in a loop, whose request for the last answer gets `last`, and returns what it gets. */
@@ -124,8 +119,7 @@ async function endedLoop(last: (number: number) => Answer) {
   const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
   const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
   const tools = [{ type: 'function' as const, strict: false, ...tool }]
-  const ask = () =>
-    client.responses.stream({ model: 'm', tools, input, store: false, stream: true }).finalResponse()
+  const ask = () => client.responses.stream({ model: 'm', tools, input, store: false, stream: true }).finalResponse()
   let end: unknown
   for (let step = 0; step < 20 && asked === 0; step++) {
     const response = await ask().catch((error: unknown) => error)
@@ -145,9 +139,7 @@ describe('a run over Responses that ends for its loop', () => {
     ['a 503', { status: 503, body: { error: { message: 'busy' } } }, '503 busy'],
     [
       'half an answer',
-      stream(
-        'event: response.created\ndata: {"type":"response.created","response":{"id":"r","output":[]}}\n\n',
-      ),
+      stream('event: response.created\ndata: {"type":"response.created","response":{"id":"r","output":[]}}\n\n'),
       '',
     ],
   ])("passes on the provider's failure (%s), and the next attempt is answered", async (_, failure, words) => {

@@ -1,15 +1,6 @@
 /** `agent-governor/types`: agents in TypeScript see that Governor ended their run. */
 import { spawnSync } from 'node:child_process'
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createOpenAI } from '@ai-sdk/openai'
@@ -42,11 +33,7 @@ function project(packages: readonly string[], files: Readonly<Record<string, str
 }
 
 /** Compiles the project strictly, with the declarations of its packages as they are; returns what is wrong. */
-function mistakesIn(
-  folder: string,
-  files: readonly string[],
-  resolution: 'nodenext' | 'bundler' = 'nodenext',
-) {
+function mistakesIn(folder: string, files: readonly string[], resolution: 'nodenext' | 'bundler' = 'nodenext') {
   const module = resolution === 'bundler' ? 'esnext' : 'nodenext'
   const flags = ['--strict', '--noEmit', '--target', 'es2023', '--types', 'node']
   const { stdout } = spawnSync(
@@ -73,14 +60,7 @@ const EXAMPLES = documents.flatMap((name) =>
   [...readFileSync(name, 'utf8').matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text),
 )
 
-const CLIENTS = [
-  'openai',
-  '@anthropic-ai/sdk',
-  '@langchain/openai',
-  '@langchain/core',
-  '@types/node',
-  'undici-types',
-]
+const CLIENTS = ['openai', '@anthropic-ai/sdk', '@langchain/openai', '@langchain/core', '@types/node', 'undici-types']
 
 describe('the types of the package', () => {
   it('fit the examples of the documentation', () => {
@@ -89,10 +69,8 @@ describe('the types of the package', () => {
     expect(mistakesIn(project(CLIENTS, files), Object.keys(files))).toBe('')
   })
 
-  it.each(['nodenext', 'bundler'] as const)(
-    'add the end of a run to the responses of both SDKs (%s)',
-    (resolution) => {
-      const agent = `
+  it.each(['nodenext', 'bundler'] as const)('add the end of a run to the responses of both SDKs (%s)', (resolution) => {
+    const agent = `
       import 'agent-governor/types'
       import type Anthropic from '@anthropic-ai/sdk'
       import type OpenAI from 'openai'
@@ -102,9 +80,8 @@ describe('the types of the package', () => {
       ) => [a, b, c, d, e, f].map(({ governor }) => governor?.terminal_state === 'budget_exceeded')
       // @ts-expect-error: no such state
       export const wrong = (a: OpenAI.ChatCompletion) => a.governor?.terminal_state === 'tired'`
-      expect(mistakesIn(project(CLIENTS, { 'agent.ts': agent }), ['agent.ts'], resolution)).toBe('')
-    },
-  )
+    expect(mistakesIn(project(CLIENTS, { 'agent.ts': agent }), ['agent.ts'], resolution)).toBe('')
+  })
 
   it('are right where neither SDK is installed', () => {
     const agent = `

@@ -63,9 +63,7 @@ describe('the container image', () => {
 
   it('fails its health check where nobody listens, or something else does', async () => {
     const [program = '', ...check] = commandOf('HEALTHCHECK')
-    const other = http
-      .createServer((_, response) => response.writeHead(503).end('200'))
-      .listen(0, '127.0.0.1')
+    const other = http.createServer((_, response) => response.writeHead(503).end('200')).listen(0, '127.0.0.1')
     await once(other, 'listening')
     onTestFinished(() => void other.close())
     const { port } = other.address() as AddressInfo

@@ -21,10 +21,7 @@ function keysOf(node: Node, path = ''): { readonly path: string; readonly node: 
   const named = Object.entries(node.properties ?? {})
   const free = typeof node.additionalProperties === 'object' ? node.additionalProperties : undefined
   return [
-    ...named.flatMap(([key, inner]) => [
-      { path: path + key, node: inner },
-      ...keysOf(inner, `${path + key}.`),
-    ]),
+    ...named.flatMap(([key, inner]) => [{ path: path + key, node: inner }, ...keysOf(inner, `${path + key}.`)]),
     ...(free ? keysOf(free, `${path}NAME.`) : []),
   ]
 }

@@ -223,8 +223,7 @@ describe('the Deployment of Governor', () => {
   it('has more time after SIGTERM than it takes to drain, and sleeps before it', () => {
     expect(container.lifecycle?.preStop?.sleep?.seconds).toBeGreaterThanOrEqual(5)
     const drain = configOf(named('ConfigMap', 'governor')).server.drain_timeout / 1000
-    for (const name of ['governor', 'agent'])
-      expect(secondsToEnd(named('Deployment', name))).toBeGreaterThan(drain)
+    for (const name of ['governor', 'agent']) expect(secondsToEnd(named('Deployment', name))).toBeGreaterThan(drain)
   })
 })
 
@@ -241,9 +240,7 @@ describe('the sidecar', () => {
 
   it('asks for its health inside the pod, as nothing outside of it can', async () => {
     const statuses = [200, 503]
-    const server = http.createServer((_request, response) =>
-      response.writeHead(statuses.shift() ?? 500).end(),
-    )
+    const server = http.createServer((_request, response) => response.writeHead(statuses.shift() ?? 500).end())
     await once(server.listen(0, '127.0.0.1'), 'listening')
     onTestFinished(() => void server.close())
     const [program, flag, script = ''] = governor?.startupProbe?.exec?.command ?? []

@@ -28,10 +28,7 @@ function refusal(run: () => unknown): string {
 
 describe('a wrong configuration', () => {
   it.each([
-    [
-      'budget: {max_iteration: 5}',
-      'budget.max_iteration: unknown key: expected one of enabled, max_iterations,',
-    ],
+    ['budget: {max_iteration: 5}', 'budget.max_iteration: unknown key: expected one of enabled, max_iterations,'],
     ['server: {access_keys: [""]}', 'server.access_keys.0: found "": expected a text that is not empty'],
     [
       `overflow: {quirks: [${'{id: q, status: 400, means: compress_only},'.repeat(1_001)}]}`,
@@ -60,10 +57,7 @@ describe('a wrong configuration', () => {
       'sessions.headers.1: found a text: holds a key, which is never logged: expected another header',
     ]),
     ['nope: 1', 'nope: unknown key: expected one of server, upstreams,'],
-    [
-      'upstreams: {x: {url: http://x, uri: 1}}',
-      'upstreams.x.uri: unknown key: expected one of url, api_key, headers',
-    ],
+    ['upstreams: {x: {url: http://x, uri: 1}}', 'upstreams.x.uri: unknown key: expected one of url, api_key, headers'],
     [
       "overflow: {quirks: [{id: q, text: '(a)\\1', means: compress_only}]}",
       'overflow.quirks.0.text: found "(a)\\\\1": not a pattern in RE2\'s syntax:',
@@ -106,10 +100,7 @@ describe('a wrong configuration', () => {
       'budget.caution_threshold: found nothing: 0.7 is above warning_threshold, 0.6: expected at most',
     ],
     ['budget: {enabled: "yes"}', 'budget.enabled: found "yes": expected true or false'],
-    [
-      'budget: {channel: email}',
-      'budget.channel: found "email": expected one of auto, tool_result, system, user',
-    ],
+    ['budget: {channel: email}', 'budget.channel: found "email": expected one of auto, tool_result, system, user'],
     [
       'budget: {client_override: maybe}',
       'budget.client_override: found "maybe": expected one of true, false, lower_only',
@@ -120,23 +111,11 @@ describe('a wrong configuration', () => {
       'budget.texts.caution: found "{nope} of {max}": unknown placeholder {nope}: expected {meter},',
     ],
     ['server: {port: 70000}', 'server.port: found 70000: expected at most 65535'],
-    [
-      'server: {drain_timeout: 30}',
-      'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s,',
-    ],
-    [
-      'server: {drain_timeout: 30 parsecs}',
-      'server.drain_timeout: found "30 parsecs": expected a length of time',
-    ],
-    [
-      'server: {max_guarded_body: big}',
-      'server.max_guarded_body: found "big": expected a size such as 512kb,',
-    ],
+    ['server: {drain_timeout: 30}', 'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s,'],
+    ['server: {drain_timeout: 30 parsecs}', 'server.drain_timeout: found "30 parsecs": expected a length of time'],
+    ['server: {max_guarded_body: big}', 'server.max_guarded_body: found "big": expected a size such as 512kb,'],
     ['upstreams: {x: {}}', 'upstreams.x.url: found nothing: expected an http:// or https:// URL'],
-    [
-      'upstreams: {x: {url: "ftp://x"}}',
-      'upstreams.x.url: found "ftp://x": expected an http:// or https:// URL',
-    ],
+    ['upstreams: {x: {url: "ftp://x"}}', 'upstreams.x.url: found "ftp://x": expected an http:// or https:// URL'],
     [
       'upstreams: {x: {url: "https://me:secret@x/v1"}}',
       'upstreams.x.url: found "https://…@x/v1": expected a URL without user name and password',
@@ -185,10 +164,7 @@ describe('a wrong configuration', () => {
     ['store: disk', 'store: found "disk": expected one of memory, redis'],
     ['log: {level: loud}', 'log.level: found "loud": expected one of trace, debug, info, warn,'],
     ['sessions: {max: 0}', 'sessions.max: found 0: expected at least 1'],
-    [
-      'sessions: {scaffolding: {tag: []}}',
-      'sessions.scaffolding.tag: unknown key: expected one of tags, prefixes,',
-    ],
+    ['sessions: {scaffolding: {tag: []}}', 'sessions.scaffolding.tag: unknown key: expected one of tags, prefixes,'],
     [
       'sessions: {scaffolding: {prefixes: [3]}}',
       'sessions.scaffolding.prefixes.0: found 3: expected a text, or text and end',
@@ -276,9 +252,7 @@ describe('a limit on tokens', () => {
   })
 
   it('can be written with a unit in a variable', () => {
-    expect(load(`budget: {run: {max_tokens: "\${MOST}"}}`, { MOST: '2M' }).budget.run.max_tokens).toBe(
-      2_000_000,
-    )
+    expect(load(`budget: {run: {max_tokens: "\${MOST}"}}`, { MOST: '2M' }).budget.run.max_tokens).toBe(2_000_000)
   })
 
   it.each(['5.5', 'lots', '2MB', '99999999999M'])(
@@ -301,10 +275,7 @@ describe('a built-in upstream', () => {
 
 describe('a value that would fail only later', () => {
   it.each([
-    [
-      'upstreams: {openai: {api_key: "sk-x\\n"}}',
-      'upstreams.openai.api_key: found a text: expected a key without',
-    ],
+    ['upstreams: {openai: {api_key: "sk-x\\n"}}', 'upstreams.openai.api_key: found a text: expected a key without'],
     [
       'upstreams: {openai: {headers: {x-a: "☃"}}}',
       'upstreams.openai.headers.x-a: found a text: expected a header value',
@@ -492,9 +463,7 @@ describe('a configuration', () => {
 
   it('is rejected with the name of the key when a value from the environment or a flag is wrong', () => {
     expect(refusal(() => load('', { PORT: 'abc' }))).toContain('server.port: found "abc": expected a number')
-    expect(refusal(() => load('', {}, { 'log-level': 'loud' }))).toContain(
-      'log.level: found "loud": expected one of',
-    )
+    expect(refusal(() => load('', {}, { 'log-level': 'loud' }))).toContain('log.level: found "loud": expected one of')
   })
 
   it.each([
@@ -525,10 +494,7 @@ describe('a configuration', () => {
 describe('the configuration of budgets and overrides', () => {
   it.each([
     ['budget: {run: {max_cost_usd: -1}}', 'budget.run.max_cost_usd: found -1: expected at least 0'],
-    [
-      'budget: {run: {max_iterations: 3}}',
-      'budget.run.max_iterations: unknown key: expected one of max_tool_calls',
-    ],
+    ['budget: {run: {max_iterations: 3}}', 'budget.run.max_iterations: unknown key: expected one of max_tool_calls'],
     ['budget: {style: shout}', 'budget.style: found "shout": expected one of tiers, countdown'],
     [
       'budget: {texts: {countdown: "{remaining} left"}}',
@@ -570,14 +536,8 @@ describe('the configuration of budgets and overrides', () => {
       `events: {webhook: {url: "https://a.example", secret: "${secret}"}}`,
       'events.webhook.secret: found a text: expected base64 of at least 16 bytes after whsec_',
     ]),
-    [
-      'models: [{model: a}]',
-      'models.0: found keys and values: has no effect: expected a price, a context_window',
-    ],
-    [
-      'models: [{model: a, upstream: b, context_window: 5}]',
-      'models.0.upstream: found "b": no such upstream',
-    ],
+    ['models: [{model: a}]', 'models.0: found keys and values: has no effect: expected a price, a context_window'],
+    ['models: [{model: a, upstream: b, context_window: 5}]', 'models.0.upstream: found "b": no such upstream'],
   ])('rejects %s: %s', (yaml, message) => {
     expect(() => load(yaml)).toThrow(message)
   })

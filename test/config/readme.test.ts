@@ -15,9 +15,7 @@ const pages = files.map((file) => ({ file, text: readFileSync(file, 'utf8') }))
 
 /** Everything that a pattern's first group finds, with the page that contains it. */
 function found(pattern: RegExp, texts = pages): { file: string; what: string }[] {
-  return texts.flatMap(({ file, text }) =>
-    [...text.matchAll(pattern)].map(([, what = '']) => ({ file, what })),
-  )
+  return texts.flatMap(({ file, text }) => [...text.matchAll(pattern)].map(([, what = '']) => ({ file, what })))
 }
 
 describe('the documentation', () => {
@@ -60,9 +58,7 @@ describe('the documentation', () => {
   })
 
   it('explains every loop pattern', () => {
-    const rows = found(/^\| `(\w+)` \| /gm, [
-      { file: 'docs/loops.md', text: readFileSync('docs/loops.md', 'utf8') },
-    ])
+    const rows = found(/^\| `(\w+)` \| /gm, [{ file: 'docs/loops.md', text: readFileSync('docs/loops.md', 'utf8') }])
     expect(rows.map(({ what }) => what)).toEqual(Object.keys(PATTERNS))
   })
 

@@ -40,9 +40,7 @@ describe('the workflows', () => {
     const lint = await createLinter()
     for (const { name, text } of files) expect(lint(text, join(FOLDER, name))).toEqual([])
     const wrong = files.map(({ name, text }) => lint(text.replace('contents: read', 'contens: read'), name))
-    expect(wrong.flat()).toContainEqual(
-      expect.objectContaining({ message: expect.stringContaining('"contens"') }),
-    )
+    expect(wrong.flat()).toContainEqual(expect.objectContaining({ message: expect.stringContaining('"contens"') }))
   })
 
   it('run actions of others only by the hash of a commit, with its version beside it', () => {
@@ -57,11 +55,7 @@ describe('the workflows', () => {
     expect(workflowOf('ci.yml').permissions).toEqual({ contents: 'read' })
     expect(workflowOf('release.yml').permissions).toEqual({})
     expect(writesOf(workflowOf('ci.yml'))).toEqual([])
-    expect(writesOf(workflowOf('release.yml'))).toEqual([
-      'npm.id-token',
-      'image.packages',
-      'release.contents',
-    ])
+    expect(writesOf(workflowOf('release.yml'))).toEqual(['npm.id-token', 'image.packages', 'release.contents'])
   })
 
   it('test the oldest Node that the package allows, and run only scripts that package.json has', () => {

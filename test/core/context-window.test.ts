@@ -24,10 +24,7 @@ const overflow: fc.Arbitrary<Overflow> = fc.oneof(
   fc.constant<Overflow>({ recovery: 'tier_downgrade' }),
   fc.constant<Overflow>({ recovery: 'unknown_overflow' }),
 )
-const known: fc.Arbitrary<KnownWindow> = fc.record(
-  { declared: tokens, learned: tokens },
-  { requiredKeys: [] },
-)
+const known: fc.Arbitrary<KnownWindow> = fc.record({ declared: tokens, learned: tokens }, { requiredKeys: [] })
 const of = { upstream: 'openai', model: 'm' }
 const other = { upstream: 'openai', model: 'other' }
 
@@ -114,12 +111,7 @@ describe('the effective context', () => {
     fc.assert(
       fc.property(tokens, fc.array(overflow), (window, refusals) => {
         const reductions = refusals.reduce<readonly Reduction[]>((held, what) => refused(what, 0, held), [])
-        const { tokens: effective } = effectiveContext(
-          { tokens: window, source: 'config' },
-          reductions,
-          of,
-          0,
-        )
+        const { tokens: effective } = effectiveContext({ tokens: window, source: 'config' }, reductions, of, 0)
         expect(effective).toBeLessThanOrEqual(window)
       }),
     )

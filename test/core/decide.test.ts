@@ -123,8 +123,7 @@ describe('a decision that depends on more than the budget', () => {
   })
 
   it('filters the calls of a response when one may be blocked, and can warn in the same request', () => {
-    const filtered = (iteration: number) =>
-      decide({ runState: at(iteration), policy: POLICY, mayBlock: true })
+    const filtered = (iteration: number) => decide({ runState: at(iteration), policy: POLICY, mayBlock: true })
     expect(filtered(1)).toMatchObject({ kind: 'filter_calls', verdict: 'allow' })
     expect(filtered(18)).toMatchObject({
       kind: 'filter_calls',

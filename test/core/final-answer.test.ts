@@ -67,16 +67,12 @@ const anyText = fc
   .map((pieces) => pieces.join(''))
 
 describe('a final answer', () => {
-  it.each([
-    '',
-    ' \n\t',
-    ...MARKUP,
-    '<think>never closed',
-    '<tool_call>{"name": "se',
-    '[TOOL_CALLS] [{"name": "a"}]',
-  ])('is missing in %j', (text) => {
-    expect(isRealAnswer(text)).toBe(false)
-  })
+  it.each(['', ' \n\t', ...MARKUP, '<think>never closed', '<tool_call>{"name": "se', '[TOOL_CALLS] [{"name": "a"}]'])(
+    'is missing in %j',
+    (text) => {
+      expect(isRealAnswer(text)).toBe(false)
+    },
+  )
 
   it.each(MARKUP)('is found after %j, and before it', (markup) => {
     expect(isRealAnswer(`${markup}\n\nIt is 42.`)).toBe(true)
@@ -164,12 +160,10 @@ describe('the beginning of a reply that streams in', () => {
   })
 
   it('may still be a tool call in JSON until it turns out to be another object', () => {
-    expect(
-      ['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map((text) => mayBe(text)),
-    ).toEqual(Array(6).fill(true))
-    expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map((text) => mayBe(text))).toEqual(
-      Array(5).fill(false),
+    expect(['{', '[ {', '{"na', '{"name": "Ad', '```js', '```json\n{"typ'].map((text) => mayBe(text))).toEqual(
+      Array(6).fill(true),
     )
+    expect(['{"answer":', '[1', '```py', '{"names": 1', '[]'].map((text) => mayBe(text))).toEqual(Array(5).fill(false))
   })
 
   it('is checked in linear time, however much white space it contains', () => {

@@ -32,8 +32,7 @@ describe('a footer', () => {
   it('is taken off the end of a text that a client sends back, and of no other place', () => {
     expect(withoutFooter(`It is 42.\n\n${footer}\n`)).toBe('It is 42.')
     expect(withoutFooter(footer)).toBe('')
-    for (const text of ['It is 42.', `${footer}\nIt is 42.`, `Look: ${footer}`])
-      expect(withoutFooter(text)).toBe(text)
+    for (const text of ['It is 42.', `${footer}\nIt is 42.`, `Look: ${footer}`]) expect(withoutFooter(text)).toBe(text)
   })
 
   it('follows a text after a blank line, once', () => {

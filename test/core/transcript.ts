@@ -52,12 +52,7 @@ export function conversationOf(messages: readonly Message[], extra: Message = {}
 
 export function sightingOf(messages: readonly Message[], extra: Message = {}): RequestFacts {
   const conversation = conversationOf(messages, extra)
-  return factsOf(
-    emptyTranscript(conversation),
-    conversation,
-    hashOf(bodyOf(messages, extra).toString()),
-    registry,
-  )
+  return factsOf(emptyTranscript(conversation), conversation, hashOf(bodyOf(messages, extra).toString()), registry)
 }
 
 const NO_LIMITS = amountsBy(() => 0)

@@ -51,62 +51,59 @@ describe('the files of the live page', () => {
 describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
   afterAll(closeBrowser)
 
-  it.each(['light', 'dark'] as const)(
-    'shows a run in a loop, live, and steers it (%s)',
-    async (colorScheme) => {
-      const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
-      const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
-      await page.getByText('No sessions yet').waitFor()
-      await picture(page, `empty-${colorScheme}`)
-      const first = await runAgent(url, START, { ...named('one'), max: 8 })
-      await page.locator('#list .going_round').waitFor()
-      await page.locator('#list').getByText('8 of 40').waitFor()
-      const line = page.locator('#list tr').filter({ hasText: 'looping' })
-      expect(await line.textContent()).toMatch(/^onelooping.*read_file ×7.*8 of 40/)
-      await page.locator('.stat.alert').getByText('needs you').waitFor()
-      expect(await page.title()).toMatch(/^\(1\) 1 at work · .*1 needs you · .* today · Governor$/)
-      await picture(page, `list-${colorScheme}`)
-      await page.getByRole('link', { name: 'one' }).click()
-      await page.getByText('read_file 7 times with equal arguments and results').waitFor()
-      expect(await page.locator('#timeline tbody tr:not(.governor)').count()).toBe(8)
-      await page.locator('.governor').getByText('You appear to be repeating').first().waitFor()
-      await picture(page, `detail-${colorScheme}`)
+  it.each(['light', 'dark'] as const)('shows a run in a loop, live, and steers it (%s)', async (colorScheme) => {
+    const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
+    const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
+    await page.getByText('No sessions yet').waitFor()
+    await picture(page, `empty-${colorScheme}`)
+    const first = await runAgent(url, START, { ...named('one'), max: 8 })
+    await page.locator('#list .going_round').waitFor()
+    await page.locator('#list').getByText('8 of 40').waitFor()
+    const line = page.locator('#list tr').filter({ hasText: 'looping' })
+    expect(await line.textContent()).toMatch(/^onelooping.*read_file ×7.*8 of 40/)
+    await page.locator('.stat.alert').getByText('needs you').waitFor()
+    expect(await page.title()).toMatch(/^\(1\) 1 at work · .*1 needs you · .* today · Governor$/)
+    await picture(page, `list-${colorScheme}`)
+    await page.getByRole('link', { name: 'one' }).click()
+    await page.getByText('read_file 7 times with equal arguments and results').waitFor()
+    expect(await page.locator('#timeline tbody tr:not(.governor)').count()).toBe(8)
+    await page.locator('.governor').getByText('You appear to be repeating').first().waitFor()
+    await picture(page, `detail-${colorScheme}`)
 
-      const button = (name: string) => page.getByRole('button', { name, exact: true })
-      await button('Extend 40 → 50').click()
-      await page.getByLabel('Iterations 40 →').fill('60')
-      await button('Extend').click()
-      await page.locator('.facts').getByText('8 of 60').waitFor()
-      await button('Only watch for loops').click()
-      await page.getByText('Loops are only counted').waitFor()
-      await button('End loops again').click()
-      await page.getByText('Loops are ended again').waitFor()
-      await button('Copy curl').click()
-      await page.getByText('curl -H').waitFor()
-      await button('Stop with an answer').click()
-      const dialog = page.getByRole('dialog')
-      await picture(page, `confirm-${colorScheme}`)
-      await dialog.getByRole('button', { name: 'Cancel' }).click()
-      expect((await firstSession(url)).stopping).toBe(false)
-      await button('Stop with an answer').click()
-      await dialog.getByRole('button', { name: 'Stop with an answer' }).click()
-      await page.getByText('Its next request is the last').waitFor()
-      expect((await firstSession(url)).stopping).toBe(true)
-      await callModel(url, first.messages, named('one'))
-      await page.getByText('I could not find out.').waitFor()
-      await page.locator('#list').getByText('stopped: operator').waitFor()
-      await picture(page, `stopped-${colorScheme}`)
-      await page.reload()
-      await page.getByText('I could not find out.').waitFor()
-      await button('Reset').click()
-      await dialog.getByRole('button', { name: 'Reset' }).click()
-      await page.getByText('It is reset.').waitFor()
-      expect(await firstSession(url)).toMatchObject({ terminal: null })
-      await button('Close').click()
-      await page.locator('#detail').waitFor({ state: 'detached' })
-      expect(problems).toEqual([])
-    },
-  )
+    const button = (name: string) => page.getByRole('button', { name, exact: true })
+    await button('Extend 40 → 50').click()
+    await page.getByLabel('Iterations 40 →').fill('60')
+    await button('Extend').click()
+    await page.locator('.facts').getByText('8 of 60').waitFor()
+    await button('Only watch for loops').click()
+    await page.getByText('Loops are only counted').waitFor()
+    await button('End loops again').click()
+    await page.getByText('Loops are ended again').waitFor()
+    await button('Copy curl').click()
+    await page.getByText('curl -H').waitFor()
+    await button('Stop with an answer').click()
+    const dialog = page.getByRole('dialog')
+    await picture(page, `confirm-${colorScheme}`)
+    await dialog.getByRole('button', { name: 'Cancel' }).click()
+    expect((await firstSession(url)).stopping).toBe(false)
+    await button('Stop with an answer').click()
+    await dialog.getByRole('button', { name: 'Stop with an answer' }).click()
+    await page.getByText('Its next request is the last').waitFor()
+    expect((await firstSession(url)).stopping).toBe(true)
+    await callModel(url, first.messages, named('one'))
+    await page.getByText('I could not find out.').waitFor()
+    await page.locator('#list').getByText('stopped: operator').waitFor()
+    await picture(page, `stopped-${colorScheme}`)
+    await page.reload()
+    await page.getByText('I could not find out.').waitFor()
+    await button('Reset').click()
+    await dialog.getByRole('button', { name: 'Reset' }).click()
+    await page.getByText('It is reset.').waitFor()
+    expect(await firstSession(url)).toMatchObject({ terminal: null })
+    await button('Close').click()
+    await page.locator('#detail').waitFor({ state: 'detached' })
+    expect(problems).toEqual([])
+  })
 
   it.each(['light', 'dark'] as const)(
     'counts down for a run that waits for an operator, and extends it (%s)',
@@ -181,8 +178,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       await page.keyboard.press('Enter')
     }
     const shown = (page: Page) => page.locator('main :visible, header .tools:visible').allTextContents()
-    const loseAccess = (page: Page) =>
-      page.route(/sessions|events/, (route) => route.fulfill({ status: 401 }))
+    const loseAccess = (page: Page) => page.route(/sessions|events/, (route) => route.fulfill({ status: 401 }))
 
     /** How a page comes to ask for the token. `page` was just opened. */
     const WAYS: Readonly<Record<string, (page: Page) => Promise<unknown>>> = {
@@ -204,38 +200,35 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       },
     }
 
-    it.each(Object.keys(WAYS))(
-      'shows the form and nothing else, whatever happens meanwhile, where %s',
-      async (way) => {
-        const { url } = await startBoth(runaway(), access('secret'))
-        await runAgent(url, START, { ...named('one'), max: 1 })
-        const { page, problems } = await openPage(`${url}/governor/`, { clock: true })
-        await page.getByLabel('Token').waitFor()
-        await WAYS[way]?.(page)
-        await page.locator('#sign-in').waitFor()
-        await page.getByText('not signed in').waitFor()
-        const before = await shown(page)
-        const happenings: readonly (() => Promise<unknown>)[] = [
-          () => page.clock.runFor(1_100),
-          () => runAgent(url, START, { ...named('two'), max: 1 }),
-          () => page.clock.fastForward(70_000),
-          () => page.keyboard.press('Escape'),
-          () => page.evaluate(`location.hash = 'one'`),
-          () => page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`),
-          () => page.clock.runFor(12_000),
-        ]
-        for (const happen of happenings) {
-          await happen()
-          expect(await shown(page)).toEqual(before)
-        }
-        expect(before.join()).not.toMatch(/sessions yet|Stop|Iterations/)
-        await page.unroute(/sessions|events/)
-        await signIn(page, 'secret')
-        await page.locator('#list').getByText('two').waitFor()
-        expect(await page.locator('#sign-in').isVisible()).toBe(false)
-        expect(problems).toEqual([])
-      },
-    )
+    it.each(Object.keys(WAYS))('shows the form and nothing else, whatever happens meanwhile, where %s', async (way) => {
+      const { url } = await startBoth(runaway(), access('secret'))
+      await runAgent(url, START, { ...named('one'), max: 1 })
+      const { page, problems } = await openPage(`${url}/governor/`, { clock: true })
+      await page.getByLabel('Token').waitFor()
+      await WAYS[way]?.(page)
+      await page.locator('#sign-in').waitFor()
+      await page.getByText('not signed in').waitFor()
+      const before = await shown(page)
+      const happenings: readonly (() => Promise<unknown>)[] = [
+        () => page.clock.runFor(1_100),
+        () => runAgent(url, START, { ...named('two'), max: 1 }),
+        () => page.clock.fastForward(70_000),
+        () => page.keyboard.press('Escape'),
+        () => page.evaluate(`location.hash = 'one'`),
+        () => page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`),
+        () => page.clock.runFor(12_000),
+      ]
+      for (const happen of happenings) {
+        await happen()
+        expect(await shown(page)).toEqual(before)
+      }
+      expect(before.join()).not.toMatch(/sessions yet|Stop|Iterations/)
+      await page.unroute(/sessions|events/)
+      await signIn(page, 'secret')
+      await page.locator('#list').getByText('two').waitFor()
+      expect(await page.locator('#sign-in').isVisible()).toBe(false)
+      expect(problems).toEqual([])
+    })
   })
 
   it('reports that it is disconnected after Governor stopped', async () => {
@@ -336,8 +329,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await links.nth(1).hover()
     const loaded = page.waitForResponse(
       async (response) =>
-        response.url().includes('/sessions?') &&
-        /"one".*"two"/.test(JSON.stringify((await response.json()).sessions)),
+        response.url().includes('/sessions?') && /"one".*"two"/.test(JSON.stringify((await response.json()).sessions)),
     )
     await runAgent(url, messages, { ...named('one'), max: 4 })
     await loaded
@@ -446,11 +438,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const { page, problems } = await openPage(`${url}/governor/`)
     await page.locator('#list a').nth(2).waitFor()
     const costs = await page.locator('#list td.number').allTextContents()
-    expect(costs.sort()).toEqual([
-      '?no price',
-      expect.stringMatching(/^~\$/),
-      expect.stringMatching(/^≥\$0\.10≥\$/),
-    ])
+    expect(costs.sort()).toEqual(['?no price', expect.stringMatching(/^~\$/), expect.stringMatching(/^≥\$0\.10≥\$/)])
     await page.locator('#list tr').filter({ hasText: 'no price' }).locator('a').click()
     await page.locator('.facts').getByText('? of $500').waitFor()
     expect(problems).toEqual([])
@@ -534,11 +522,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     for (let at = 0; !isOver; at += 10)
       await Promise.all(
         Array.from({ length: 10 }, (_, more) =>
-          callModel(
-            url,
-            [...START, { role: 'user', content: `${at}` }],
-            named(`session ${(at + more) % 100}`),
-          ),
+          callModel(url, [...START, { role: 'user', content: `${at}` }], named(`session ${(at + more) % 100}`)),
         ),
       )
     const times = (await measured) as number[]

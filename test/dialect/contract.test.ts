@@ -30,8 +30,7 @@ dialectContract('Chat Completions', {
 dialectContract('Messages', {
   dialect: messages,
   path: '/v1/messages',
-  request:
-    '{"model":"m","system":"Be short.","tools":[{"name":"read"}],"messages":[{"role":"user","content":"Go."}]}',
+  request: '{"model":"m","system":"Be short.","tools":[{"name":"read"}],"messages":[{"role":"user","content":"Go."}]}',
   whole: (answer) => message(REQUEST, answer, 1),
   frames: (answer) => events(REQUEST, answer, 1),
   calling: {

@@ -135,19 +135,15 @@ function streamContract(name: string, tested: Required<DialectUnderTest>): void 
   describe(`the dialect of ${name}, streamed`, () => {
     it('keeps the provider’s bytes if no call is blocked, however they are cut and wherever they end', () => {
       fc.assert(
-        fc.property(
-          fc.array(fc.nat(streamed.length), { maxLength: 5 }),
-          fc.nat(streamed.length),
-          (places, end) => {
-            const bytes = streamed.subarray(0, end)
-            const cuts = places.filter((place) => place < end).toSorted((a, b) => a - b)
-            const pieces = [0, ...cuts].map((from, at) => bytes.subarray(from, cuts[at] ?? end))
-            const filter = dialect.openFilter()
-            const shown = framesOf(pieces).flatMap((frame) => filter.push(frame))
-            filter.endResponse()
-            expect(Buffer.concat([...shown, ...filter.release(new Set())])).toEqual(bytes)
-          },
-        ),
+        fc.property(fc.array(fc.nat(streamed.length), { maxLength: 5 }), fc.nat(streamed.length), (places, end) => {
+          const bytes = streamed.subarray(0, end)
+          const cuts = places.filter((place) => place < end).toSorted((a, b) => a - b)
+          const pieces = [0, ...cuts].map((from, at) => bytes.subarray(from, cuts[at] ?? end))
+          const filter = dialect.openFilter()
+          const shown = framesOf(pieces).flatMap((frame) => filter.push(frame))
+          filter.endResponse()
+          expect(Buffer.concat([...shown, ...filter.release(new Set())])).toEqual(bytes)
+        }),
       )
     })
 

@@ -50,27 +50,24 @@ const CASES = APIS.flatMap((api) =>
   FIRST.flatMap((first) => SECOND.map((second) => ({ name: api.name, api, first, second }))),
 )
 
-describe.each(CASES)(
-  '$name: after a blocked call in $first, a stream of $second',
-  ({ api, first, second }) => {
-    const whole = Buffer.from(api.frames(second).join(''))
+describe.each(CASES)('$name: after a blocked call in $first, a stream of $second', ({ api, first, second }) => {
+  const whole = Buffer.from(api.frames(second).join(''))
 
-    it('may end at any byte before the first response goes to the client', () => {
-      for (let cut = 0; cut < whole.length; cut++) {
-        const { filter, sent } = begun(api, first, whole.subarray(0, cut))
-        expectWhole(Buffer.concat([...sent, ...filter.release(new Set())]))
-      }
-    })
+  it('may end at any byte before the first response goes to the client', () => {
+    for (let cut = 0; cut < whole.length; cut++) {
+      const { filter, sent } = begun(api, first, whole.subarray(0, cut))
+      expectWhole(Buffer.concat([...sent, ...filter.release(new Set())]))
+    }
+  })
 
-    it('may end at any byte before the run is ended by a last answer', () => {
-      for (let cut = 0; cut < whole.length; cut++) {
-        const { filter, sent } = begun(api, first, whole.subarray(0, cut))
-        const [opening, answer] = filter.becomeAnswer(false)
-        const last = framesOf(Buffer.from(api.frames({ text: 'I give up.' }).join('')))
-        sent.push(...opening, ...last.flatMap((frame) => answer.push(frame)))
-        expect(answer.endResponse()).toBe('answered')
-        expectWhole(Buffer.concat([...sent, ...answer.finish(terminal, undefined)]))
-      }
-    })
-  },
-)
+  it('may end at any byte before the run is ended by a last answer', () => {
+    for (let cut = 0; cut < whole.length; cut++) {
+      const { filter, sent } = begun(api, first, whole.subarray(0, cut))
+      const [opening, answer] = filter.becomeAnswer(false)
+      const last = framesOf(Buffer.from(api.frames({ text: 'I give up.' }).join('')))
+      sent.push(...opening, ...last.flatMap((frame) => answer.push(frame)))
+      expect(answer.endResponse()).toBe('answered')
+      expectWhole(Buffer.concat([...sent, ...answer.finish(terminal, undefined)]))
+    }
+  })
+})

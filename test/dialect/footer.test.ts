@@ -9,8 +9,7 @@ import { createFrameReader, dataOf } from '../../src/sse/frames.ts'
 
 type Json = Record<string, unknown>
 
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+const terminal = (answered: boolean) => terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
 const FOOTER = '— stopped by governor: 3 of 3 iterations'
 
 /** Returns the events of a client whose run is stopped, given those of the provider. */
@@ -159,15 +158,13 @@ const search: Json = { id: 'ws_1', type: 'web_search_call', status: 'completed' 
 
 describe('the footer in a stream of Responses', () => {
   const created: Json = { type: 'response.created', response: { id: 'resp_1', status: 'in_progress' } }
-  const numbered = (events: readonly Json[]) =>
-    events.map((event, sequence_number) => ({ ...event, sequence_number }))
+  const numbered = (events: readonly Json[]) => events.map((event, sequence_number) => ({ ...event, sequence_number }))
 
   /** The text of each item as its deltas, and as the response at the end of the stream says it. */
   function texts(sent: readonly Json[]) {
     const streamed: string[] = []
     for (const { type, output_index: at, delta } of sent)
-      if (type === 'response.output_text.delta')
-        streamed[Number(at)] = (streamed[Number(at)] ?? '') + String(delta)
+      if (type === 'response.output_text.delta') streamed[Number(at)] = (streamed[Number(at)] ?? '') + String(delta)
     const last = sent.at(-1)?.['response'] as { output: { content?: Json[] }[] } | undefined
     const output = last?.output ?? []
     const done = sent.filter(({ type }) => type === 'response.output_item.done')
@@ -182,23 +179,13 @@ describe('the footer in a stream of Responses', () => {
   const both = `It is 42.\n\n${FOOTER}`
   it.each<[string, Json[], (string | undefined)[], string[]]>([
     ['a text', [added, partAdded, delta, textDone, partDone, itemDone([said(whole)])], [both], [both]],
-    [
-      'a text whose end is only that of its item',
-      [added, partAdded, delta, itemDone([said(whole)])],
-      [both],
-      [both],
-    ],
+    ['a text whose end is only that of its item', [added, partAdded, delta, itemDone([said(whole)])], [both], [both]],
     ['a text that the provider has left open', [added, partAdded, delta], [both], [both]],
     ['a text that comes with the end of its item', [added, itemDone([said(whole)])], [], [both]],
     ['a text that comes with the end of the response', [], [both], [both]],
     [
       'no refusal, but stands in a message of its own',
-      [
-        added,
-        { ...delta, type: 'response.refusal.delta' },
-        { ...partDone, part: refused },
-        itemDone([refused]),
-      ],
+      [added, { ...delta, type: 'response.refusal.delta' }, { ...partDone, part: refused }, itemDone([refused])],
       [undefined, `\n\n${FOOTER}`],
       [whole, `\n\n${FOOTER}`],
     ],

@@ -31,8 +31,7 @@ const HELD = [
   ['a call as text without an end', '[TOOL_CALLS]', '[1]'],
 ] as const
 
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 2, max: 1 } }, 'abc', answered)
+const terminal = (answered: boolean) => terminalOf({ meter: { name: 'iterations', used: 2, max: 1 } }, 'abc', answered)
 
 /** Returns the characters of a text in `count` pieces, and how many are read while its response streams and when it ends. */
 function readOfStream({ dialect, frames }: Tested, first: string, piece: string, count: number) {

@@ -17,18 +17,15 @@ describe('the results of a request that Governor answers itself', () => {
   it.each([
     ['a text', long],
     ['parts', [{ type: 'text', text: long }]],
-  ])(
-    'are kept as notes that they are lost if they are too long, in a message thread with %s',
-    (_, content) => {
-      const result = { type: 'tool_result', tool_use_id: 'call_1', is_error: true }
-      const asking = (given: unknown) => ({
-        thread,
-        messages: [{ role: 'user', content: [{ ...result, content: given }] }],
-      })
-      expect(kept(messages, asking('short'))).toEqual([{ ...result, content: 'short' }])
-      expect(kept(messages, asking(content))).toEqual([{ ...result, content: LOST }])
-    },
-  )
+  ])('are kept as notes that they are lost if they are too long, in a message thread with %s', (_, content) => {
+    const result = { type: 'tool_result', tool_use_id: 'call_1', is_error: true }
+    const asking = (given: unknown) => ({
+      thread,
+      messages: [{ role: 'user', content: [{ ...result, content: given }] }],
+    })
+    expect(kept(messages, asking('short'))).toEqual([{ ...result, content: 'short' }])
+    expect(kept(messages, asking(content))).toEqual([{ ...result, content: LOST }])
+  })
 
   it('are kept as notes that they are lost if they are too long, in Responses', () => {
     const result = { type: 'function_call_output', call_id: 'call_1' }

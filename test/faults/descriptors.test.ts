@@ -59,9 +59,7 @@ describe('a process that may have 256 files open', () => {
     await vi.waitFor(() => expect(closed().length).toBe(CLIENTS - OPEN), 50_000)
     const body = JSON.stringify({ model: 'gpt-test', messages: START, tools: [{ type: 'function' }] })
     for (const client of clients.filter(({ socket }) => !socket.destroyed).slice(0, 20)) {
-      client.write(
-        `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-      )
+      client.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
       expect(await client.message()).toMatchObject({ line: 'HTTP/1.1 200 OK', isComplete: true })
     }
     for (const { socket } of clients) socket.destroy()

@@ -62,8 +62,7 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
       const step = async (urlsOf: (at: number) => readonly string[]) =>
         Promise.all(agents.map(({ messages, options }, at) => callAny(urlsOf(at), messages, options)))
       const goOn = (steps: readonly { readonly step: Step }[]) => {
-        for (const [at, agent] of agents.entries())
-          agent.messages = afterStep(agent.messages, steps[at]?.step as Step)
+        for (const [at, agent] of agents.entries()) agent.messages = afterStep(agent.messages, steps[at]?.step as Step)
       }
       const iterationsOf = (steps: readonly { readonly step: Step }[]) =>
         new Set(steps.map(({ step }) => step.headers.get('x-governor-iteration')))

@@ -51,9 +51,7 @@ describe.each(STALLS)('a process %s for longer than all time limits', (_, stall)
     client.write(HEAD + ASK)
     const wire = await upstream.accept()
     await wire.message()
-    wire.write(
-      'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n',
-    )
+    wire.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n')
     await client.until('1\r\na\r\n')
     await stall(governor, () => wire.write('1\r\nb\r\n'))
     await client.until('1\r\nb\r\n')

@@ -20,10 +20,7 @@ const ANSWERS = [
     'a body with a length',
     `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${WHOLE.length}\r\n\r\n${WHOLE}`,
   ],
-  [
-    'events',
-    `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${CHUNKED}${inChunks(chunks(ASKED, ANSWER, 1))}`,
-  ],
+  ['events', `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${CHUNKED}${inChunks(chunks(ASKED, ANSWER, 1))}`],
 ] as const
 
 const BREAKS = [
@@ -112,51 +109,46 @@ const AFTER_ONE = [
 /** Returns the text of an answer, and the reason for which the run ended. */
 function finalOf({ body }: Message): { readonly text: string; readonly reason: unknown } {
   const events = body.toString().split('\n\n')
-  const parts = events
-    .filter((event) => event.startsWith('data: {'))
-    .map((event) => JSON.parse(event.slice(6)))
+  const parts = events.filter((event) => event.startsWith('data: {')).map((event) => JSON.parse(event.slice(6)))
   const text = parts.map(({ choices: [choice] }) => choice?.delta?.content ?? '').join('')
   return { text, reason: parts.findLast(({ governor }) => governor)?.governor.terminal_reason }
 }
 
-describe.each(BREAKS)(
-  'an upstream that %s its connection while it gives the last answer of a run',
-  (_, end) => {
-    it('leaves the run with one end, which every later request gets', async () => {
-      const upstream = await startRaw()
-      const answer = { text: 'All that I found is in the library.' }
-      const events = inChunks(chunks(ASKED, answer, 1))
-      const whole = `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${CHUNKED}${events}`
-      let bytes = ''
-      let asked = 0
-      breakEach(
-        upstream,
-        () => {
-          asked++
-          return bytes
-        },
-        end,
-      )
-      const governor = await startProcess(upstream.url, { budget: { max_iterations: 1 } })
-      const body = JSON.stringify({ ...ASKED, messages: AFTER_ONE })
-      const cuts: number[] = []
-      for (let at = 0; at < whole.length; at += 17) cuts.push(at)
-      for (const at of cuts) {
-        const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-Governor-Session: ${at}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-        bytes = whole.slice(0, at)
-        const first = await sent(governor.url, request)
-        const isAnswer = (message: Message) => message.isComplete && message.line === 'HTTP/1.1 200 OK'
-        bytes = whole
-        const second = isAnswer(first) ? first : await sent(governor.url, request)
-        expect(isAnswer(second), `cut at ${at}`).toBe(true)
-        expect(finalOf(second)).toEqual({ text: expect.any(String), reason: 'max_iterations' })
-        expect(finalOf(second).text).not.toBe('')
-        const before = asked
-        const last = await sent(governor.url, request)
-        expect(isAnswer(last)).toBe(true)
-        expect(finalOf(last), `cut at ${at}`).toEqual(finalOf(second))
-        expect(asked).toBe(before)
-      }
-    })
-  },
-)
+describe.each(BREAKS)('an upstream that %s its connection while it gives the last answer of a run', (_, end) => {
+  it('leaves the run with one end, which every later request gets', async () => {
+    const upstream = await startRaw()
+    const answer = { text: 'All that I found is in the library.' }
+    const events = inChunks(chunks(ASKED, answer, 1))
+    const whole = `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${CHUNKED}${events}`
+    let bytes = ''
+    let asked = 0
+    breakEach(
+      upstream,
+      () => {
+        asked++
+        return bytes
+      },
+      end,
+    )
+    const governor = await startProcess(upstream.url, { budget: { max_iterations: 1 } })
+    const body = JSON.stringify({ ...ASKED, messages: AFTER_ONE })
+    const cuts: number[] = []
+    for (let at = 0; at < whole.length; at += 17) cuts.push(at)
+    for (const at of cuts) {
+      const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-Governor-Session: ${at}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      bytes = whole.slice(0, at)
+      const first = await sent(governor.url, request)
+      const isAnswer = (message: Message) => message.isComplete && message.line === 'HTTP/1.1 200 OK'
+      bytes = whole
+      const second = isAnswer(first) ? first : await sent(governor.url, request)
+      expect(isAnswer(second), `cut at ${at}`).toBe(true)
+      expect(finalOf(second)).toEqual({ text: expect.any(String), reason: 'max_iterations' })
+      expect(finalOf(second).text).not.toBe('')
+      const before = asked
+      const last = await sent(governor.url, request)
+      expect(isAnswer(last)).toBe(true)
+      expect(finalOf(last), `cut at ${at}`).toEqual(finalOf(second))
+      expect(asked).toBe(before)
+    }
+  })
+})

@@ -80,13 +80,7 @@ describe("Governor's own routes", () => {
   )
 
   it('answer what they do not serve with one shape of error', async () => {
-    const wrong = [
-      '/governor/sessions/%',
-      '/governor/%zz',
-      '/governor/nothing',
-      '/health/x',
-      '//governor/sessions',
-    ]
+    const wrong = ['/governor/sessions/%', '/governor/%zz', '/governor/nothing', '/health/x', '//governor/sessions']
     const headers = { ...bearer, 'content-length': '7' }
     for (const path of wrong) {
       for (const method of ['GET', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND']) {
@@ -113,8 +107,7 @@ const SPELLINGS: Readonly<Record<string, (path: string) => string>> = {
   'behind the name of an upstream': (path) => `/openai/%2E%2e${path}`,
   'behind escaped slashes': (path) => `/a%2fb/../..${path}`,
   'behind slashes that are escaped twice': (path) => `/v1%252f..%252f..${path}`,
-  'with an escaped first letter': (path) =>
-    path.replace(/^\/(.)/, (_, one) => `/%${one.charCodeAt(0).toString(16)}`),
+  'with an escaped first letter': (path) => path.replace(/^\/(.)/, (_, one) => `/%${one.charCodeAt(0).toString(16)}`),
   'with a letter that is escaped twice': (path) =>
     path.replace(/^\/(.)/, (_, one) => `/%25${one.charCodeAt(0).toString(16)}`),
   'with escaped slashes': (path) => `/${path.slice(1).replaceAll('/', '%2f')}`,
@@ -147,13 +140,10 @@ async function expectKept(method: string, target: string, upgrade: string): Prom
 }
 
 describe.each(Object.entries(UPGRADES))("a request to one of Governor's own paths with %s", (_, upgrade) => {
-  it.each(Object.keys(SPELLINGS))(
-    'never reaches an upstream, whatever its method: a path %s',
-    async (name) => {
-      for (const path of PATHS)
-        for (const method of METHODS) await expectKept(method, SPELLINGS[name]?.(path) ?? path, upgrade)
-    },
-  )
+  it.each(Object.keys(SPELLINGS))('never reaches an upstream, whatever its method: a path %s', async (name) => {
+    for (const path of PATHS)
+      for (const method of METHODS) await expectKept(method, SPELLINGS[name]?.(path) ?? path, upgrade)
+  })
 })
 
 /** The first segment of a path for a server that decodes and resolves as much as any does. */
@@ -193,16 +183,11 @@ it("no path that a server may resolve to one of Governor's own reaches an upstre
   )
 })
 
-it.each([
-  '/v1/models',
-  '/v1/governor',
-  '/openai/health',
-  '/x/metrics?governor',
-  '/v1/a%2fb',
-  '/v1/x:y',
-  '/governors',
-])('%s is no path of Governor’s own and is relayed as it is', async (path) => {
-  const { headers } = await ask(governor.url, path)
-  expect(headers['x-from']).toBe('upstream')
-  expect(upstream.requests[0]?.line).toBe(`GET ${path} HTTP/1.1`)
-})
+it.each(['/v1/models', '/v1/governor', '/openai/health', '/x/metrics?governor', '/v1/a%2fb', '/v1/x:y', '/governors'])(
+  '%s is no path of Governor’s own and is relayed as it is',
+  async (path) => {
+    const { headers } = await ask(governor.url, path)
+    expect(headers['x-from']).toBe('upstream')
+    expect(upstream.requests[0]?.line).toBe(`GET ${path} HTTP/1.1`)
+  },
+)

@@ -34,65 +34,15 @@ async function post(path: string, body: Buffer, fields: readonly string[] = []) 
   return answer
 }
 
-const NAMES = [
-  '__proto__',
-  'constructor',
-  'prototype',
-  'toString',
-  'hasOwnProperty',
-  'valueOf',
-  '__defineGetter__',
-]
+const NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty', 'valueOf', '__defineGetter__']
 
 /** JSON texts, and texts that only look like JSON. */
 const value = fc.oneof(
   fc.constantFrom(
-    ...[
-      '1e400',
-      '-1e400',
-      '1E-400',
-      '-0',
-      '0.1e999999999',
-      `${'9'.repeat(5_000)}`,
-      `1.${'0'.repeat(5_000)}1`,
-    ],
-    ...[
-      'NaN',
-      'Infinity',
-      '-Infinity',
-      'undefined',
-      '01',
-      '+1',
-      '1.',
-      '.5',
-      '0x10',
-      "'a'",
-      'tru',
-      'nulll',
-      '',
-    ],
-    ...[
-      '""',
-      '[]',
-      '{}',
-      'null',
-      'true',
-      '0',
-      '[[]]',
-      '[null]',
-      '{"":{}}',
-      '[{}]',
-      '"\\ud800"',
-      '"\\udc00\\ud800"',
-    ],
-    ...[
-      '"\\u0000"',
-      '"\u202egnp.exe"',
-      '"<img src=x onerror=alert(1)>"',
-      '"\\u001b[31m"',
-      '"\ufeff"',
-      '"\u2028"',
-    ],
+    ...['1e400', '-1e400', '1E-400', '-0', '0.1e999999999', `${'9'.repeat(5_000)}`, `1.${'0'.repeat(5_000)}1`],
+    ...['NaN', 'Infinity', '-Infinity', 'undefined', '01', '+1', '1.', '.5', '0x10', "'a'", 'tru', 'nulll', ''],
+    ...['""', '[]', '{}', 'null', 'true', '0', '[[]]', '[null]', '{"":{}}', '[{}]', '"\\ud800"', '"\\udc00\\ud800"'],
+    ...['"\\u0000"', '"\u202egnp.exe"', '"<img src=x onerror=alert(1)>"', '"\\u001b[31m"', '"\ufeff"', '"\u2028"'],
     ...[
       '{"a":1,"a":2}',
       '{"role":"user","role":"tool"}',
@@ -106,9 +56,7 @@ const value = fc.oneof(
   ),
   fc.json({ maxDepth: 3 }),
   fc.string({ unit: 'binary' }).map((text) => JSON.stringify(text)),
-  fc
-    .tuple(fc.constantFrom(...Object.values(SHAPES)), fc.constantFrom(100, 50_000))
-    .map(([shape, size]) => shape(size)),
+  fc.tuple(fc.constantFrom(...Object.values(SHAPES)), fc.constantFrom(100, 50_000)).map(([shape, size]) => shape(size)),
 )
 const place = fc.constantFrom(
   ...Object.entries(PLACES).flatMap(([dialect, places]) =>
@@ -124,9 +72,7 @@ describe('a body with anything in any place', () => {
         upstream.requests.length = 0
         const text = Buffer.from(make(given))
         // Bytes that are no UTF-8, and a body that ends in the middle.
-        const bytes = isBroken
-          ? Buffer.concat([text.subarray(0, text.length - 3), Buffer.from([0xff, 0xc0])])
-          : text
+        const bytes = isBroken ? Buffer.concat([text.subarray(0, text.length - 3), Buffer.from([0xff, 0xc0])]) : text
         const answer = await post(path, bytes)
         expect(answer.line).toBe('HTTP/1.1 200 OK')
         expect(upstream.requests.map(({ body }) => body.equals(bytes))).toEqual([true])
@@ -157,11 +103,8 @@ describe('a body with anything in any place', () => {
 })
 
 /** A body of `size` bytes that is small once it is compressed. */
-const BOMB = Buffer.from(
-  `{"messages":[{"role":"user","content":"${' '.repeat(80 * 1024 * 1024)}"}],"tools":[{}]}`,
-)
-const brotli = (bytes: Buffer) =>
-  brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } })
+const BOMB = Buffer.from(`{"messages":[{"role":"user","content":"${' '.repeat(80 * 1024 * 1024)}"}],"tools":[{}]}`)
+const brotli = (bytes: Buffer) => brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } })
 
 describe('a body that unpacks to 80 MB', () => {
   it.each<[string, (bytes: Buffer) => Buffer]>([
@@ -177,9 +120,7 @@ describe('a body that unpacks to 80 MB', () => {
     const look = setInterval(() => {
       peak = Math.max(peak, process.memoryUsage().rss)
     }, 5)
-    const bombs = Array.from({ length: 8 }, () =>
-      post('/v1/chat/completions', bomb, [`Content-Encoding: ${coding}`]),
-    )
+    const bombs = Array.from({ length: 8 }, () => post('/v1/chat/completions', bomb, [`Content-Encoding: ${coding}`]))
     const others = Array.from({ length: 20 }, () =>
       post('/v1/chat/completions', Buffer.from('{"messages":[],"tools":[{}]}')),
     )

@@ -28,9 +28,7 @@ async function expectClosed(url: string, line: string, rest: string): Promise<vo
 }
 
 it("half a request to any of Governor's own routes is ended, also as an upgrade", async () => {
-  const lines = [...hasty.routes].map((route) =>
-    route.replace(':id', 'sabc.0123456789abcdef').replace('*', 'x'),
-  )
+  const lines = [...hasty.routes].map((route) => route.replace(':id', 'sabc.0123456789abcdef').replace('*', 'x'))
   const others = [
     'POST /health',
     'OPTIONS /ready',
@@ -60,8 +58,7 @@ it.each([
 
 it('half a request that may not steer sessions is ended at once', async () => {
   const strange = 'Sec-Fetch-Site: cross-site\r\n'
-  for (const half of HALVES)
-    await expectClosed(patient.url, 'POST /governor/sessions/sa/stop', strange + half)
+  for (const half of HALVES) await expectClosed(patient.url, 'POST /governor/sessions/sa/stop', strange + half)
 })
 
 it.each([

@@ -1,14 +1,7 @@
 /** Promise: access keys and the admin token go to nobody, and an upstream's key goes to that upstream alone. */
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import {
-  type Answering,
-  closeRaw,
-  connect,
-  listenAnswering,
-  type Message,
-  openGovernor,
-} from '../support/raw.ts'
+import { type Answering, closeRaw, connect, listenAnswering, type Message, openGovernor } from '../support/raw.ts'
 
 const RUNS = Number(process.env['HOSTILE_RUNS'] ?? 150)
 const ACCESS = 'gk-an-access-key/of+a=team'
@@ -65,12 +58,7 @@ const METHODS: Readonly<Record<string, readonly string[]>> = {
   OPTIONS: [],
   DELETE: [],
   'GET as a WebSocket': ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Key: a'],
-  'POST as h2c': [
-    'Connection: Upgrade, HTTP2-Settings',
-    'Upgrade: h2c',
-    'HTTP2-Settings: A',
-    'Content-Length: 2',
-  ],
+  'POST as h2c': ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: A', 'Content-Length: 2'],
 }
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
@@ -123,9 +111,7 @@ function readable({ line, fields }: Message): string {
   let plain = text
   for (let at = 0; at < 4; at++)
     plain = plain.replace(/%([0-9a-f]{2})/gi, (_, hex) => String.fromCharCode(Number.parseInt(hex, 16)))
-  const passwords = [...plain.matchAll(/basic +(\S+)/gi)].map(([, one]) =>
-    Buffer.from(one ?? '', 'base64').toString(),
-  )
+  const passwords = [...plain.matchAll(/basic +(\S+)/gi)].map(([, one]) => Buffer.from(one ?? '', 'base64').toString())
   return [text, plain, ...passwords].join('\n')
 }
 
@@ -138,17 +124,14 @@ function expectNoSecret(got: Message | undefined, held: string | undefined) {
 }
 
 describe.each(Object.entries(ROUTES))('a request to %s', (_, { path, held }) => {
-  it.each(Object.keys(METHODS))(
-    '%s passes no access key and no admin token on, from any place',
-    async (kind) => {
-      for (const place of Object.values(PLACES)) {
-        for (const secret of SECRETS) {
-          const access = held ? [`X-Api-Key: ${ACCESS}`] : []
-          expectNoSecret(await sent(path, kind, [...access, place(secret)]), held)
-        }
+  it.each(Object.keys(METHODS))('%s passes no access key and no admin token on, from any place', async (kind) => {
+    for (const place of Object.values(PLACES)) {
+      for (const secret of SECRETS) {
+        const access = held ? [`X-Api-Key: ${ACCESS}`] : []
+        expectNoSecret(await sent(path, kind, [...access, place(secret)]), held)
       }
-    },
-  )
+    }
+  })
 })
 
 describe('a value that only Governor may know', () => {
@@ -170,13 +153,7 @@ describe('a value that only Governor may know', () => {
   })
 
   it('leaves all other fields and parameters as they were', async () => {
-    const fields = [
-      'X-A: 1',
-      'X-Team: team-10',
-      'Authorization: Bearer sk-client',
-      'Cookie: a=%7e',
-      'x-a: %zz',
-    ]
+    const fields = ['X-A: 1', 'X-Team: team-10', 'Authorization: Bearer sk-client', 'Cookie: a=%7e', 'x-a: %zz']
     const got = await sent('/free/v1/models', 'GET', [
       '?b=%2B&&c&key=AIza=',
       ...fields,

@@ -9,11 +9,7 @@ beforeAll(async () => {
   upstream.closes = true
   const { url } = upstream
   const upstreams = { openai: { url }, anthropic: { url }, named: { url: `${url}/v1` } }
-  governor = await openGovernor(
-    url,
-    { upstreams, timeouts: { first_byte: '2s', idle: '2s' } },
-    { websocket: 'tunnel' },
-  )
+  governor = await openGovernor(url, { upstreams, timeouts: { first_byte: '2s', idle: '2s' } }, { websocket: 'tunnel' })
 })
 afterAll(() => closeRaw(governor, upstream))
 beforeEach(() => {

@@ -12,27 +12,8 @@ const SECRET = 'only-the-provider-may-see-this'
 
 const name = fc.oneof(
   fc.constantFrom(
-    ...[
-      '__proto__',
-      'constructor',
-      'prototype',
-      'toString',
-      'hasOwnProperty',
-      '',
-      ' ',
-      '.',
-      '..',
-      '../../etc/passwd',
-    ],
-    ...[
-      '<img src=x onerror=alert(1)>',
-      '"><script>',
-      "'; DROP TABLE",
-      '{{7*7}}',
-      '%s%n',
-      'a\nb',
-      'a\r\nX: y',
-    ],
+    ...['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty', '', ' ', '.', '..', '../../etc/passwd'],
+    ...['<img src=x onerror=alert(1)>', '"><script>', "'; DROP TABLE", '{{7*7}}', '%s%n', 'a\nb', 'a\r\nX: y'],
     ...[
       '\u0000',
       '\u001b[31mred\u001b[2J',

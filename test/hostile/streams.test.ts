@@ -66,9 +66,7 @@ const data = fc.oneof(
     chunk('a', { content: '<img onerror=alert(1)>\u202e\u0000\ud800' }),
     chunk('a', { content: ['not', 'a', 'text'] }),
     chunk('a', {
-      tool_calls: [
-        { index: 0, id: 'c', type: 'function', function: { name: '__proto__', arguments: '{"a' } },
-      ],
+      tool_calls: [{ index: 0, id: 'c', type: 'function', function: { name: '__proto__', arguments: '{"a' } }],
     }),
     chunk('a', { tool_calls: [{ index: 999_999_999, function: { arguments: {} } }] }),
     chunk('b', {}, 'stop'),
@@ -100,19 +98,13 @@ const stream = fc
   .array(fc.tuple(line, end, fc.option(fc.uint8Array({ maxLength: 4 }), { freq: 8 })), { maxLength: 12 })
   .map((parts) =>
     Buffer.concat(
-      parts.flatMap(([text, close, bytes]) => [
-        Buffer.from(text),
-        Buffer.from(bytes ?? []),
-        Buffer.from(close),
-      ]),
+      parts.flatMap(([text, close, bytes]) => [Buffer.from(text), Buffer.from(bytes ?? []), Buffer.from(close)]),
     ),
   )
 
 /** The end of an honest answer. */
 const PROPER_END = Buffer.from(
-  [chunk('b', { content: 'Done.' }), chunk('b', {}, 'stop'), '[DONE]']
-    .map((text) => `data: ${text}\n\n`)
-    .join(''),
+  [chunk('b', { content: 'Done.' }), chunk('b', {}, 'stop'), '[DONE]'].map((text) => `data: ${text}\n\n`).join(''),
 )
 
 /** The bytes as a chunked body whose chunks end at these places. `isWhole`: with the last chunk. */
@@ -121,11 +113,7 @@ function chunked(bytes: Buffer, cuts: readonly number[], isWhole: boolean): Buff
   const pieces = places
     .map((place, at) => bytes.subarray(places[at - 1] ?? 0, place))
     .filter(({ length }) => length > 0)
-  const body = pieces.flatMap((piece) => [
-    Buffer.from(`${piece.length.toString(16)}\r\n`),
-    piece,
-    Buffer.from('\r\n'),
-  ])
+  const body = pieces.flatMap((piece) => [Buffer.from(`${piece.length.toString(16)}\r\n`), piece, Buffer.from('\r\n')])
   return Buffer.concat([
     Buffer.from('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n'),
     ...body,
@@ -214,18 +202,14 @@ const ENDLESS = 150 * 1024 * 1024
 it('an event of 150 MB without an end is relayed in little memory', async () => {
   upstream.closes = true
   upstream.reply = Buffer.concat([
-    Buffer.from(
-      `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: ${ENDLESS}\r\n\r\ndata: `,
-    ),
+    Buffer.from(`HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: ${ENDLESS}\r\n\r\ndata: `),
     Buffer.alloc(ENDLESS - 'data: '.length, 'x'),
   ])
   const client = connect(governor.url)
   const body = JSON.stringify({ model: 'm', stream: true, messages: FIRST, tools: TOOLS })
   const before = process.memoryUsage().rss
   let peak = 0
-  client.write(
-    `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-  )
+  client.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
   await client.until('\r\n\r\n')
   let length = 0
   for (let bytes = await client.some(); bytes.length > 0 && length < ENDLESS; bytes = await client.some()) {

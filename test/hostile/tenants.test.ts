@@ -98,8 +98,7 @@ function bodyOf({ tenant, api, session, continues }: Action, { histories, last }
     return { model: 'm', tools: TOOLS, messages: history }
   }
   const other = TENANTS.find((name) => name !== tenant)
-  const before =
-    continues === 'other' ? `resp_${other}_2` : continues === 'own' ? last.get(place)?.id : undefined
+  const before = continues === 'other' ? `resp_${other}_2` : continues === 'own' ? last.get(place)?.id : undefined
   const calls = (last.get(place)?.output ?? []).filter(({ type }) => type === 'function_call')
   const results = calls.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'found' }))
   const input = before && results.length > 0 ? results : 'Find it.'
@@ -126,9 +125,7 @@ const SHOWN = ['iteration', 'verdict', 'tier', 'loop', 'terminal-state', 'termin
 
 /** Without what differs between two runs: ids that Governor made, the second they were made in, and names that are hashes. */
 function comparable(seen: object): unknown {
-  const text = JSON.stringify(seen, (key, value) =>
-    key === 'session' || /^created/.test(key) ? undefined : value,
-  )
+  const text = JSON.stringify(seen, (key, value) => (key === 'session' || /^created/.test(key) ? undefined : value))
   return JSON.parse(text.replace(/(?<=[a-z][-_])[0-9a-f]{24,}/g, '#'))
 }
 
@@ -188,9 +185,7 @@ it('nothing that one tenant does changes what another gets, with sessions of the
 })
 
 /** Every place for a credential, as it is added to the headers or to the query of a request. */
-const PLACES: Readonly<
-  Record<string, (key: string) => { headers?: Record<string, string>; query?: string }>
-> = {
+const PLACES: Readonly<Record<string, (key: string) => { headers?: Record<string, string>; query?: string }>> = {
   authorization: (key) => ({ headers: { authorization: `Bearer ${key}` } }),
   'x-api-key': (key) => ({ headers: { 'x-api-key': key } }),
   'api-key': (key) => ({ headers: { 'api-key': key } }),

@@ -31,8 +31,7 @@ async function startPages(status = 200) {
   const upstream = await serve((request, response) => {
     const name = decodeURIComponent(request.url?.split('/').at(-1) ?? '')
     const { type, body } = DOCUMENTS[name] ?? { type: 'text/plain', body: '' }
-    const policy =
-      name === 'its own policy' ? { 'content-security-policy': "script-src 'unsafe-inline'" } : {}
+    const policy = name === 'its own policy' ? { 'content-security-policy': "script-src 'unsafe-inline'" } : {}
     response.writeHead(status, { ...(type ? { 'content-type': type } : {}), ...policy }).end(body)
   })
   onTestFinished(() => upstream.close())

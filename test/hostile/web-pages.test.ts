@@ -23,21 +23,9 @@ beforeEach(() => {
 const PAGES: Readonly<Record<string, readonly string[]>> = {
   'another site': ['Host: localhost', 'Origin: https://evil.example', 'Sec-Fetch-Site: cross-site'],
   'another site, in an old browser': ['Host: localhost', 'Origin: https://evil.example'],
-  'another site, that asks for an image': [
-    'Host: localhost',
-    'Sec-Fetch-Site: cross-site',
-    'Sec-Fetch-Dest: image',
-  ],
-  'another site, that follows a link': [
-    'Host: localhost',
-    'Sec-Fetch-Site: cross-site',
-    'Sec-Fetch-Mode: navigate',
-  ],
-  'another port of this machine': [
-    'Host: localhost',
-    'Origin: http://localhost:3000',
-    'Sec-Fetch-Site: same-site',
-  ],
+  'another site, that asks for an image': ['Host: localhost', 'Sec-Fetch-Site: cross-site', 'Sec-Fetch-Dest: image'],
+  'another site, that follows a link': ['Host: localhost', 'Sec-Fetch-Site: cross-site', 'Sec-Fetch-Mode: navigate'],
+  'another port of this machine': ['Host: localhost', 'Origin: http://localhost:3000', 'Sec-Fetch-Site: same-site'],
   'another port, without an origin': ['Host: localhost', 'Sec-Fetch-Site: same-site'],
   'a sandbox': ['Host: localhost', 'Origin: null', 'Sec-Fetch-Site: cross-site'],
   'a name that resolves to this machine': [
@@ -62,9 +50,7 @@ async function statusOf(line: string, fields: readonly string[]): Promise<string
 
 describe.each(Object.entries(PAGES))('a page of %s', (_, fields) => {
   it("reaches none of Governor's own routes that hold data", async () => {
-    const routes = [...governor.routes].map((route) =>
-      route.replace(':id', 'sa.0123456789abcdef').replace('*', 'x'),
-    )
+    const routes = [...governor.routes].map((route) => route.replace(':id', 'sa.0123456789abcdef').replace('*', 'x'))
     for (const route of routes) {
       if (PUBLIC.includes(route.split(' ')[1] ?? '') || route.startsWith('QUERY')) continue
       for (const more of [[], UPGRADE]) expect(await statusOf(route, [...fields, ...more]), route).toBe('401')
@@ -72,14 +58,7 @@ describe.each(Object.entries(PAGES))('a page of %s', (_, fields) => {
   })
 
   it('reaches no upstream whose key Governor holds, by any method', async () => {
-    for (const path of [
-      '/v1/chat/completions',
-      '/v1/models',
-      '/v1/messages',
-      '/named/v1/responses',
-      '/named/x',
-      '/',
-    ]) {
+    for (const path of ['/v1/chat/completions', '/v1/models', '/v1/messages', '/named/v1/responses', '/named/x', '/']) {
       for (const method of METHODS) {
         expect(await statusOf(`${method} ${path}`, fields), `${method} ${path}`).toBe('403')
         expect(await statusOf(`${method} ${path}`, [...fields, ...UPGRADE]), `upgrade ${path}`).toBe('403')

@@ -32,10 +32,7 @@ describe('a client that stops sending', () => {
     ['after its headers', head(10)],
     ['in the middle of a body that is read', `${head(10)}{"a"`],
     ['in the middle of a body that is relayed', `${head(10, '/v1/files')}{"a"`],
-    [
-      'in the middle of a chunk',
-      `${head(0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')}a\r\n{"a"`,
-    ],
+    ['in the middle of a chunk', `${head(0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')}a\r\n{"a"`],
   ])('%s is disconnected', async (_, sent) => {
     const client = connect(governor.url)
     client.write(sent)
@@ -53,20 +50,17 @@ describe('a client that stops sending', () => {
 })
 
 describe('a client that keeps sending', () => {
-  it.each(['/v1/chat/completions', '/v1/files'])(
-    'slowly may take any time for a body to %s',
-    async (path) => {
-      const client = connect(patient.url)
-      client.write(`${head(0, path).replace('Content-Length: 0', 'Transfer-Encoding: chunked')}`)
-      const begun = performance.now()
-      while (performance.now() - begun < 1.5 * PATIENCE) {
-        client.write('1\r\n \r\n')
-        await moment()
-      }
-      client.write('0\r\n\r\n')
-      expect((await client.message()).line).toBe('HTTP/1.1 200 OK')
-    },
-  )
+  it.each(['/v1/chat/completions', '/v1/files'])('slowly may take any time for a body to %s', async (path) => {
+    const client = connect(patient.url)
+    client.write(`${head(0, path).replace('Content-Length: 0', 'Transfer-Encoding: chunked')}`)
+    const begun = performance.now()
+    while (performance.now() - begun < 1.5 * PATIENCE) {
+      client.write('1\r\n \r\n')
+      await moment()
+    }
+    client.write('0\r\n\r\n')
+    expect((await client.message()).line).toBe('HTTP/1.1 200 OK')
+  })
 
   it('after a pause between two requests is served on the same connection', async () => {
     const client = connect(governor.url)

@@ -8,19 +8,7 @@ describe('fields that the Connection field names', () => {
     { connection: ['X-FOO , keep-alive', 'keep-alive'] },
   ])('are dropped: $connection', ({ connection }) => {
     const named = connection.flatMap((value) => ['Connection', value])
-    const fields = [
-      'a',
-      '1',
-      ...named,
-      'X-Foo',
-      '2',
-      'constructor',
-      '3',
-      '__proto__',
-      '4',
-      'TE',
-      'gzip, trailers',
-    ]
+    const fields = ['a', '1', ...named, 'X-Foo', '2', 'constructor', '3', '__proto__', '4', 'TE', 'gzip, trailers']
     const through = ['a', '1', 'constructor', '3', '__proto__', '4']
     expect(requestHeaders(fields)).toEqual([...through, 'TE', 'trailers'])
     expect(responseHeaders(fields)).toEqual(through)

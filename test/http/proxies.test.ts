@@ -86,10 +86,7 @@ describe('a forward proxy on the way to the upstream', () => {
   })
 
   it.each([
-    [
-      'http://127.0.0.1:1',
-      /the proxy on the way can't be reached \(connection refused\)\. Check HTTPS_PROXY/,
-    ],
+    ['http://127.0.0.1:1', /the proxy on the way can't be reached \(connection refused\)\. Check HTTPS_PROXY/],
     ['http://proxy.invalid:80', /the proxy on the way can't be reached \(the host name does not resolve/],
   ])('is named in the error if nothing listens at %s', async (http, words) => {
     const proxies = { http, https: undefined, noProxy: undefined }

@@ -147,10 +147,7 @@ describe('appendElement and prependElement', () => {
   })
 
   it('appendElement and prependElement work together on an array that is not empty', () => {
-    const both = (json: Buffer) => [
-      appendElement(json, root(json), '9'),
-      prependElement(json, root(json), '0'),
-    ]
+    const both = (json: Buffer) => [appendElement(json, root(json), '9'), prependElement(json, root(json), '0')]
     expect(edited('[ 1 ]', both)).toBe('[ 0,1,9 ]')
   })
 })

@@ -10,18 +10,14 @@ const character = fc.oneof(
 )
 
 function unicodeEscape(text: string): string {
-  return [...Array(text.length).keys()]
-    .map((at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`)
-    .join('')
+  return [...Array(text.length).keys()].map((at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`).join('')
 }
 
 /** A string as JSON text, each character either as JSON.stringify writes it or as an escape. */
 export const stringText = fc
   .array(fc.tuple(character, fc.nat({ max: 4 })), { maxLength: 6 })
   .map((all) =>
-    all
-      .map(([text, dice]) => (dice === 0 ? unicodeEscape(text) : JSON.stringify(text).slice(1, -1)))
-      .join(''),
+    all.map(([text, dice]) => (dice === 0 ? unicodeEscape(text) : JSON.stringify(text).slice(1, -1))).join(''),
   )
   .map((inside) => `"${inside}"`)
 
@@ -31,29 +27,16 @@ const scalarText = fc.oneof(
 )
 
 const separated = (items: fc.Arbitrary<string>, maxLength: number) =>
-  fc
-    .array(fc.tuple(space, items, space), { maxLength })
-    .map((all) => all.map((piece) => piece.join('')).join(','))
+  fc.array(fc.tuple(space, items, space), { maxLength }).map((all) => all.map((piece) => piece.join('')).join(','))
 
 const { value, array, object } = fc.letrec<{ value: string; array: string; object: string }>((tie) => ({
-  value: fc.oneof(
-    { depthSize: 'small', withCrossShrink: true },
-    scalarText,
-    stringText,
-    tie('array'),
-    tie('object'),
-  ),
+  value: fc.oneof({ depthSize: 'small', withCrossShrink: true }, scalarText, stringText, tie('array'), tie('object')),
   array: fc.tuple(separated(tie('value'), 4), space).map(([inside, end]) => `[${inside}${end}]`),
   object: fc
     .tuple(
       separated(
         fc
-          .tuple(
-            fc.oneof(stringText, fc.constantFrom('"a"', '"\\u0061"', '"b"', '""')),
-            space,
-            space,
-            tie('value'),
-          )
+          .tuple(fc.oneof(stringText, fc.constantFrom('"a"', '"\\u0061"', '"b"', '""')), space, space, tie('value'))
           .map(([key, before, after, value]) => `${key}${before}:${after}${value}`),
         5,
       ),

@@ -130,8 +130,6 @@ describe('a walk over an object', () => {
     ['{"a":1 "b"', 'a comma', 7],
     ['{"a":1,}', 'a key', 7],
   ])('the object %j lacks %s at byte %i', (text, expected, offset) => {
-    expect(() => walkObject(Buffer.from(text), 0, () => undefined)).toThrow(
-      `expected ${expected} at byte ${offset}`,
-    )
+    expect(() => walkObject(Buffer.from(text), 0, () => undefined)).toThrow(`expected ${expected} at byte ${offset}`)
   })
 })

@@ -1,15 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  decode,
-  elements,
-  JsonScanError,
-  kindAt,
-  member,
-  members,
-  root,
-  type Span,
-} from '../../src/json/scan.ts'
+import { decode, elements, JsonScanError, kindAt, member, members, root, type Span } from '../../src/json/scan.ts'
 import { jsonText } from './json-text.ts'
 
 /** Builds the value from spans; JSON.parse decodes only strings and scalars. */
@@ -64,14 +55,11 @@ describe('the scanner', () => {
     expect(members(json, root(json)).map(({ key }) => key)).toEqual(['__proto__', 'constructor'])
   })
 
-  it.each(['"\\\\"', '"\\""', '"\\\\\\""', '"a\\\\\\\\"'])(
-    'the scanner finds the end of the string %s',
-    (text) => {
-      const json = bytes(`[${text},1]`)
-      const [first] = elements(json, root(json))
-      expect(first).toEqual({ start: 1, end: 1 + text.length })
-    },
-  )
+  it.each(['"\\\\"', '"\\""', '"\\\\\\""', '"a\\\\\\\\"'])('the scanner finds the end of the string %s', (text) => {
+    const json = bytes(`[${text},1]`)
+    const [first] = elements(json, root(json))
+    expect(first).toEqual({ start: 1, end: 1 + text.length })
+  })
 
   it('the scanner reads a hundred thousand nested arrays without running out of stack', () => {
     const json = bytes('['.repeat(100_000) + ']'.repeat(100_000))
@@ -82,12 +70,7 @@ describe('the scanner', () => {
 
 describe('a text that is not JSON', () => {
   const broken = fc
-    .tuple(
-      jsonText,
-      fc.nat(),
-      fc.nat({ max: 3 }),
-      fc.constantFrom('', ',', '"', '}', ']', '[', '{', '\\', ':', 'x'),
-    )
+    .tuple(jsonText, fc.nat(), fc.nat({ max: 3 }), fc.constantFrom('', ',', '"', '}', ']', '[', '{', '\\', ':', 'x'))
     .map(([text, at, cut, put]) => {
       const place = at % (text.length + 1)
       return text.slice(0, place) + put + text.slice(place + cut)

@@ -65,8 +65,7 @@ describe('the API of sessions', () => {
     ['a request that a reverse proxy passed on', { 'x-forwarded-for': '203.0.113.9' }],
   ])('rejects %s without the token', async (_, headers) => {
     const { url } = await started({})
-    for (const [method, path] of ROUTES)
-      expect((await ask(url, path, { method, headers })).status, path).toBe(401)
+    for (const [method, path] of ROUTES) expect((await ask(url, path, { method, headers })).status, path).toBe(401)
   })
 
   it('answers its own page and names of loopback', async () => {

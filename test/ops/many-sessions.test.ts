@@ -79,10 +79,7 @@ describe('10,000 sessions', () => {
   it('are listed by several clients at once, each with all of them', async () => {
     const { url } = await startWithMany()
     const pages = await Promise.all(
-      Array.from(
-        { length: 8 },
-        async (_, at) => (await ask(url, `/governor/sessions?limit=${1 + at}`)).json as Page,
-      ),
+      Array.from({ length: 8 }, async (_, at) => (await ask(url, `/governor/sessions?limit=${1 + at}`)).json as Page),
     )
     const first = pages[0]?.sessions[0]?.id
     expect(pages.map(({ sessions }) => [sessions.length, sessions[0]?.id])).toEqual(

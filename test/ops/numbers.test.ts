@@ -54,8 +54,7 @@ const WAYS: readonly Way[] = [
 
 /** The numbers of a session that must not move any more once it has ended. */
 function numbersOf(shown: Shown) {
-  const { iteration, max_iterations, total_iterations, tool_calls, tokens, cost_usd, meters, terminal } =
-    shown
+  const { iteration, max_iterations, total_iterations, tool_calls, tokens, cost_usd, meters, terminal } = shown
   const { threads, runs, iterations } = shown
   return {
     row: { iteration, max_iterations, total_iterations, tool_calls, tokens, cost_usd },
@@ -124,9 +123,7 @@ describe.each(WAYS)('the numbers of a run that is ended by $way', (way) => {
     const lines = logs.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'request')
     expect(lines.at(-1)).toMatchObject({ iteration, session_id: shown.id })
     const list = await printed(url, 'sessions')
-    expect(list).toContain(
-      shown.max_iterations > 0 ? `${iteration}/${shown.max_iterations}` : ` ${iteration} `,
-    )
+    expect(list).toContain(shown.max_iterations > 0 ? `${iteration}/${shown.max_iterations}` : ` ${iteration} `)
   })
 
   it('do not move any more, whatever its agent does and however much time goes by', async () => {
@@ -135,9 +132,7 @@ describe.each(WAYS)('the numbers of a run that is ended by $way', (way) => {
     let transcript: readonly ChatMessage[] = messages
     for (let more = 0; more < 4; more++) {
       time.now += 1_000_000
-      const calls = [
-        { id: `x${more}`, type: 'function' as const, function: { name: 'x', arguments: `{"n":${more}}` } },
-      ]
+      const calls = [{ id: `x${more}`, type: 'function' as const, function: { name: 'x', arguments: `{"n":${more}}` } }]
       const message = { role: 'assistant' as const, content: null, tool_calls: calls }
       transcript = [...transcript, message, { role: 'tool', tool_call_id: `x${more}`, content: 'nothing' }]
       await callModel(url, transcript, ONE)

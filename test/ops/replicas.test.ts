@@ -46,8 +46,7 @@ describeWith('redis-server', 'an operator at another replica than the agent', ()
     await expect.poll(async () => (await listed(operators.url)).length, { timeout: 20_000 }).toBe(1)
     const seen = await firstSession(operators.url)
     expect(seen).toMatchObject({ state: 'going_round', loop: { tools: ['read_file'], count: 7 } })
-    for (const { next } of pages)
-      expect((await next(({ data }) => data.iteration === 8)).data.id).toBe(seen.id)
+    for (const { next } of pages) expect((await next(({ data }) => data.iteration === 8)).data.id).toBe(seen.id)
 
     const once = { 'idempotency-key': 'a click' }
     await act(operators.url, seen.id, 'extend', { by: '50%' }, once)
@@ -87,10 +86,6 @@ describeWith('redis-server', 'an operator at another replica than the agent', ()
   })
 })
 
-function result({
-  message,
-}: {
-  readonly message: { readonly tool_calls?: readonly { readonly id: string }[] }
-}) {
+function result({ message }: { readonly message: { readonly tool_calls?: readonly { readonly id: string }[] } }) {
   return { role: 'tool', tool_call_id: message.tool_calls?.[0]?.id ?? '', content: 'the result of read_file' }
 }

@@ -68,9 +68,7 @@ describe('a session in the API', () => {
     })
     expect(shown.terminal).toEqual(steps.at(-1)?.governor)
     expect(shown.final_answer).toEqual({ text: 'What I have found.', truncated: false })
-    expect(shown.runs).toMatchObject([
-      { thread: 1, ended_at: null, iterations: 3, state: 'tool_limit_reached' },
-    ])
+    expect(shown.runs).toMatchObject([{ thread: 1, ended_at: null, iterations: 3, state: 'tool_limit_reached' }])
     expect(shown.meters).toContainEqual({ name: 'iterations', used: 3, max: 0 })
   })
 
@@ -149,9 +147,7 @@ describe('a session in the API', () => {
     const [small] = await listed(url, '?model=small')
     const shown = (await ask(url, `/governor/sessions/${small?.id}`)).json as Shown
     expect(shown.iterations).toMatchObject([{ status: 400, overflow: 'shrink_context' }])
-    expect(shown.contexts).toMatchObject([
-      { model: 'small', base: 4096, source: 'provider', effective: 4096 },
-    ])
+    expect(shown.contexts).toMatchObject([{ model: 'small', base: 4096, source: 'provider', effective: 4096 }])
   })
 
   it('says at once that the newest request failed, and says it no more after an answer', async () => {
@@ -266,9 +262,7 @@ describe('the identity of a session', () => {
       expect(logs.join()).toContain(`"page":"${url}/governor/#${id}"`)
       const path = encodeURIComponent(given)
       expect((await ask(url, `/governor/sessions/${path}`)).json).toMatchObject({ id })
-      expect(
-        (await listed(url, `?id=${encodeURIComponent(given.slice(0, 8))}`)).map((one) => one.id),
-      ).toEqual([id])
+      expect((await listed(url, `?id=${encodeURIComponent(given.slice(0, 8))}`)).map((one) => one.id)).toEqual([id])
       expect((await act(url, path, 'extend', { by: 2 })).json).toMatchObject({ id, max_iterations: 5 })
       expect((await act(url, path, 'loop-guard', { mode: 'observe' })).status).toBe(200)
     },
@@ -290,8 +284,7 @@ describe('a list of sessions in the API', () => {
 
   it('is sorted by risk, and its pages contain each session once', async () => {
     const { url } = await startBoth(runaway(), { budget, ops: { admin_token: TOKEN } })
-    for (const [at, name] of names.entries())
-      await runAgent(url, START, { ...named(name), max: 1 + (at % 5) })
+    for (const [at, name] of names.entries()) await runAgent(url, START, { ...named(name), max: 1 + (at % 5) })
     const seen: { name: string | null; risk: number }[] = []
     let next: string | null = ''
     do {
@@ -316,9 +309,7 @@ describe('a list of sessions in the API', () => {
   ])('is sorted by %s, with what needs a person first and what has ended last', async (sort, order) => {
     const { time, now } = clock()
     const script: Script = (request, number) =>
-      request.header('x-name') === 'looping'
-        ? { calls: [{ name: 'read', arguments: {} }] }
-        : runaway()(request, number)
+      request.header('x-name') === 'looping' ? { calls: [{ name: 'read', arguments: {} }] } : runaway()(request, number)
     const models = [{ model: '*', price: { input: 1_000, output: 0 } }]
     const { url } = await startBoth(
       script,
@@ -364,8 +355,7 @@ describe('a list of sessions in the API', () => {
   it('states how many are at work and need a person, and what all cost by the minute and today', async () => {
     const models = [{ model: 'priced', price: { input: 1_000, output: 0 } }]
     const { url } = await startBoth(runaway(), { models })
-    const summary = async () =>
-      ((await ask(url, '/governor/sessions?limit=1')).json as { summary: object }).summary
+    const summary = async () => ((await ask(url, '/governor/sessions?limit=1')).json as { summary: object }).summary
     const nothing = { cost_usd: 0, price_known: true, cost_estimated: false }
     expect(await summary()).toMatchObject({ sessions: 0, at_work: 0, need_you: 0, today: nothing })
     await runAgent(url, START, { ...named('one'), max: 2, body: { model: 'priced' } })
@@ -473,9 +463,7 @@ describe('an operator', () => {
       final_answer: { text: 'What I have.' },
     })
     expect(
-      logs.some(
-        (line) => line.includes('"operator acted"') && line.includes('"action":"stop"') && line.includes(id),
-      ),
+      logs.some((line) => line.includes('"operator acted"') && line.includes('"action":"stop"') && line.includes(id)),
     ).toBe(true)
     const human = [...messages, step.message, { role: 'user', content: 'Go on.' }]
     expect((await callModel(url, human, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
@@ -483,8 +471,7 @@ describe('an operator', () => {
 
   it('stops a run with the texts of the configuration', async () => {
     const { url, provider } = await startBoth(
-      ({ json }) =>
-        json.tools && json.tool_choice !== 'none' ? { calls: [{ name: 'search', arguments: {} }] } : {},
+      ({ json }) => (json.tools && json.tool_choice !== 'none' ? { calls: [{ name: 'search', arguments: {} }] } : {}),
       {
         budget,
         stop: {
@@ -671,8 +658,7 @@ describe('an operator', () => {
       `s${'a'.repeat(43)}.0123456789abcdef`,
       encodeURIComponent('../x'),
     ])
-      for (const action of ['stop', 'reset'])
-        expect((await act(url, unknown, action)).status, unknown).toBe(404)
+      for (const action of ['stop', 'reset']) expect((await act(url, unknown, action)).status, unknown).toBe(404)
     expect((await ask(url, '/governor/sessions/nothing')).status).toBe(404)
     expect((await act(url, id, 'stop', { thread: 7 })).status).toBe(404)
     expect(await listed(url)).toHaveLength(1)
@@ -687,9 +673,7 @@ describe('the OpenAPI description of the API', () => {
     expect(json).toMatchObject({ openapi: '3.1.0', info: { title: 'Governor' } })
     const named = [...text.matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
     for (const name of named) expect(Object.keys(schemas)).toContain(name)
-    expect(json).toEqual(
-      JSON.parse(JSON.stringify(openApi((json as { info: { version: string } }).info.version))),
-    )
+    expect(json).toEqual(JSON.parse(JSON.stringify(openApi((json as { info: { version: string } }).info.version))))
   })
 
   it('describes every key of real replies', async () => {

@@ -194,9 +194,7 @@ describe('the transcript of a run', () => {
       expect(last).toMatchObject({ role: 'assistant', terminal_state: 'loop_detected' })
       expect(last?.text).toBe(steps.at(-1)?.message.content)
       const saidByModel = steps.flatMap(({ message }) => (message.content ? [message.content] : []))
-      expect(shown.entries.filter(({ role }) => role === 'assistant').map(({ text }) => text)).toEqual(
-        saidByModel,
-      )
+      expect(shown.entries.filter(({ role }) => role === 'assistant').map(({ text }) => text)).toEqual(saidByModel)
     },
   )
 
@@ -358,9 +356,7 @@ describe('the transcript of a run', () => {
 const answering =
   (text: string): Script =>
   ({ json }) =>
-    json.messages.some(({ role }) => role === 'tool')
-      ? { text }
-      : { calls: [{ name: 'search', arguments: {} }] }
+    json.messages.some(({ role }) => role === 'tool') ? { text } : { calls: [{ name: 'search', arguments: {} }] }
 
 describe('the end of a run that Governor did not end', () => {
   it('is completed on its answer once nothing came for five minutes, and no sooner', async () => {

@@ -218,22 +218,18 @@ describe('a session in full', () => {
 
   it('cuts a final answer to 64 KiB, between two characters', () => {
     fc.assert(
-      fc.property(
-        fc.constantFrom('a', 'é', '目', '🙂'),
-        fc.integer({ min: 60_000, max: 70_000 }),
-        (one, count) => {
-          const text = one.repeat(count)
-          const session = sessionOf([threadOf(1, { finalAnswer: finalAnswer(text) })])
-          const shown = detailOf(session, NOW, noContext).final_answer
-          const bytes = Buffer.byteLength(shown?.text ?? '')
-          expect(text.startsWith(shown?.text ?? '-')).toBe(true)
-          expect(bytes).toBeLessThanOrEqual(65_536)
-          expect(shown?.truncated).toBe(Buffer.byteLength(text) > 65_536)
-          expect(bytes).toBeGreaterThan(Math.min(65_536, Buffer.byteLength(text)) - 4)
-          // Half of a character would not come back from UTF-8.
-          expect(Buffer.from(shown?.text ?? '').toString()).toBe(shown?.text)
-        },
-      ),
+      fc.property(fc.constantFrom('a', 'é', '目', '🙂'), fc.integer({ min: 60_000, max: 70_000 }), (one, count) => {
+        const text = one.repeat(count)
+        const session = sessionOf([threadOf(1, { finalAnswer: finalAnswer(text) })])
+        const shown = detailOf(session, NOW, noContext).final_answer
+        const bytes = Buffer.byteLength(shown?.text ?? '')
+        expect(text.startsWith(shown?.text ?? '-')).toBe(true)
+        expect(bytes).toBeLessThanOrEqual(65_536)
+        expect(shown?.truncated).toBe(Buffer.byteLength(text) > 65_536)
+        expect(bytes).toBeGreaterThan(Math.min(65_536, Buffer.byteLength(text)) - 4)
+        // Half of a character would not come back from UTF-8.
+        expect(Buffer.from(shown?.text ?? '').toString()).toBe(shown?.text)
+      }),
       { numRuns: 30 },
     )
   })

@@ -28,15 +28,7 @@ function runOn(name: string, text: string, ...command: readonly string[]) {
 }
 
 const compiled = (text: string, moduleKind: string, resolution: string) => {
-  const flags = [
-    '--noEmit',
-    '--strict',
-    '--exactOptionalPropertyTypes',
-    '--target',
-    'es2023',
-    '--lib',
-    'es2023',
-  ]
+  const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--target', 'es2023', '--lib', 'es2023']
   const kinds = ['--module', moduleKind, '--moduleResolution', resolution]
   return runOn('agent.mts', text, resolve('node_modules/typescript/bin/tsc'), ...flags, ...kinds)
 }

@@ -78,10 +78,7 @@ describe('the general reader of overflow errors', () => {
       'Prompt tokens + max tokens exceeds context: 7000 + 2000 = 9000 > 8192',
       { recovery: 'clamp_output_only', limit: 8_192, promptTokens: 7_000, maxOutput: 1_192 },
     ],
-    [
-      'only 1192 tokens remain in the context, max_tokens is 2000',
-      { recovery: 'clamp_output_only', maxOutput: 1_192 },
-    ],
+    ['only 1192 tokens remain in the context, max_tokens is 2000', { recovery: 'clamp_output_only', maxOutput: 1_192 }],
     ['Total of 9001 tokens is over the maximum of 8192', { recovery: 'unknown_overflow', limit: 8_192 }],
     ['The conversation is too long.', { recovery: 'compress_only' }],
     ['Prompt is too long. Please keep it under your plan.', { recovery: 'compress_only' }],

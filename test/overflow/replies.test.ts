@@ -1,14 +1,7 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  classify,
-  type Overflow,
-  type Recovery,
-  ROWS,
-  type Row,
-  statedNumbers,
-} from '../../src/overflow/index.ts'
+import { classify, type Overflow, type Recovery, ROWS, type Row, statedNumbers } from '../../src/overflow/index.ts'
 
 /** Returns a value as Python prints it. */
 function printed(value: unknown): string {
@@ -97,8 +90,7 @@ describe('the classification of provider replies', () => {
       (message) => ({
         error: { message: 'Bad Request', cause: { responseBody: JSON.stringify({ message }) } },
       }),
-      (message) =>
-        `{"message": "the first upstream is down"} and then ${JSON.stringify({ error: { message } })}`,
+      (message) => `{"message": "the first upstream is down"} and then ${JSON.stringify({ error: { message } })}`,
       (message) =>
         JSON.stringify({
           error: {
@@ -149,11 +141,7 @@ describe('the classification of provider replies', () => {
     const refusals: [status: number, code: string, message: string][] = [
       [400, 'input_token_rate_limit_exceeded', 'Rate limit of 40000 input tokens per minute'],
       [403, 'token_limit_exceeded', 'Your daily token limit has been reached'],
-      [
-        400,
-        'token_limit_exceeded',
-        'Enqueued token limit of 90000 reached. Try again once batches are done.',
-      ],
+      [400, 'token_limit_exceeded', 'Enqueued token limit of 90000 reached. Try again once batches are done.'],
       [429, 'token_quota_exceeded', 'Tokens per minute limit exceeded - too many tokens processed.'],
       [402, 'prompt_tokens_limit_exceeded', 'Prompt tokens limit exceeded: 9001 > 8192'],
       [429, 'input_token_limit_exceeded', 'Slow down'],

@@ -1,15 +1,7 @@
 /** Either side may close its connection at any time: then the other side is closed too, and nothing is sent twice. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
-import {
-  closeRaw,
-  connect,
-  listenRaw,
-  openGovernor,
-  type RawUpstream,
-  startRaw,
-  type Wire,
-} from '../support/raw.ts'
+import { closeRaw, connect, listenRaw, openGovernor, type RawUpstream, startRaw, type Wire } from '../support/raw.ts'
 
 let upstream: RawUpstream
 let governor: { url: string; close(): Promise<void> }
@@ -101,11 +93,7 @@ describe.each(ALL)('%s', (_, request) => {
   it.each([
     ['an error', 'HTTP/1.1 400 Bad Request\r\nContent-Length: 99\r\n\r\n{"error"', '{"error"'],
     ['an answer', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n', 'part'],
-    [
-      'the head of an answer',
-      'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
-      '',
-    ],
+    ['the head of an answer', 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n', ''],
   ])('passes on the beginning of %s that breaks off at once', async (_, part, body) => {
     const { client, wire } = await ask(request)
     wire.write(part)
@@ -158,10 +146,7 @@ it('a POST whose reused connection dies is not sent twice', async () => {
 })
 
 it('an upload is aborted at the upstream when the client leaves in the middle of it', async () => {
-  for (const framing of [
-    'Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
-    'Content-Length: 8\r\n\r\npart',
-  ]) {
+  for (const framing of ['Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n', 'Content-Length: 8\r\n\r\npart']) {
     const client = connect(governor.url)
     client.write(`POST /v1/files HTTP/1.1\r\nHost: a\r\n${framing}`)
     const wire = await upstream.accept()

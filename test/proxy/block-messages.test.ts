@@ -90,9 +90,7 @@ describe.each([{ stream: false }, { stream: true }])(
       'reaches the client when the provider answers the repeated request with %i',
       async (status) => {
         const { url } = await startBoth((request) =>
-          readsBlock(request)
-            ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } }
-            : SAME,
+          readsBlock(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME,
         )
         const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 7 })
         expect(steps[6]?.status).toBe(200)

@@ -135,10 +135,7 @@ describe('a repeated call in a stream is recognized and blocked', () => {
 
   it.each<[string, string[]]>([
     ['where neither has an index', [delta({ role: 'assistant', tool_calls: [CALL, OTHER] }), end]],
-    [
-      'where all have one index',
-      [role, calling({ index: 0, ...CALL }), calling({ index: 0, ...OTHER }), end],
-    ],
+    ['where all have one index', [role, calling({ index: 0, ...CALL }), calling({ index: 0, ...OTHER }), end]],
     [
       'where their pieces alternate',
       [
@@ -165,12 +162,7 @@ describe('a repeated call in a stream is recognized and blocked', () => {
         readsBlock(request)
           ? { text: 'Nothing.' }
           : number === 3
-            ? stream(
-                role,
-                calling({ index: 0, id: 'a', type: 'function', function: { name: 'list' } }),
-                end,
-                DONE,
-              )
+            ? stream(role, calling({ index: 0, id: 'a', type: 'function', function: { name: 'list' } }), end, DONE)
             : bare,
       { loop_guard: { max_warnings_before_block: 0 } },
     )
@@ -195,17 +187,14 @@ describe('text beside a blocked call', () => {
     expect(message?.content).toBe('With. After.\n\nI give up.')
   })
 
-  it.each([[null], [[]]])(
-    'reaches the client at once although every chunk has a list of calls: %j',
-    async (none) => {
-      const said = [
-        delta({ role: 'assistant', content: 'One ', tool_calls: none }),
-        delta({ content: 'two.', tool_calls: none }),
-      ]
-      const { message } = await whereThird(stream(...said, calling({ index: 0, ...CALL }), end, DONE))
-      expect(message?.content).toBe('One two.\n\nI give up.')
-    },
-  )
+  it.each([[null], [[]]])('reaches the client at once although every chunk has a list of calls: %j', async (none) => {
+    const said = [
+      delta({ role: 'assistant', content: 'One ', tool_calls: none }),
+      delta({ content: 'two.', tool_calls: none }),
+    ]
+    const { message } = await whereThird(stream(...said, calling({ index: 0, ...CALL }), end, DONE))
+    expect(message?.content).toBe('One two.\n\nI give up.')
+  })
 })
 
 describe('a provider that refuses fields of its own messages', () => {
@@ -223,9 +212,7 @@ describe('a provider that refuses fields of its own messages', () => {
         if (number === 3) return said
         asked++
         const isStrange = json.messages.some((message) => 'reasoning_content' in message)
-        return isStrange
-          ? { status: 400, body: { error: { message: 'extra field' } } }
-          : { text: 'I give up.' }
+        return isStrange ? { status: 400, body: { error: { message: 'extra field' } } } : { text: 'I give up.' }
       },
       { loop_guard: { max_warnings_before_block: 0 } },
     )

@@ -67,10 +67,7 @@ const answerOf = (message: object, finish: string) =>
     choices: [{ index: 0, message: { role: 'assistant', content: null, ...message }, finish_reason: finish }],
   })
 const REFUSED = answerOf({ tool_calls: [call('three')] }, 'tool_calls')
-const OTHER = answerOf(
-  { tool_calls: [call('three', { name: 'read', arguments: '{ "n": 1.0 }' })] },
-  'tool_calls',
-)
+const OTHER = answerOf({ tool_calls: [call('three', { name: 'read', arguments: '{ "n": 1.0 }' })] }, 'tool_calls')
 const TEXT = answerOf({ content: 'I give up.' }, 'stop')
 
 const JSON_HEAD =
@@ -84,8 +81,7 @@ const whole = (body: string | Buffer, more = '') =>
 const event = (delta: object, finish: string | null = null) =>
   `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
 const calling = (called: object) => event({ role: 'assistant', tool_calls: [{ index: 0, ...called }] })
-const STREAM_HEAD =
-  'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\nX-Request-Id: 7\r\n'
+const STREAM_HEAD = 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\nX-Request-Id: 7\r\n'
 const streamed = (...events: string[]) => {
   const body = events.join('')
   return `${STREAM_HEAD}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
@@ -102,11 +98,7 @@ const verdictOf = (message: Message) => fieldOf(message, 'x-governor-verdict')
 describe('a response without a blocked call', () => {
   it.each([
     ['JSON', false, () => whole(OTHER)],
-    [
-      'JSON in gzip, though none was asked for',
-      false,
-      () => whole(gzipSync(OTHER), 'Content-Encoding: gzip\r\n'),
-    ],
+    ['JSON in gzip, though none was asked for', false, () => whole(gzipSync(OTHER), 'Content-Encoding: gzip\r\n')],
     ['JSON in a coding that nobody knows', false, () => whole(OTHER, 'Content-Encoding: other\r\n')],
     ['JSON that is broken', false, () => whole('{"choices":')],
     ['an answer', false, () => whole(TEXT)],
@@ -130,11 +122,7 @@ describe('a response without a blocked call', () => {
       'events without a last blank line',
       true,
       () =>
-        streamed(
-          calling(call('three', { name: 'read', arguments: '{}' })),
-          event({}, 'tool_calls'),
-          'data: [DONE]\n',
-        ),
+        streamed(calling(call('three', { name: 'read', arguments: '{}' })), event({}, 'tool_calls'), 'data: [DONE]\n'),
     ],
     [
       'events where JSON was asked for',
@@ -201,9 +189,7 @@ describe('a gzip response that nobody asked for', () => {
 
 describe('a response that is larger than server.max_guarded_body', () => {
   const large = 'x'.repeat(700_000)
-  const pieces = [0, 1].map((part) =>
-    event({ tool_calls: [{ index: 0, function: { arguments: `${part}${large}` } }] }),
-  )
+  const pieces = [0, 1].map((part) => event({ tool_calls: [{ index: 0, function: { arguments: `${part}${large}` } }] }))
   const largeStream = [calling(call('three')), ...pieces, event({}, 'tool_calls'), 'data: [DONE]\n\n']
   const largeWhole = answerOf({ content: large + large, tool_calls: [call('three')] }, 'tool_calls')
 
@@ -254,9 +240,7 @@ describe('a response that breaks off', () => {
       wire.write(stream ? streamed(...REFUSED_STREAM) : whole(REFUSED))
       const again = await asked()
       again.write(
-        stream
-          ? begun(event({ role: 'assistant', content: '' }))
-          : `${JSON_HEAD}Content-Length: 900\r\n\r\n{`,
+        stream ? begun(event({ role: 'assistant', content: '' })) : `${JSON_HEAD}Content-Length: 900\r\n\r\n{`,
       )
       act(again)
       const got = await client.message()

@@ -120,10 +120,9 @@ describe('an error about bound thinking', () => {
   it('is read in any content coding', async () => {
     const error = { type: 'error', error: { type: 'invalid_request_error', message: REFUSED } }
     const headers = { 'content-encoding': 'gzip' }
-    const { url } = await startBoth(
-      binding(runawayMessages(), { body: gzipSync(JSON.stringify(error)), headers }),
-      { budget },
-    )
+    const { url } = await startBoth(binding(runawayMessages(), { body: gzipSync(JSON.stringify(error)), headers }), {
+      budget,
+    })
     const { steps } = await runMessagesAgent(url, ASKED, { max: 20 })
     expect(steps.at(-1)?.text).toBe('This is what I found so far.')
   })
@@ -131,10 +130,7 @@ describe('an error about bound thinking', () => {
   it('reaches the client if Governor has injected nothing', async () => {
     const { url, provider } = await startBoth(binding(runawayMessages()))
     const { messages } = await runMessagesAgent(url, ASKED, { max: 3 })
-    const changed = await callMessages(url, [
-      { role: 'user', content: 'Another beginning.' },
-      ...messages.slice(1),
-    ])
+    const changed = await callMessages(url, [{ role: 'user', content: 'Another beginning.' }, ...messages.slice(1)])
     expect(changed.status).toBe(400)
     expect(changed.body).toContain('bound to a different conversation')
     expect(provider.requests).toHaveLength(4)

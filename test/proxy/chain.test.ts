@@ -27,8 +27,6 @@ it('the notices of a Governor use up no budget of a second Governor behind it', 
   const { steps } = await runAgent(outer.url, START, { max: 10 })
   expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: 6 })
   expect(inner.events.some((event) => event.kind === 'notice' && event.channel === 'user')).toBe(true)
-  const iterations = inner.events.flatMap((event) =>
-    event.kind === 'request_ended' ? [event.iteration] : [],
-  )
+  const iterations = inner.events.flatMap((event) => (event.kind === 'request_ended' ? [event.iteration] : []))
   expect(iterations).toEqual([1, 2, 3, 4, 5, 6, 6])
 })

@@ -87,9 +87,7 @@ describe.each([false, true])('a provider with its own rules for messages (stream
             ]
           : [],
       )
-      expect(logs.filter((line) => line.includes('upstream refuses this alteration'))).toHaveLength(
-        isRefused ? 1 : 0,
-      )
+      expect(logs.filter((line) => line.includes('upstream refuses this alteration'))).toHaveLength(isRefused ? 1 : 0)
       if (isRefused) {
         const metrics = await (await fetch(`${url}/metrics`)).text()
         const labels = `upstream="openai",alteration="${channel}"`

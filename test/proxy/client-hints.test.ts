@@ -55,8 +55,7 @@ describe('a request whose class Claude Code states in a header', () => {
       headers: { ...SESSION, [CLASS]: 'main' },
       max: 2,
     })
-    for (let at = 0; at < 4; at++)
-      await callMessages(url, messages, { headers: { ...SESSION, [CLASS]: 'auxiliary' } })
+    for (let at = 0; at < 4; at++) await callMessages(url, messages, { headers: { ...SESSION, [CLASS]: 'auxiliary' } })
     const last = await callMessages(url, messages, { headers: { ...SESSION, [CLASS]: 'main' } })
     expect(last.headers.get('x-governor-iteration')).toBe('3/3')
   })

@@ -13,9 +13,7 @@ const LIMITS = [
 
 const TABLE = WAYS.flatMap((way) =>
   LIMITS.flatMap((limit) =>
-    ['run', 'session'].flatMap((scope) =>
-      [false, true].map((stream) => ({ ...way, ...limit, scope, stream })),
-    ),
+    ['run', 'session'].flatMap((scope) => [false, true].map((stream) => ({ ...way, ...limit, scope, stream }))),
   ),
 )
 

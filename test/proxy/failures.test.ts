@@ -131,10 +131,7 @@ describe('an upstream', () => {
   })
 
   it.each([
-    [
-      'an upgrade nobody asked for',
-      'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n',
-    ],
+    ['an upgrade nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'],
     ['nothing', ''],
     ['half a head', 'HTTP/1.1 200 OK\r\nX: 1\r\n'],
     ['a head of 200 KB', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(200_000)}\r\n\r\n`],
@@ -152,12 +149,7 @@ describe('an upstream', () => {
   it('that does not answer in time causes a 504', async () => {
     const upstream = await startRaw()
     const { url } = await startGovernor(upstream.url, { timeouts: { first_byte: '50ms' } })
-    await expectFailure(
-      url,
-      '504 Gateway Timeout',
-      'upstream_timeout',
-      /did not answer in time.*timeouts\.first_byte/,
-    )
+    await expectFailure(url, '504 Gateway Timeout', 'upstream_timeout', /did not answer in time.*timeouts\.first_byte/)
   })
 
   it('that does not finish a TLS handshake in time causes a 504', async () => {
@@ -197,12 +189,7 @@ it('an upload of any size gets an error when its upstream cannot be reached', as
 
 it('an error of the upstream reaches the client unchanged', async () => {
   const upstream = await startRaw()
-  const replies = [
-    '401 Unauthorized',
-    '429 Too Many Requests',
-    '500 Internal Server Error',
-    '502 Bad Gateway',
-  ]
+  const replies = ['401 Unauthorized', '429 Too Many Requests', '500 Internal Server Error', '502 Bad Gateway']
   const { url } = await startGovernor(upstream.url)
   const client = connect(url)
   client.write(post('/v1/chat/completions'))

@@ -74,11 +74,7 @@ describe.each([{ stream: false }, { stream: true }])(
       )
       const { steps } = await runAgent(url, START, options)
       const last = steps.at(-1)
-      expect([last?.message.content, nameOf(last?.message), last?.finish]).toEqual([
-        'It is Oslo.',
-        undefined,
-        'stop',
-      ])
+      expect([last?.message.content, nameOf(last?.message), last?.finish]).toEqual(['It is Oslo.', undefined, 'stop'])
       expect(last?.governor).toMatchObject({ has_final_answer: true })
       expect(provider.requests).toHaveLength(5)
     })
@@ -93,8 +89,7 @@ describe.each([{ stream: false }, { stream: true }])(
 
     it('keeps no call if the run has called all of its tools before', async () => {
       const { url } = await startBoth(
-        ({ json }, number) =>
-          json.tool_choice === 'none' ? { text: 'Enough.' } : { calls: [search(number)] },
+        ({ json }, number) => (json.tool_choice === 'none' ? { text: 'Enough.' } : { calls: [search(number)] }),
         { budget },
       )
       const { steps } = await runAgent(url, START, { ...options, body: { tool_choice: 'required' } })
@@ -163,9 +158,7 @@ describe.each([{ stream: false }, { stream: true }])(
       const body = { tools, tool_choice: { type: 'any' } }
       const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 4, body })
       const last = steps.at(-1)
-      expect(last?.message.content).toMatchObject([
-        { type: 'tool_use', name: 'final_result', input: { city: 'Oslo' } },
-      ])
+      expect(last?.message.content).toMatchObject([{ type: 'tool_use', name: 'final_result', input: { city: 'Oslo' } }])
       expect([steps.length, last?.stop]).toEqual([4, 'tool_use'])
       expect(last?.governor).toMatchObject({ has_final_answer: true })
       expect(provider.requests.at(-1)?.json.tool_choice).toEqual({ type: 'tool', name: 'final_result' })
@@ -200,8 +193,7 @@ describe('a request after the end of a run', () => {
   })
   const script: Script = ({ json }, number) => {
     const choice = json.tool_choice as { function?: { name: string } } | string | undefined
-    if (typeof choice === 'object' && choice.function)
-      return { calls: [{ name: choice.function.name, arguments: {} }] }
+    if (typeof choice === 'object' && choice.function) return { calls: [{ name: choice.function.name, arguments: {} }] }
     if (json.tools && choice !== 'none') return { calls: [search(number)] }
     return { text: json['response_format'] ? '{"city":"Oslo"}' : 'It is Oslo.' }
   }
@@ -230,11 +222,7 @@ describe('a request after the end of a run', () => {
       expect([format.isRelayed, format.message.content]).toEqual([true, '{"city":"Oslo"}'])
       // The answer to an identical request may have been lost; another request with the same tool had its answer.
       expect((await ask(forced('extract'))).isRelayed).toBe(true)
-      for (const more of [
-        { ...forced('extract'), seed: 1 },
-        { response_format: SCHEMA, seed: 1 },
-        { seed: 2 },
-      ]) {
+      for (const more of [{ ...forced('extract'), seed: 1 }, { response_format: SCHEMA, seed: 1 }, { seed: 2 }]) {
         const step = await ask(more)
         expect([step.isRelayed, step.message.content]).toEqual([false, 'It is Oslo.'])
         expect(step.governor).toMatchObject({ terminal_reason: 'max_iterations' })
@@ -281,8 +269,7 @@ describe('a request after the end of a run', () => {
   it('is relayed unchanged again if the provider failed', async () => {
     let isDown = false
     const { url } = await startBoth(
-      (request, number) =>
-        isDown ? { status: 503, body: { error: { message: 'busy' } } } : script(request, number),
+      (request, number) => (isDown ? { status: 503, body: { error: { message: 'busy' } } } : script(request, number)),
       { budget },
     )
     const { messages } = await runAgent(url, START)

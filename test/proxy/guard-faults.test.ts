@@ -15,9 +15,7 @@ const sameCall = () => ({ calls: [{ name: 'search', arguments: '{"query":"the sa
 
 describe('a fault in the loop guard', () => {
   const spoiled = (thread: Thread): Thread =>
-    thread.loopState
-      ? { ...thread, loopState: Object.assign({}, thread.loopState, { assistantHashes: null }) }
-      : thread
+    thread.loopState ? { ...thread, loopState: Object.assign({}, thread.loopState, { assistantHashes: null }) } : thread
   const spoil = (session: Session) => ({ ...session, threads: session.threads.map(spoiled) })
 
   it('leaves the budget guard working with all that is stored, and is counted for the loop guard', async () => {

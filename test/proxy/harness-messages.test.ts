@@ -13,9 +13,7 @@ function steps(count: number, query = (at: number) => `query ${at}`): ChatMessag
     {
       role: 'assistant',
       content: null,
-      tool_calls: [
-        { id: `c${at}`, function: { name: 'search', arguments: JSON.stringify({ query: query(at) }) } },
-      ],
+      tool_calls: [{ id: `c${at}`, function: { name: 'search', arguments: JSON.stringify({ query: query(at) }) } }],
     },
     { role: 'tool', tool_call_id: `c${at}`, content: `found ${query(at)}` },
   ]).flat()
@@ -103,10 +101,7 @@ describe('a compaction keeps the count of the run', () => {
   const tail = steps(8).slice(-6)
 
   it.each<[string, ChatMessage[]]>([
-    [
-      'where unknown words stand before answers that the run knows',
-      [SYSTEM, TASK, user('It went so: …'), ...tail],
-    ],
+    ['where unknown words stand before answers that the run knows', [SYSTEM, TASK, user('It went so: …'), ...tail]],
     ['where the first message is a summary', [SYSTEM, user('Find out everything. So far: …'), ...tail]],
     [
       'of opencode',
@@ -114,9 +109,7 @@ describe('a compaction keeps the count of the run', () => {
         SYSTEM,
         user('What did we do so far?'),
         { role: 'assistant', content: '## Goal\nFind out everything.' },
-        user(
-          'Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.',
-        ),
+        user('Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.'),
       ],
     ],
   ])('%s', async (_, compacted) => {
@@ -141,8 +134,7 @@ describe('conversations without a session id', () => {
   const sessionsOf = async (conversations: readonly (readonly ChatMessage[])[]) => {
     const { url } = await startBoth(runaway())
     const ids: (string | null)[] = []
-    for (const messages of conversations)
-      ids.push((await callModel(url, messages)).headers.get('x-governor-session'))
+    for (const messages of conversations) ids.push((await callModel(url, messages)).headers.get('x-governor-session'))
     return ids
   }
   const GREETING: ChatMessage = { role: 'assistant', content: 'Hi! How can I help you?' }

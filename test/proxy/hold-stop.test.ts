@@ -344,13 +344,7 @@ describe('a client that waits for an operator', () => {
     const running = runResponses(both.url, 'Go.', { stateful: true, stream, max: 5, ...named })
     await extendOnce(both)
     const { steps } = await running
-    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
-      '1/3',
-      '2/3',
-      '3/3',
-      '4/5',
-      '5/5',
-    ])
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['1/3', '2/3', '3/3', '4/5', '5/5'])
   })
 })
 
@@ -368,17 +362,14 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
   it.each([
     ['extend', { by: 1 }, '4/4'],
     ['stop', {}, '3/3'],
-  ] as const)(
-    'let a request go that waits at the one, by %s at the other',
-    async (action, body, iteration) => {
-      const { first, second } = await startPair()
-      const { answer, shown } = await held(first, await atLimit(first.url))
-      const elsewhere = (await ask(second.url, `/governor/sessions/${shown.id}`)).json as Shown
-      expect(elsewhere).toMatchObject({ state: 'asking', asking: { limit: 'iterations', max: 3 } })
-      await act(second.url, shown.id, action, body)
-      expect((await answer).headers.get('x-governor-iteration')).toBe(iteration)
-    },
-  )
+  ] as const)('let a request go that waits at the one, by %s at the other', async (action, body, iteration) => {
+    const { first, second } = await startPair()
+    const { answer, shown } = await held(first, await atLimit(first.url))
+    const elsewhere = (await ask(second.url, `/governor/sessions/${shown.id}`)).json as Shown
+    expect(elsewhere).toMatchObject({ state: 'asking', asking: { limit: 'iterations', max: 3 } })
+    await act(second.url, shown.id, action, body)
+    expect((await answer).headers.get('x-governor-iteration')).toBe(iteration)
+  })
 
   it('have one question for a request that is sent again to the other', async () => {
     const { first, second } = await startPair()

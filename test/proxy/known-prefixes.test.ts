@@ -6,11 +6,7 @@ import { factsOf } from '../../src/core/session/request-facts.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
-import {
-  createKnownPrefixes,
-  type KnownPrefixes,
-  longestKnown,
-} from '../../src/proxy/session/known-prefixes.ts'
+import { createKnownPrefixes, type KnownPrefixes, longestKnown } from '../../src/proxy/session/known-prefixes.ts'
 import { readInTurns } from '../../src/proxy/session/read-transcript.ts'
 import { registry } from '../core/transcript.ts'
 
@@ -34,13 +30,7 @@ async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 
       conversation.results(at),
     ])
     const { fields, list, items } = index ?? {}
-    const more = [
-      facts.speaks(),
-      facts.prompt(),
-      facts.beginnings(),
-      request.demands(),
-      request.notice('n', 'user'),
-    ]
+    const more = [facts.speaks(), facts.prompt(), facts.beginnings(), request.demands(), request.notice('n', 'user')]
     return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()])
   } catch (error) {
     return String(error)
@@ -72,9 +62,7 @@ const MESSAGES: Record<Name, fc.Arbitrary<object>> = {
     }),
     fc.record({
       role: fc.constant('user'),
-      content: fc
-        .tuple(id, text)
-        .map(([one, content]) => [{ type: 'tool_result', tool_use_id: one, content }]),
+      content: fc.tuple(id, text).map(([one, content]) => [{ type: 'tool_result', tool_use_id: one, content }]),
     }),
   ),
   responses: fc.oneof(
@@ -118,17 +106,12 @@ function bodiesOf(name: Name, { list, changes }: Story): Buffer[] {
   return changes.map(({ kind, by }) => {
     if (kind === 'grow') length = Math.min(all.length, length + by)
     if (kind === 'back') length = Math.max(1, length - by)
-    if (kind === 'edit')
-      all = all.toSpliced(Math.max(0, length - by), 1, { role: 'user', content: 'other words' })
+    if (kind === 'edit') all = all.toSpliced(Math.max(0, length - by), 1, { role: 'user', content: 'other words' })
     if (kind === 'key') before = `"model":"m","n":${by},`
     if (kind === 'system') after = `,"system":"${'s'.repeat(by)}","instructions":"${'i'.repeat(by)}"`
     const value = JSON.stringify(all.slice(0, length), undefined, kind === 'spaces' ? 1 : 0)
     const again =
-      kind === 'repeat'
-        ? `,"${key}":${JSON.stringify(all.slice(by))}`
-        : kind === 'null'
-          ? `,"${key}":null`
-          : ''
+      kind === 'repeat' ? `,"${key}":${JSON.stringify(all.slice(by))}` : kind === 'null' ? `,"${key}":null` : ''
     const body = Buffer.from(`{${before}"${key}":${value}${again}${after}}`)
     return kind === 'cut' ? body.subarray(0, -by * 1_000) : body
   })

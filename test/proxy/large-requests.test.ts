@@ -38,8 +38,7 @@ const SHAPES: Readonly<Record<string, Shape>> = {
   },
   'calls of 50 KB': {
     asked: [text(10)],
-    callsOf: (step) =>
-      many(60, (at) => ({ id: `c${step}_${at}`, args: JSON.stringify({ a: 'b'.repeat(50_000) }) })),
+    callsOf: (step) => many(60, (at) => ({ id: `c${step}_${at}`, args: JSON.stringify({ a: 'b'.repeat(50_000) }) })),
   },
   'results with 60 pictures of 90 KB': {
     asked: [text(10)],
@@ -55,11 +54,7 @@ const textOf = (parts: readonly Part[]) => parts.map((part) => ('text' in part ?
 const RESULT: readonly Part[] = [{ text: 'ok' }]
 
 const partWith = (type: string, pictureOf: (data: string) => Json) => (part: Part) =>
-  'text' in part
-    ? { type, text: part.text }
-    : 'picture' in part
-      ? pictureOf(part.picture)
-      : { type, text: part.nested }
+  'text' in part ? { type, text: part.text } : 'picture' in part ? pictureOf(part.picture) : { type, text: part.nested }
 const chatPart = partWith('text', (data) => ({
   type: 'image_url',
   image_url: { url: `data:image/png;base64,${data}` },
@@ -176,9 +171,7 @@ const MOST_IN_ONE_GO = 500_000
 describe('a large request of a healthy agent', () => {
   it.each(CASES)('counts and is stopped at its limit: $name in $api', async ({ path, bodyOf, shape }) => {
     const provider = await serve((request, response) => {
-      request
-        .resume()
-        .once('end', () => response.writeHead(200, { 'content-type': 'application/json' }).end('{}'))
+      request.resume().once('end', () => response.writeHead(200, { 'content-type': 'application/json' }).end('{}'))
     })
     onTestFinished(() => provider.close())
     const most = countSteps()

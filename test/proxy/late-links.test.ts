@@ -66,8 +66,7 @@ describeWith('redis-server', 'a response whose link is late', () => {
       const provider = await startResponses(stream, coding, pieces)
       const redis = await startRedis()
       const wire = await startWire(redis.port)
-      const start = (url: string) =>
-        startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
+      const start = (url: string) => startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
       const [first, second] = [await start(wire.url), await start(redis.url)]
       const held = new Promise<void>((resolve) => {
         wire.onRequest((bytes) => {
@@ -88,11 +87,7 @@ describeWith('redis-server', 'a response whose link is late', () => {
       wire.release()
       await over
       const { response } = await begun
-      const next = await callResponses(
-        second.url,
-        { input: RESULT, previous_response_id: response['id'] },
-        { stream },
-      )
+      const next = await callResponses(second.url, { input: RESULT, previous_response_id: response['id'] }, { stream })
       expect(next.headers.get('x-governor-iteration')).toBe('2/300')
     },
   )
@@ -101,8 +96,7 @@ describeWith('redis-server', 'a response whose link is late', () => {
     const provider = await startResponses(false, 'identity', 'one piece')
     const redis = await startRedis()
     const wire = await startWire(redis.port)
-    const start = (url: string) =>
-      startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
+    const start = (url: string) => startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
     const [first, second] = [await start(redis.url), await start(wire.url)]
     const { response } = await callResponses(first.url, { input: [{ role: 'user', content: 'Go.' }] })
     const [key = ''] = (await redis.command('KEYS', 'governor:l:*')) as string[]

@@ -10,10 +10,7 @@ const BACK_OFF =
   ' Before you call it again, check whether its precondition is met and what differs from last time. If you are waiting for something, wait 5 seconds before polling again.'
 
 /** Calls `search` with what `query` gives for the number of the request, from 1. */
-function searching(
-  query: (number: number) => string,
-  id: (number: number) => string = (n) => `call_${n}`,
-): Script {
+function searching(query: (number: number) => string, id: (number: number) => string = (n) => `call_${n}`): Script {
   return (_, number) => ({
     calls: [{ id: id(number), name: 'search', arguments: JSON.stringify({ query: query(number) }) }],
   })
@@ -65,9 +62,7 @@ describe('a loop is found', () => {
     [
       'whatever the order of the keys',
       (_, number) => ({
-        calls: [
-          { id: `c${number}`, name: 'search', arguments: number % 2 ? '{"a":1,"b":2}' : '{ "b":2, "a":1 }' },
-        ],
+        calls: [{ id: `c${number}`, name: 'search', arguments: number % 2 ? '{"a":1,"b":2}' : '{ "b":2, "a":1 }' }],
       }),
     ],
     [
@@ -325,11 +320,7 @@ describe('a message in the role of a user', () => {
 
   it.each([
     ['lets a call be made again that was made before it', 'I have changed it.', ['allow', 'allow']],
-    [
-      'goes on with the row where it says what the one before said',
-      START[1]?.content ?? '',
-      ['allow', 'warn'],
-    ],
+    ['goes on with the row where it says what the one before said', START[1]?.content ?? '', ['allow', 'warn']],
   ])('%s', async (_, content, expected) => {
     const { url, messages } = await follow(2, () => LOOK)
     let transcript: ChatMessage[] = [...messages, { role: 'user', content }]

@@ -1,12 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
-import {
-  callMessages,
-  keepingThreads,
-  type Message,
-  type MessagesStep,
-  resultsFor,
-} from '../support/messages.ts'
+import { callMessages, keepingThreads, type Message, type MessagesStep, resultsFor } from '../support/messages.ts'
 import type { Script } from '../support/provider.ts'
 
 const call = { name: 'search', arguments: { query: 'more' } }

@@ -41,10 +41,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
       '3/300',
       '4/300',
     ])
-    expect(steps.at(-1)?.message.content).toEqual([
-      THINKING,
-      { type: 'text', text: 'It is — after all — 42. 🎉' },
-    ])
+    expect(steps.at(-1)?.message.content).toEqual([THINKING, { type: 'text', text: 'It is — after all — 42. 🎉' }])
     expect(provider.requests).toHaveLength(4)
     const sessions = new Set(steps.slice(1).map(({ headers }) => headers.get('x-governor-session')))
     expect(sessions.size).toBe(1)
@@ -144,10 +141,7 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     const { messages } = await runMessagesAgent(url, ASKED, { stream, max: 3 })
     const beside = (text: string) => {
       const results = messages.at(-1)?.content ?? []
-      return [
-        ...messages.slice(0, -1),
-        { role: 'user', content: [...results, { type: 'text', text }] as Block[] },
-      ]
+      return [...messages.slice(0, -1), { role: 'user', content: [...results, { type: 'text', text }] as Block[] }]
     }
     const harness = await callMessages(url, beside('<system-reminder>Mind.</system-reminder>'), { stream })
     expect(harness.headers.get('x-governor-iteration')).toBe('4/300')

@@ -8,12 +8,7 @@ import { connect, fieldOf, startRaw } from '../support/raw.ts'
 const ASK = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'spend' }], tools: [{}] })
 
 /** Sends a request as a page's browser would, and returns its answer and how many requests the provider got. */
-async function asked(
-  fields: readonly string[],
-  server: object = {},
-  path = '/v1/chat/completions',
-  method = 'POST',
-) {
+async function asked(fields: readonly string[], server: object = {}, path = '/v1/chat/completions', method = 'POST') {
   const provider = await startProvider(() => ({ text: 'Yes.' }))
   onTestFinished(() => provider.close())
   const { url, events, until } = await startGovernor(provider.url, {
@@ -25,12 +20,7 @@ async function asked(
     },
   })
   const client = connect(url)
-  const head = [
-    `${method} ${path} HTTP/1.1`,
-    'Content-Type: text/plain',
-    `Content-Length: ${ASK.length}`,
-    ...fields,
-  ]
+  const head = [`${method} ${path} HTTP/1.1`, 'Content-Type: text/plain', `Content-Length: ${ASK.length}`, ...fields]
   client.write(`${head.join('\r\n')}\r\n\r\n${ASK}`)
   const answer = await client.message()
   client.socket.destroy()
@@ -43,13 +33,7 @@ const LOCAL = 'Host: 127.0.0.1:8787'
 
 describe('a web page of another origin', () => {
   it.each([
-    ...[
-      'https://evil.example',
-      'http://localhost:3000',
-      'null',
-      'chrome-extension://abc',
-      'http://127.0.0.1:1',
-    ],
+    ...['https://evil.example', 'http://localhost:3000', 'null', 'chrome-extension://abc', 'http://127.0.0.1:1'],
   ])('cannot spend a key that Governor holds: %s', async (origin) => {
     const { line, body, calls, outcome } = await asked([LOCAL, `Origin: ${origin}`])
     expect(line).toBe('HTTP/1.1 403 Forbidden')
@@ -162,9 +146,7 @@ it('a valid access key replaces the checks of origin and host', async () => {
   const fields = ['Host: any.example', 'Origin: https://any.example']
   const server = { access_keys: ['mine'] }
   expect((await asked([...fields, 'Authorization: Bearer mine'], server)).line).toBe('HTTP/1.1 200 OK')
-  expect((await asked([...fields, 'Authorization: Bearer other'], server)).line).toBe(
-    'HTTP/1.1 401 Unauthorized',
-  )
+  expect((await asked([...fields, 'Authorization: Bearer other'], server)).line).toBe('HTTP/1.1 401 Unauthorized')
 })
 
 it('a WebSocket of a web page cannot spend a key that Governor holds', async () => {
@@ -174,11 +156,7 @@ it('a WebSocket of a web page cannot spend a key that Governor holds', async () 
   })
   for (const fields of [[LOCAL, 'Origin: https://evil.example'], ['Host: rebound.example']]) {
     const client = connect(url)
-    const wishes = [
-      'Connection: Upgrade',
-      'Upgrade: websocket',
-      'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
-    ]
+    const wishes = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==']
     client.write(`${['GET /v1/realtime HTTP/1.1', ...fields, ...wishes].join('\r\n')}\r\n\r\n`)
     const answer = await client.message()
     expect(answer.line).toBe('HTTP/1.1 403 Forbidden')

@@ -45,10 +45,7 @@ const latin1 = (text: string) => Buffer.from(text, 'latin1')
 
 describe('a body that is a conversation with tools arrives byte for byte:', () => {
   it.each<[string, string | Buffer]>([
-    [
-      'numbers that JavaScript has not',
-      `{"n":9007199254740993,"x":1.0,"e":1E+2,"z":-0,${MESSAGES},${TOOLS}}`,
-    ],
+    ['numbers that JavaScript has not', `{"n":9007199254740993,"x":1.0,"e":1E+2,"z":-0,${MESSAGES},${TOOLS}}`],
     ['a key twice', `{"model":"a","model":"b",${MESSAGES},"user":"1","user":"2",${TOOLS}}`],
     ['escapes', `{"\\u006dodel":"\\u0061\\/\\uD83E\\uDDF5",${MESSAGES},"s":"\\ud800",${TOOLS}}`],
     ['white space and line ends', ` \r\n\t{ "model" : "m" ,\r\n\r\n ${MESSAGES} ,\n\t${TOOLS}\r\n} \r\n\r\n`],
@@ -59,10 +56,7 @@ describe('a body that is a conversation with tools arrives byte for byte:', () =
     ['unknown fields everywhere', `{${MESSAGES},${TOOLS},"x":{"y":[null,true]},"tool_choice":"auto"}`],
   ])('%s', async (_, body) => {
     const bytes = Buffer.from(body)
-    const { request, decision } = await passed(bytes, [
-      'Content-Type: application/json; charset=utf-8',
-      'x-b: 1',
-    ])
+    const { request, decision } = await passed(bytes, ['Content-Type: application/json; charset=utf-8', 'x-b: 1'])
     expect(decision).toBe('allow')
     expect(request.body.equals(bytes)).toBe(true)
     expect(request.fields).toContain(`content-length: ${bytes.length}`)
@@ -109,11 +103,7 @@ describe('a body that cannot be evaluated arrives byte for byte:', () => {
     ['a text', Buffer.from('"text"'), []],
     ['white space', Buffer.from(' \r\n '), []],
     ['nothing', Buffer.alloc(0), []],
-    [
-      'bytes that are no UTF-8',
-      latin1(`{"messages":[{"role":"user","content":"\xff\xfe\xe9"}],${TOOLS}}`),
-      [],
-    ],
+    ['bytes that are no UTF-8', latin1(`{"messages":[{"role":"user","content":"\xff\xfe\xe9"}],${TOOLS}}`), []],
     ['UTF-16', Buffer.from(`\ufeff{${MESSAGES},${TOOLS}}`, 'utf16le'), []],
     ['messages that are none', Buffer.from(`{"messages":"hi",${TOOLS}}`), []],
     ['messages of every odd kind', Buffer.from(`{"messages":[null,1,"x",[],{"role":7}],${TOOLS}}`), []],
@@ -134,9 +124,7 @@ describe('a body that cannot be evaluated arrives byte for byte:', () => {
     const small = await openGovernor(upstream.url, {}, { max_guarded_body: '1kb' })
     const other = connect(small.url)
     const body = `{"messages":[{"role":"user","content":"${'x'.repeat(100_000)}"}],${TOOLS}}`
-    other.write(
-      `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-    )
+    other.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
     await other.message()
     expect(upstream.requests[0]?.body.toString()).toBe(body)
     other.socket.destroy()

@@ -42,30 +42,9 @@ async function got(reply: string | Buffer, request = GET) {
 describe('the status line', () => {
   it.each([
     ...['200 OK', '201 Created', '202 Accepted', '203 Whatever', '206 Partial Content', '207 Multi-Status'],
-    ...[
-      '300 Multiple Choices',
-      '301 Moved Permanently',
-      '307 Temporary Redirect',
-      '400 Bad Request',
-      '401 No',
-    ],
-    ...[
-      '402 Payment Required',
-      '404 ',
-      '408 Request Timeout',
-      '413 Too Large',
-      '418 I am a teapot',
-      '425 Too Early',
-    ],
-    ...[
-      '429 Slow down, please!',
-      '451 Gone',
-      '500 Oh no',
-      '502 Bad',
-      '503 Busy',
-      '520 Web Server',
-      '524 A Timeout',
-    ],
+    ...['300 Multiple Choices', '301 Moved Permanently', '307 Temporary Redirect', '400 Bad Request', '401 No'],
+    ...['402 Payment Required', '404 ', '408 Request Timeout', '413 Too Large', '418 I am a teapot', '425 Too Early'],
+    ...['429 Slow down, please!', '451 Gone', '500 Oh no', '502 Bad', '503 Busy', '520 Web Server', '524 A Timeout'],
     ...['529 Overloaded', '599 X', '600 Beyond', '999 Request denied', '200 \tTabs\t in', '200 caf\xc3\xa9'],
   ])('%s arrives unchanged', async (line) => {
     const message = await got(`HTTP/1.1 ${line}\r\nX: 1\r\nContent-Length: 2\r\n\r\nok`)
@@ -97,37 +76,21 @@ describe('the response headers', () => {
       ['Date: Mon, 01 Jan 2024 00:00:00 GMT'],
     ],
     ['are none when there are none', [], []],
-    [
-      'keep Latin-1 and UTF-8 bytes',
-      ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'],
-      ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'],
-    ],
+    ['keep Latin-1 and UTF-8 bytes', ['X-L: caf\xe9', 'X-U: caf\xc3\xa9'], ['X-L: caf\xe9', 'X-U: caf\xc3\xa9']],
     ['keep empty values and underscores', ['x_y:', 'X-Z: 1'], ['x_y: ', 'X-Z: 1']],
     [
       'keep rate limits and request ids',
       ['x-ratelimit-remaining: 1', 'request-id: r', 'retry-after-ms: 5'],
       ['x-ratelimit-remaining: 1', 'request-id: r', 'retry-after-ms: 5'],
     ],
-    [
-      'keep Server and Via',
-      ['Server: x', 'Via: 1.1 y', 'CF-RAY: z'],
-      ['Server: x', 'Via: 1.1 y', 'CF-RAY: z'],
-    ],
+    ['keep Server and Via', ['Server: x', 'Via: 1.1 y', 'CF-RAY: z'], ['Server: x', 'Via: 1.1 y', 'CF-RAY: z']],
     [
       'keep Location and challenges',
       ['Location: /a?b#c', 'WWW-Authenticate: Bearer'],
       ['Location: /a?b#c', 'WWW-Authenticate: Bearer'],
     ],
-    [
-      'keep names of object properties',
-      ['__proto__: 1', 'constructor: 2'],
-      ['__proto__: 1', 'constructor: 2'],
-    ],
-    [
-      'lose those that Connection names',
-      ['Connection: close, X-Gone', 'X-Gone: 1', 'X-Stays: 2'],
-      ['X-Stays: 2'],
-    ],
+    ['keep names of object properties', ['__proto__: 1', 'constructor: 2'], ['__proto__: 1', 'constructor: 2']],
+    ['lose those that Connection names', ['Connection: close, X-Gone', 'X-Gone: 1', 'X-Stays: 2'], ['X-Stays: 2']],
     [
       'lose Keep-Alive, Upgrade and Proxy- fields',
       ['Keep-Alive: timeout=9', 'Upgrade: h2c', 'Proxy-Authenticate: x', 'Proxy-Connection: x'],
@@ -216,9 +179,7 @@ describe('the response body', () => {
   })
 
   it('keeps trailers that were not announced', async () => {
-    const message = await got(
-      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n',
-    )
+    const message = await got('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n')
     expect(message).toMatchObject({ trailers: ['X-Sum: 1'], isComplete: true })
   })
 
@@ -247,24 +208,14 @@ describe('an informational response', () => {
       'HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n\r\nok'
     const client = connect(governor.url)
     client.write(GET)
-    const messages = [
-      await client.message(),
-      await client.message(),
-      await client.message(),
-      await client.message(),
-    ]
+    const messages = [await client.message(), await client.message(), await client.message(), await client.message()]
     expect(messages.map(({ line }) => line)).toEqual([
       'HTTP/1.1 103 Early Hints',
       'HTTP/1.1 102 Processing',
       'HTTP/1.1 103 Early Hints',
       'HTTP/1.1 200 OK',
     ])
-    expect(messages.map(endToEnd)).toEqual([
-      ['Link: </a>; rel=preload', 'link: <b>; odd', 'X-H: 1'],
-      [],
-      [],
-      ['X: 1'],
-    ])
+    expect(messages.map(endToEnd)).toEqual([['Link: </a>; rel=preload', 'link: <b>; odd', 'X-H: 1'], [], [], ['X: 1']])
     expect(messages.at(-1)?.body.toString()).toBe('ok')
   })
 

@@ -2,15 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import {
-  closeRaw,
-  connect,
-  endToEnd,
-  listenRaw,
-  openGovernor,
-  type RawUpstream,
-  type Wire,
-} from '../support/raw.ts'
+import { closeRaw, connect, endToEnd, listenRaw, openGovernor, type RawUpstream, type Wire } from '../support/raw.ts'
 
 let upstream: RawUpstream
 let governor: { url: string; close(): Promise<void> }

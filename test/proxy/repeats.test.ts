@@ -31,9 +31,7 @@ describe.each([
     async (stream) => {
       const { url, provider } = await startBoth(runaway(), { budget })
       const told = await repeat(url, 40, { ...options, stream })
-      expect(told.slice(0, 32).every(({ iteration, repeat }) => iteration === '2/6' && repeat === null)).toBe(
-        true,
-      )
+      expect(told.slice(0, 32).every(({ iteration, repeat }) => iteration === '2/6' && repeat === null)).toBe(true)
       expect(told.slice(32).map(({ iteration, repeat }) => [iteration, repeat])).toEqual([
         ['3/6', '33'],
         ['4/6', '34'],

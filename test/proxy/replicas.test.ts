@@ -108,9 +108,7 @@ describeWith('redis-server', 'requests that reach a limit at several replicas at
       return { status: 529, body: { error: { message: 'busy' } } }
     }
     const { replicas, provider } = await startCluster(script, { budget: { max_iterations: 1 } })
-    const all = Array.from({ length: 12 }, (_, at) =>
-      callModel(urlOf(replicas[at % 4]), stepOf(1), { headers }),
-    )
+    const all = Array.from({ length: 12 }, (_, at) => callModel(urlOf(replicas[at % 4]), stepOf(1), { headers }))
     await asked.isOpen
     gate.open()
     const answers = await Promise.all(all)
@@ -131,8 +129,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       const steps = await Promise.all(numbers.map((at) => callModel(url, stepOf(at), { headers })))
       const iterations = steps.map((step) => Number(step.headers.get('x-governor-iteration')?.split('/')[0]))
       expect(iterations.toSorted((a, b) => a - b)).toEqual(numbers.map((at) => at + 2))
-      for (const { events } of replicas)
-        expect(events.filter(({ kind }) => kind === 'request_ended')).toHaveLength(64)
+      for (const { events } of replicas) expect(events.filter(({ kind }) => kind === 'request_ended')).toHaveLength(64)
       expect(provider.requests).toHaveLength(256)
       await vi.waitFor(async () => expect(await tokens()).toBe(256 * PER_ANSWER), 20_000)
     })
@@ -174,8 +171,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       const { steps } = await runResponses(url, 'Go.', { stateful: true, stream })
       const iterations = steps.map((step) => step.headers.get('x-governor-iteration'))
       expect(iterations).toEqual(['1/6', '2/6', '3/6', '4/6', '5/6', '6/6', '6/6'])
-      for (const { events } of replicas)
-        expect(events.filter(({ kind }) => kind === 'request_ended')).not.toEqual([])
+      for (const { events } of replicas) expect(events.filter(({ kind }) => kind === 'request_ended')).not.toEqual([])
     })
   })
 

@@ -2,13 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Script, serve } from '../support/provider.ts'
-import {
-  callResponses,
-  type Item,
-  type ResponseStep,
-  runResponses,
-  TOOL,
-} from '../support/responses-agent.ts'
+import { callResponses, type Item, type ResponseStep, runResponses, TOOL } from '../support/responses-agent.ts'
 
 const search = { name: 'search', arguments: { query: 'it' } }
 const iteration = ({ headers }: ResponseStep) => headers.get('x-governor-iteration')
@@ -97,11 +91,7 @@ describe.each([{ stream: false }, { stream: true }])(
       const answer = outputs(first)
       let steps = await Promise.all(
         tasks.map((task) =>
-          callResponses(
-            url,
-            { input: [...answer, task], previous_response_id: first.response['id'] },
-            { stream },
-          ),
+          callResponses(url, { input: [...answer, task], previous_response_id: first.response['id'] }, { stream }),
         ),
       )
       for (let number = 1; number <= 4; number++) {
@@ -109,11 +99,7 @@ describe.each([{ stream: false }, { stream: true }])(
         expect(steps.map(({ headers }) => headers.get('x-governor-verdict'))).not.toContain('stop')
         steps = await Promise.all(
           steps.map((step) =>
-            callResponses(
-              url,
-              { input: outputs(step), previous_response_id: step.response['id'] },
-              { stream },
-            ),
+            callResponses(url, { input: outputs(step), previous_response_id: step.response['id'] }, { stream }),
           ),
         )
       }
@@ -126,11 +112,7 @@ describe.each([{ stream: false }, { stream: true }])(
       const verdicts = []
       for (let at = 0; at < 5; at++) {
         const input = outputs(first, `try ${at}`)
-        const step = await callResponses(
-          url,
-          { input, previous_response_id: first.response['id'] },
-          { stream },
-        )
+        const step = await callResponses(url, { input, previous_response_id: first.response['id'] }, { stream })
         verdicts.push(step.headers.get('x-governor-verdict'))
       }
       expect(verdicts.slice(-2)).toEqual(['stop', 'stop'])
@@ -224,8 +206,7 @@ describe('a response that a client could continue from', () => {
 
   it('creates no session until a client continues from it', async () => {
     const { url } = await startBoth(always(search))
-    const sessions = async () =>
-      /governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
+    const sessions = async () => /governor_sessions (\d+)/.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
     const first = await callResponses(url, { input: [user('Go.')] })
     expect(await sessions()).toBe('0')
     await callResponses(url, { input: outputs(first), previous_response_id: first.response['id'] })

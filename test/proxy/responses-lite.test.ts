@@ -54,13 +54,7 @@ describe.each([false, true])('an agent over Responses Lite (stream: %s)', (strea
       },
     )
     const { steps } = await lite(url, stream, () => `done ${provider.requests.length}`)
-    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
-      '1/4',
-      '2/4',
-      '3/4',
-      '4/4',
-      '4/4',
-    ])
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['1/4', '2/4', '3/4', '4/4', '4/4'])
     expect(provider.requests.map((request) => offers(request, 'spawn_agent'))).toEqual([
       true,
       true,
@@ -69,14 +63,9 @@ describe.each([false, true])('an agent over Responses Lite (stream: %s)', (strea
       false,
     ])
     expect(provider.requests.every((request) => offers(request, 'exec'))).toBe(true)
-    expect(provider.requests.map(({ json }) => json.tool_choice)).toEqual([
-      ...Array(4).fill(undefined),
-      'none',
-    ])
+    expect(provider.requests.map(({ json }) => json.tool_choice)).toEqual([...Array(4).fill(undefined), 'none'])
     expect(provider.requests.every(({ json }) => json['instructions'] === undefined)).toBe(true)
-    expect(
-      new Set(provider.requests.map(({ json }) => JSON.stringify((json['input'] as unknown[])[2]))).size,
-    ).toBe(1)
+    expect(new Set(provider.requests.map(({ json }) => JSON.stringify((json['input'] as unknown[])[2]))).size).toBe(1)
     expect(steps.at(-1)?.text).toBe('This is what I found.')
     expect(steps.at(-1)?.response['governor']).toMatchObject({
       terminal_reason: 'max_iterations',

@@ -31,8 +31,7 @@ const FORMS = [
     bodyOf: (body: string) =>
       new ReadableStream({
         start(controller) {
-          for (let at = 0; at < body.length; at += 1_000)
-            controller.enqueue(Buffer.from(body.slice(at, at + 1_000)))
+          for (let at = 0; at < body.length; at += 1_000) controller.enqueue(Buffer.from(body.slice(at, at + 1_000)))
           controller.close()
         },
       }),

@@ -81,11 +81,7 @@ const OF_PROVIDERS = [
     '/inference/v1/chat/completions',
     '/inference/chat/completions',
   ],
-  ...[
-    '/compatible-mode/v1/chat/completions',
-    '/apps/anthropic/v1/messages',
-    '/serverless/v1/chat/completions',
-  ],
+  ...['/compatible-mode/v1/chat/completions', '/apps/anthropic/v1/messages', '/serverless/v1/chat/completions'],
   ...[
     '/coding/v1/messages',
     '/zen/v1/responses',
@@ -102,18 +98,8 @@ const OF_PROVIDERS = [
     '/v3/openai/chat/completions',
     '/codex/responses',
   ],
-  ...[
-    '/models/chat/completions',
-    '/compatibility/v1/chat/completions',
-    '/v1/account/gateway/compat/chat/completions',
-  ],
-  ...[
-    '/v1/threads/x/messages',
-    '/x/y',
-    '/some/v1/embeddings',
-    '/some/v1/models',
-    '/deep/v1/chat/completions',
-  ],
+  ...['/models/chat/completions', '/compatibility/v1/chat/completions', '/v1/account/gateway/compat/chat/completions'],
+  ...['/v1/threads/x/messages', '/x/y', '/some/v1/embeddings', '/some/v1/models', '/deep/v1/chat/completions'],
 ]
 
 describe('a path that begins with no name of an upstream', () => {
@@ -123,10 +109,7 @@ describe('a path that begins with no name of an upstream', () => {
       upstreams: { openai: { url: `${upstream.url}/deep` }, openrouter: { url: upstream.url } },
     })
     const word = fc.stringMatching(/^[A-Za-z][A-Za-z0-9_-]{1,20}$/)
-    const name = fc.oneof(
-      fc.constantFrom('opnrouter', 'OpenRouter', 'openrouter2', 'open-router', 'constructor'),
-      word,
-    )
+    const name = fc.oneof(fc.constantFrom('opnrouter', 'OpenRouter', 'openrouter2', 'open-router', 'constructor'), word)
     const known =
       /^(?:v\d.*|openai|anthropic|openrouter|deep|health|ready|metrics|governor|api|apps|ai|llm|zen|beta|chat)$/i
     await fc.assert(
@@ -166,9 +149,7 @@ describe('a path that begins with no name of an upstream', () => {
 
   it.each(OF_PROVIDERS)('is relayed where the provider may have it: %s', (path) => {
     const settings = { url: 'https://host.example/deep', headers: {}, strip_name: false }
-    const upstreams = new Map(
-      ['openai', 'anthropic'].map((name) => [name, upstreamOf(name, settings, PUBLIC.openai)]),
-    )
+    const upstreams = new Map(['openai', 'anthropic'].map((name) => [name, upstreamOf(name, settings, PUBLIC.openai)]))
     for (const method of ['POST', 'GET']) {
       const route = routeOf({ upstreams, dialects: DIALECTS }, method, path, [])
       expect(route.unknownName).toBeUndefined()

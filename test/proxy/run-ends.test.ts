@@ -46,8 +46,7 @@ function clocks() {
   }
 }
 
-const endsIn = ({ events }: Running) =>
-  events.filter((event): event is RunEnded => event.kind === 'run_ended')
+const endsIn = ({ events }: Running) => events.filter((event): event is RunEnded => event.kind === 'run_ended')
 const ended = (running: Running) => running.until(({ kind }) => kind === 'run_ended')
 
 /** The states of runs that a histogram has, with how many of each. */
@@ -147,20 +146,12 @@ describe('the end of a run', () => {
   it('is none where the agent goes on within five minutes', async () => {
     const { options, quiet } = clocks()
     let text: string | undefined = 'I think so.'
-    const both = await startBoth(
-      () => (text ? { text } : { calls: [{ name: 'search', arguments: {} }] }),
-      {},
-      options,
-    )
+    const both = await startBoth(() => (text ? { text } : { calls: [{ name: 'search', arguments: {} }] }), {}, options)
     const { messages } = await runAgent(both.url, START, named)
     text = undefined
     await runAgent(
       both.url,
-      [
-        ...messages,
-        { role: 'assistant', content: 'More.' },
-        { role: 'tool', tool_call_id: 'x', content: 'y' },
-      ],
+      [...messages, { role: 'assistant', content: 'More.' }, { role: 'tool', tool_call_id: 'x', content: 'y' }],
       { ...named, max: 2 },
     )
     await quiet()

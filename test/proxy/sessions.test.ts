@@ -45,13 +45,9 @@ describe('sessions', () => {
   it('of one credential are kept, however many sessions another credential begins', async () => {
     const { url } = await startBoth(runaway(), { sessions: { max: 10 } })
     const own = named('mine', { authorization: 'Bearer a' })
-    const summary: ChatMessage[] = [
-      ...START,
-      { role: 'user', content: '<system-reminder>x</system-reminder>' },
-    ]
+    const summary: ChatMessage[] = [...START, { role: 'user', content: '<system-reminder>x</system-reminder>' }]
     await callModel(url, worked(5), own)
-    for (let at = 0; at < 20; at++)
-      await callModel(url, worked(1), named(`s${at}`, { authorization: 'Bearer b' }))
+    for (let at = 0; at < 20; at++) await callModel(url, worked(1), named(`s${at}`, { authorization: 'Bearer b' }))
     expect(iteration(await callModel(url, summary, own))).toBe('7/300')
   })
 
@@ -93,14 +89,10 @@ describe('sessions', () => {
     for (let count = 0; count < 3; count++) {
       expect(iteration(await callModel(url, worked(count), named('s')))).toBe(`${count + 1}/300`)
       expect(iteration(await callModel(url, worked(count, sub), named('s')))).toBe(`${count + 1}/300`)
-      expect(iteration(await callModel(url, worked(count), named('s', { 'thread-id': 't1' })))).toBe(
-        `${count + 1}/300`,
-      )
+      expect(iteration(await callModel(url, worked(count), named('s', { 'thread-id': 't1' })))).toBe(`${count + 1}/300`)
     }
     expect(
-      iteration(
-        await callModel(url, worked(0, [...sub, { role: 'user', content: 'Now here.' }]), named('s')),
-      ),
+      iteration(await callModel(url, worked(0, [...sub, { role: 'user', content: 'Now here.' }]), named('s'))),
     ).toBe('1/300')
     expect(iteration(await callModel(url, worked(3), named('s')))).toBe('4/300')
   })
@@ -127,8 +119,7 @@ describe('iterations', () => {
     expect(iterations).toEqual(['5/300', '5/300', '5/300'])
   })
 
-  const summary =
-    'This session is being continued from a previous conversation that ran out of context. Summary: …'
+  const summary = 'This session is being continued from a previous conversation that ran out of context. Summary: …'
   it.each<[string, (whole: ChatMessage[]) => ChatMessage[]]>([
     [
       'the first human message and a summary',
@@ -189,11 +180,7 @@ describe('iterations', () => {
 
   it('continue when a shorter view of the same history comes in between', async () => {
     const { url } = await startBoth(runaway())
-    const two = [
-      ...worked(2),
-      { role: 'assistant', content: 'Done.' },
-      { role: 'user', content: 'Now the rest.' },
-    ]
+    const two = [...worked(2), { role: 'assistant', content: 'Done.' }, { role: 'user', content: 'Now the rest.' }]
     await callModel(url, two, named('s'))
     expect(iteration(await callModel(url, worked(1, two), named('s')))).toBe('2/300')
     expect(iteration(await callModel(url, worked(1), named('s')))).toBe('2/300')
@@ -258,8 +245,7 @@ describe('the limit of a session', () => {
     const task = (at: number): ChatMessage[] => [{ role: 'user', content: `Task ${at}.` }]
     const recentRequests = []
     for (let count = 0; count < 5; count++)
-      for (let at = 0; at < 80; at++)
-        recentRequests.push(await callModel(url, worked(count, task(at)), named('s')))
+      for (let at = 0; at < 80; at++) recentRequests.push(await callModel(url, worked(count, task(at)), named('s')))
     expect(recentRequests.filter(({ governor }) => governor)).toEqual([])
     expect((await callModel(url, worked(5, task(0)), named('s'))).governor).toMatchObject({
       terminal_reason: 'max_iterations',
@@ -338,9 +324,7 @@ describe('a budget that a client declares', () => {
     expect(systems[0]).toBe(
       "You are a research agent.\n\nTool budget: you have 5 iterations total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",
     )
-    expect(
-      provider.requests.every((request) => request.header('x-governor-max-iterations') === undefined),
-    ).toBe(true)
+    expect(provider.requests.every((request) => request.header('x-governor-max-iterations') === undefined)).toBe(true)
   })
 
   it.each([
@@ -360,9 +344,7 @@ describe('a budget that a client declares', () => {
   it('is announced in tool calls if the client declares tool calls', async () => {
     const { url, provider } = await startBoth(runaway())
     await callModel(url, START, { headers: { 'x-governor-max-tool-calls': '20' } })
-    expect(provider.requests[0]?.json.messages[0]?.content).toContain(
-      'Tool budget: you have 20 tool calls total.',
-    )
+    expect(provider.requests[0]?.json.messages[0]?.content).toContain('Tool budget: you have 20 tool calls total.')
   })
 
   it('is not announced if announcements are off', async () => {

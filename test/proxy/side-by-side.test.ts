@@ -77,11 +77,7 @@ type DialectName = keyof typeof DIALECTS
 
 /** What every agent of a test has before its own task. */
 const SHARED: Record<string, readonly Said[]> = {
-  'an example in the prompt': [
-    user('How warm is it?'),
-    stepOf('example', 'weather'),
-    assistant('It is warm.'),
-  ],
+  'an example in the prompt': [user('How warm is it?'), stepOf('example', 'weather'), assistant('It is warm.')],
   'two example pairs in the prompt': [user('One?'), assistant('1.'), user('Two?'), assistant('2.')],
   'a greeting in the prompt': [assistant('Hi! How can I help you?')],
   'an inherited history': [
@@ -111,12 +107,7 @@ const LIMIT = 5
 const STEPS = 7
 
 /** Sends one request, and returns what its agent sees of Governor. */
-async function ask(
-  url: string,
-  dialect: DialectName,
-  transcript: readonly Said[],
-  headers: Record<string, string>,
-) {
+async function ask(url: string, dialect: DialectName, transcript: readonly Said[], headers: Record<string, string>) {
   const { path, body } = DIALECTS[dialect]
   const response = await fetch(`${url}${path}`, {
     method: 'POST',
@@ -187,18 +178,15 @@ describe.each(Object.keys(DIALECTS) as DialectName[])('agents that run side by s
     [2, 12],
     [4, 6],
     [24, 2],
-  ])(
-    'each get what they would get alone, whatever %i of them share and in any order',
-    async (count, numRuns) => {
-      await fc.assert(
-        fc.asyncProperty(worldOf(count), async (world) => {
-          const { together, alone } = await play(dialect, world)
-          expect(together).toEqual(alone)
-        }),
-        { numRuns },
-      )
-    },
-  )
+  ])('each get what they would get alone, whatever %i of them share and in any order', async (count, numRuns) => {
+    await fc.assert(
+      fc.asyncProperty(worldOf(count), async (world) => {
+        const { together, alone } = await play(dialect, world)
+        expect(together).toEqual(alone)
+      }),
+      { numRuns },
+    )
+  })
 
   it.each(Object.entries(SHARED).slice(0, dialect === 'chat' ? 5 : 1))(
     'each get what they would get alone when eighty share %s',

@@ -44,57 +44,45 @@ function said(message: object, stream: boolean): Answer {
   }
 }
 
-describe.each([{ stream: false }, { stream: true }])(
-  'at a stop of a chat (stream: $stream)',
-  ({ stream }) => {
-    it.each([
-      ['a refusal', { refusal: 'I can’t help with that.' }, 'I can’t help with that.'],
-      ['a spoken answer', { audio: { id: 'a1', data: 'UklGRg==', transcript: 'It is 42.' } }, 'It is 42.'],
-    ])(
-      '%s is accepted as an answer, and its words are repeated to a client that lost it',
-      async (_, message, words) => {
-        const { url, provider } = await startBoth(() => said(message, stream), { budget })
-        const last = await callModel(url, CALLED, { stream })
-        expect(last.governor).toMatchObject({ has_final_answer: true })
-        expect(provider.requests).toHaveLength(1)
-        const again = await callModel(url, CALLED, { stream })
-        expect(again.message.content).toBe(words)
-        expect(provider.requests).toHaveLength(1)
-      },
-    )
+describe.each([{ stream: false }, { stream: true }])('at a stop of a chat (stream: $stream)', ({ stream }) => {
+  it.each([
+    ['a refusal', { refusal: 'I can’t help with that.' }, 'I can’t help with that.'],
+    ['a spoken answer', { audio: { id: 'a1', data: 'UklGRg==', transcript: 'It is 42.' } }, 'It is 42.'],
+  ])('%s is accepted as an answer, and its words are repeated to a client that lost it', async (_, message, words) => {
+    const { url, provider } = await startBoth(() => said(message, stream), { budget })
+    const last = await callModel(url, CALLED, { stream })
+    expect(last.governor).toMatchObject({ has_final_answer: true })
+    expect(provider.requests).toHaveLength(1)
+    const again = await callModel(url, CALLED, { stream })
+    expect(again.message.content).toBe(words)
+    expect(provider.requests).toHaveLength(1)
+  })
 
-    it.each(['', ' '])(
-      'an audio answer whose transcript is %j is not accepted as an answer',
-      async (transcript) => {
-        const { url, provider } = await startBoth(
-          () => said({ audio: { id: 'a1', data: '', transcript } }, stream),
-          {
-            budget,
-          },
-        )
-        const last = await callModel(url, CALLED, { stream })
-        expect(last.governor).toMatchObject({ has_final_answer: false })
-        expect(provider.requests).toHaveLength(2)
-      },
-    )
-
-    it('an object that looks like a call is accepted as an answer if the client asked for an object', async () => {
-      const text = '{"name": "search", "arguments": {"query": "it"}}'
-      const { url, provider } = await startBoth(() => ({ text }), { budget })
-      const schema = { type: 'json_schema', json_schema: { name: 'tool', schema: { type: 'object' } } }
-      const asked = await callModel(url, CALLED, { stream, body: { response_format: schema } })
-      expect(asked.message.content).toBe(text)
-      expect(asked.governor).toMatchObject({ has_final_answer: true })
-      expect(provider.requests).toHaveLength(1)
-      const plain = await callModel(url, CALLED, {
-        stream,
-        body: { response_format: { type: 'text' }, seed: 1 },
-        headers: { 'x-governor-session': 'other' },
-      })
-      expect(plain.governor).toMatchObject({ has_final_answer: false })
+  it.each(['', ' '])('an audio answer whose transcript is %j is not accepted as an answer', async (transcript) => {
+    const { url, provider } = await startBoth(() => said({ audio: { id: 'a1', data: '', transcript } }, stream), {
+      budget,
     })
-  },
-)
+    const last = await callModel(url, CALLED, { stream })
+    expect(last.governor).toMatchObject({ has_final_answer: false })
+    expect(provider.requests).toHaveLength(2)
+  })
+
+  it('an object that looks like a call is accepted as an answer if the client asked for an object', async () => {
+    const text = '{"name": "search", "arguments": {"query": "it"}}'
+    const { url, provider } = await startBoth(() => ({ text }), { budget })
+    const schema = { type: 'json_schema', json_schema: { name: 'tool', schema: { type: 'object' } } }
+    const asked = await callModel(url, CALLED, { stream, body: { response_format: schema } })
+    expect(asked.message.content).toBe(text)
+    expect(asked.governor).toMatchObject({ has_final_answer: true })
+    expect(provider.requests).toHaveLength(1)
+    const plain = await callModel(url, CALLED, {
+      stream,
+      body: { response_format: { type: 'text' }, seed: 1 },
+      headers: { 'x-governor-session': 'other' },
+    })
+    expect(plain.governor).toMatchObject({ has_final_answer: false })
+  })
+})
 
 const CALL_JSON = '{"name": "search", "arguments": {"query": "it"}}'
 

@@ -30,17 +30,14 @@ describe.each(STOPPED)('a last answer over $name', (api) => {
       for (const stream of [false, true]) {
         for (const from of [0, 0.5]) {
           const bad = broken(api, stream, encoding, from)
-          const { url, events, until } = await startBoth(
-            (_, number) => (number === 1 ? bad : { text: TEXT }),
-            { budget },
-          )
+          const { url, events, until } = await startBoth((_, number) => (number === 1 ? bad : { text: TEXT }), {
+            budget,
+          })
           const first = await send(url, api, api.request, stream).catch(() => undefined)
           await until((event) => event.kind === 'request_ended')
           expect(first?.text ?? '').not.toContain('has_final_answer')
           if (first?.headers.get('content-type')?.includes('json')) expect(first.status).toBe(502)
-          expect(events).toContainEqual(
-            expect.objectContaining({ kind: 'request_ended', outcome: 'upstream_failed' }),
-          )
+          expect(events).toContainEqual(expect.objectContaining({ kind: 'request_ended', outcome: 'upstream_failed' }))
           expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
           expect((await send(url, api, api.request, stream)).text).toContain('"has_final_answer":true')
         }

@@ -22,8 +22,7 @@ async function failing(api: Api, failure: Answer, stream: boolean, request = api
   return { first, second, third, provider, asked: [before, provider.requests.length], told, governor }
 }
 
-const stops = (told: readonly { readonly kind: string }[]) =>
-  told.filter(({ kind }) => kind === 'stopped').length
+const stops = (told: readonly { readonly kind: string }[]) => told.filter(({ kind }) => kind === 'stopped').length
 
 describe.each(STOPPED)('a stop over $name', (api) => {
   it.each(api.failures)(
@@ -124,18 +123,15 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     const down: Answer = { status: 500, body: errorOf('down') }
     const isBanned = ({ json }: { json: ChatBody }) => JSON.stringify(json.tool_choice ?? '').includes('none')
 
-    it.each([false, true])(
-      'passes the error on, and sends the retry in another form (stream: %s)',
-      async (stream) => {
-        const script: Script = (request) => (isBanned(request) ? down : { text: TEXT })
-        const { url, provider } = await startBoth(script, { budget })
-        const first = await send(url, api, api.request, stream)
-        expect([first.status, first.text]).toEqual([500, JSON.stringify(down.body)])
-        const second = await send(url, api, api.request, stream)
-        expect(second.text).toContain('"has_final_answer":true')
-        expect(provider.requests.map(isBanned)).toEqual([true, false])
-      },
-    )
+    it.each([false, true])('passes the error on, and sends the retry in another form (stream: %s)', async (stream) => {
+      const script: Script = (request) => (isBanned(request) ? down : { text: TEXT })
+      const { url, provider } = await startBoth(script, { budget })
+      const first = await send(url, api, api.request, stream)
+      expect([first.status, first.text]).toEqual([500, JSON.stringify(down.body)])
+      const second = await send(url, api, api.request, stream)
+      expect(second.text).toContain('"has_final_answer":true')
+      expect(provider.requests.map(isBanned)).toEqual([true, false])
+    })
 
     it.each([false, true])(
       'gives the fallback after three errors within ten seconds, but still asks the provider (stream: %s)',

@@ -23,10 +23,7 @@ const forcedChoice = (api: Api) =>
 const FORMS: readonly (readonly [string, (body: ChatBody) => boolean])[] = [
   ['with tools that must not be chosen', (body) => hasTools(body) && isBanned(body)],
   ['without tools, with the announcement', (body) => !hasTools(body) && isAnnounced(body)],
-  [
-    'without tools, with the notice alone',
-    (body) => !hasTools(body) && !isAnnounced(body) && hasNotice(body),
-  ],
+  ['without tools, with the notice alone', (body) => !hasTools(body) && !isAnnounced(body) && hasNotice(body)],
   ['without tools and texts', (body) => !hasTools(body) && !isAnnounced(body) && !hasNotice(body)],
   ['with a forced tool', isForced],
 ]
@@ -52,32 +49,22 @@ async function asking(api: Api, stream: boolean, failure: Answer, takes: (body: 
 }
 
 const WAYS = STOPPED.flatMap((api) =>
-  [false, true].flatMap((stream) =>
-    FORMS.map(([form, takes]) => ({ name: api.name, api, stream, form, takes })),
-  ),
+  [false, true].flatMap((stream) => FORMS.map(([form, takes]) => ({ name: api.name, api, stream, form, takes }))),
 )
 
 describe.each(WAYS)('$name (stream: $stream), a provider that takes a last request only $form', (way) => {
   const { api, stream, takes } = way
 
-  it.each(STATUSES)(
-    'passes on a %i that has another reason, and answers the next request',
-    async (status) => {
-      const failure: Answer = { status, body: errorOf('Your credit balance is too low.') }
-      const { failed, answered, whileFailing, repeated, asked, provider } = await asking(
-        api,
-        stream,
-        failure,
-        takes,
-      )
-      expect([failed.status, failed.text]).toEqual([status, JSON.stringify(failure.body)])
-      expect(failed.headers.get('x-governor-terminal-state')).toBeNull()
-      expect(whileFailing).toBe(0)
-      for (const { text } of [answered, repeated]) expect(text).toContain('"has_final_answer":true')
-      // The answer is recorded: the last request reached nobody. A call is not repeated.
-      if (takes !== isForced) expect(provider.requests).toHaveLength(asked)
-    },
-  )
+  it.each(STATUSES)('passes on a %i that has another reason, and answers the next request', async (status) => {
+    const failure: Answer = { status, body: errorOf('Your credit balance is too low.') }
+    const { failed, answered, whileFailing, repeated, asked, provider } = await asking(api, stream, failure, takes)
+    expect([failed.status, failed.text]).toEqual([status, JSON.stringify(failure.body)])
+    expect(failed.headers.get('x-governor-terminal-state')).toBeNull()
+    expect(whileFailing).toBe(0)
+    for (const { text } of [answered, repeated]) expect(text).toContain('"has_final_answer":true')
+    // The answer is recorded: the last request reached nobody. A call is not repeated.
+    if (takes !== isForced) expect(provider.requests).toHaveLength(asked)
+  })
 
   it('passes on an error within the answer, and answers the next request', async () => {
     const [[, frame] = ['', '']] = api.failures
@@ -95,10 +82,9 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     async (status) => {
       for (const stream of [false, true]) {
         const isOwn = (body: ChatBody) => hasTools(body) && !isBanned(body) && !hasNotice(body)
-        const { url, provider } = await startBoth(
-          ({ json }) => (isOwn(json) ? CALL : { ...refusal, status }),
-          { budget: { max_iterations: 1, adaptive: false } },
-        )
+        const { url, provider } = await startBoth(({ json }) => (isOwn(json) ? CALL : { ...refusal, status }), {
+          budget: { max_iterations: 1, adaptive: false },
+        })
         const first = await send(url, api, api.request, stream)
         expect(first.text).toContain('(Reached max iterations: 1)')
         expect(first.text).not.toContain('found')

@@ -93,9 +93,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
       )
       const before = provider.requests.length
       await runAgent(url, [...START, { role: 'user', content: 'And another thing.' }], { stream, max: 4 })
-      expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(
-        false,
-      )
+      expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(false)
     },
   )
 
@@ -142,11 +140,9 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
       expect(again.headers.get('x-governor-terminal-reason')).toBe('max_iterations')
     }
     expect(provider.requests).toHaveLength(asked)
-    const human = await callModel(
-      url,
-      [...before, last.message, { role: 'user', content: 'Go on, please.' }],
-      { stream },
-    )
+    const human = await callModel(url, [...before, last.message, { role: 'user', content: 'Go on, please.' }], {
+      stream,
+    })
     expect(human.headers.get('x-governor-iteration')).toBe('1/3')
     expect(human.message.tool_calls).toHaveLength(1)
     expect(provider.requests).toHaveLength(asked + 1)
@@ -184,11 +180,7 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
     const human = await callModel(url, quoted, { stream })
     expect(human.governor).toBeUndefined()
     expect(human.headers.get('x-governor-terminal-state')).toBeNull()
-    const old = [
-      ...asked,
-      { role: 'assistant', content: 'All I know.' },
-      { role: 'user', content: 'Thanks. And now?' },
-    ]
+    const old = [...asked, { role: 'assistant', content: 'All I know.' }, { role: 'user', content: 'Thanks. And now?' }]
     expect((await callModel(url, old, { stream })).governor).toBeUndefined()
   })
 })

@@ -10,13 +10,7 @@ describe.each([false, true])('a store that fails (stream: %s)', (stream) => {
   it('costs no request, and the run is stopped by its transcript alone', async () => {
     const { url, events } = await startBoth(runaway(), config, { store: failingStore(() => true) })
     const { steps, messages } = await runAgent(url, START, { stream })
-    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual([
-      '1/4',
-      '2/4',
-      '3/4',
-      '4/4',
-      '4/4',
-    ])
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['1/4', '2/4', '3/4', '4/4', '4/4'])
     expect(steps.at(-1)?.governor).toMatchObject({
       terminal_reason: 'max_iterations',
       has_final_answer: true,

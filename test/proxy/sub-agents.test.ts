@@ -40,9 +40,7 @@ describe('sub-agents under one session id', () => {
     const order = [main, main, child, grandchild, main, grandchild, grandchild, main, child, main]
     const recentRequests: (string | null)[] = []
     for (const one of order) recentRequests.push(iteration(await one.step()))
-    expect(recentRequests).toEqual(
-      ['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/300`),
-    )
+    expect(recentRequests).toEqual(['1', '2', '1', '1', '3', '2', '3', '4', '2', '5'].map((at) => `${at}/300`))
   })
 
   it('are separate even if they got the same task and run at the same time', async () => {
@@ -75,9 +73,7 @@ describe('sub-agents under one session id', () => {
   it('are not warned about each other’s loops', async () => {
     const script: Script = ({ json, header }, number) => {
       const query = header('x-claude-code-agent-id') === 'stuck' ? 'same' : `q${number}`
-      return json.tool_choice === 'none'
-        ? { text: 'done' }
-        : { calls: [{ name: 'search', arguments: { query } }] }
+      return json.tool_choice === 'none' ? { text: 'done' } : { calls: [{ name: 'search', arguments: { query } }] }
     }
     const { url } = await startBoth(script, { loop_guard: { mode: 'warn' } })
     const stuck = agent(url, 'stuck')

@@ -89,9 +89,7 @@ describe('a statement that would cost the model its reasoning or its prompt cach
     const ends = provider.requests.map(({ json }) => JSON.stringify((json.messages as Message[]).at(-1)))
     expect(ends.slice(0, 23).filter((text) => text.includes('[budget'))).toEqual([])
     expect(ends[23]).toContain(LAST)
-    expect(new Set(provider.requests.map(({ json }) => json['system']))).toEqual(
-      new Set([`Be good.\n\n${BEGIN}`]),
-    )
+    expect(new Set(provider.requests.map(({ json }) => json['system']))).toEqual(new Set([`Be good.\n\n${BEGIN}`]))
   })
 
   it('is left out of a Messages request whose last answer contains reasoning', async () => {
@@ -120,9 +118,7 @@ describe('a statement that would cost the model its reasoning or its prompt cach
       const { url, provider } = await startBoth(runaway(), { budget: { ...budget, max_iterations: 100 } })
       await runResponses(url, 'Go.', { stateful, max: 5 })
       const texts = provider.requests.map(({ json }) => JSON.stringify(json))
-      const said = [/Explore early/, /\[budget: 5 of 100/].filter((text) =>
-        texts.some((one) => text.test(one)),
-      )
+      const said = [/Explore early/, /\[budget: 5 of 100/].filter((text) => texts.some((one) => text.test(one)))
       expect(said).toHaveLength(kinds)
     },
   )

@@ -18,9 +18,7 @@ interface SeenStep {
 }
 
 /** The agents of the three APIs; each ends after `max` answers. */
-const AGENTS: Readonly<
-  Record<string, (url: string, stream: boolean, max: number) => Promise<readonly SeenStep[]>>
-> = {
+const AGENTS: Readonly<Record<string, (url: string, stream: boolean, max: number) => Promise<readonly SeenStep[]>>> = {
   chat: async (url, stream, max) => (await runAgent(url, START, { stream, max })).steps,
   messages: async (url, stream, max) => (await runMessagesAgent(url, ASKED, { stream, max })).steps,
   responses: async (url, stream, max) => (await runResponses(url, 'Go.', { stream, max })).steps,
@@ -58,33 +56,19 @@ describe.each(ways)('a notice that the provider refuses over $api (stream: $stre
   if (!agent) throw new Error('no such agent')
   const channels = ['auto', 'tool_result', 'user', ...(api === 'chat' ? ['system'] : [])]
 
-  it.each(channels)(
-    'goes by channel %s again after one 500, also while others come now and then',
-    async (channel) => {
-      const { url, events, provider } = await startBoth(failing([500, 200, 500, 200, 500, 200, 500]), {
-        budget: { ...BUDGET, channel },
-        loop_guard: { enabled: false },
-      })
-      const steps = await agent(url, stream, 11)
-      expect(events.filter(({ kind }) => kind === 'alteration_refused')).toEqual([])
-      const told = steps.map(({ headers }) => headers.get('x-told'))
-      expect(told.slice(1)).toEqual([
-        'false',
-        'true',
-        'false',
-        'true',
-        'false',
-        'true',
-        'false',
-        'true',
-        'true',
-        'true',
-      ])
-      const used = events.flatMap((event) => (event.kind === 'notice' ? [event.channel] : []))
-      expect(used).toEqual(Array(6).fill(channel))
-      expect(provider.requests).toHaveLength(11 + 4)
-    },
-  )
+  it.each(channels)('goes by channel %s again after one 500, also while others come now and then', async (channel) => {
+    const { url, events, provider } = await startBoth(failing([500, 200, 500, 200, 500, 200, 500]), {
+      budget: { ...BUDGET, channel },
+      loop_guard: { enabled: false },
+    })
+    const steps = await agent(url, stream, 11)
+    expect(events.filter(({ kind }) => kind === 'alteration_refused')).toEqual([])
+    const told = steps.map(({ headers }) => headers.get('x-told'))
+    expect(told.slice(1)).toEqual(['false', 'true', 'false', 'true', 'false', 'true', 'false', 'true', 'true', 'true'])
+    const used = events.flatMap((event) => (event.kind === 'notice' ? [event.channel] : []))
+    expect(used).toEqual(Array(6).fill(channel))
+    expect(provider.requests).toHaveLength(11 + 4)
+  })
 
   it.each(channels)(
     'stays out of channel %s for minutes after two 500s in a row, for an hour after one 400',
@@ -173,8 +157,7 @@ describe('a warning whose request fails', () => {
     async (status) => {
       let isDown = false
       const { url, events } = await startBoth(
-        (request, number) =>
-          isDown ? { status, body: { error: { message: 'down' } } } : failing([])(request, number),
+        (request, number) => (isDown ? { status, body: { error: { message: 'down' } } } : failing([])(request, number)),
         { budget: { ...BUDGET, caution_threshold: 0, warning_threshold: 0.1, max_iterations: 20 } },
       )
       const first = await callModel(url, START)

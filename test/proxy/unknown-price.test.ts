@@ -37,29 +37,26 @@ const budget = (scope: string, unknown_price: string) => ({
 })
 
 describe('an unknown price', () => {
-  it.each(LIMITED)(
-    'is no $0.00 anywhere, and is reported once ($way, $scope, stream: $stream)',
-    async (one) => {
-      const { url, logs, events } = await startBoth(one.script, {
-        budget: budget(one.scope, 'warn'),
-        models: [{ model: 'free', price: { input: 0, output: 0 } }],
-      })
-      const steps = await one.run(url, one.stream)
-      expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })
-      const session = await firstSession(url)
-      const costs = [...costsIn(session), ...costsIn(await listed(url))]
-      expect(costs.length).toBeGreaterThan(5)
-      for (const { cost_usd, price_known } of costs)
-        expect({ cost_usd, price_known }).toEqual({ cost_usd: null, price_known: false })
-      expect(session.cost_usd_per_minute).toBeNull()
-      for (const { meters } of [session, ...session.threads])
-        expect(meters.find(({ name }) => name === 'cost')?.used).toBeNull()
-      expect(await printed(url, 'sessions')).not.toMatch(NOTHING)
-      expect(await printed(url, 'session', session.id)).not.toMatch(NOTHING)
-      expect(events.filter(({ kind }) => kind === 'unpriced_model')).toMatchObject([{ handling: 'warn' }])
-      expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
-    },
-  )
+  it.each(LIMITED)('is no $0.00 anywhere, and is reported once ($way, $scope, stream: $stream)', async (one) => {
+    const { url, logs, events } = await startBoth(one.script, {
+      budget: budget(one.scope, 'warn'),
+      models: [{ model: 'free', price: { input: 0, output: 0 } }],
+    })
+    const steps = await one.run(url, one.stream)
+    expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })
+    const session = await firstSession(url)
+    const costs = [...costsIn(session), ...costsIn(await listed(url))]
+    expect(costs.length).toBeGreaterThan(5)
+    for (const { cost_usd, price_known } of costs)
+      expect({ cost_usd, price_known }).toEqual({ cost_usd: null, price_known: false })
+    expect(session.cost_usd_per_minute).toBeNull()
+    for (const { meters } of [session, ...session.threads])
+      expect(meters.find(({ name }) => name === 'cost')?.used).toBeNull()
+    expect(await printed(url, 'sessions')).not.toMatch(NOTHING)
+    expect(await printed(url, 'session', session.id)).not.toMatch(NOTHING)
+    expect(events.filter(({ kind }) => kind === 'unpriced_model')).toMatchObject([{ handling: 'warn' }])
+    expect(logs.filter((line) => line.includes('price not known'))).toHaveLength(1)
+  })
 
   it.each(LIMITED)(
     'counts as that of the dearest model if so configured ($way, $scope, stream: $stream)',

@@ -2,15 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
-import {
-  closeClients,
-  connect,
-  endToEnd,
-  fieldOf,
-  listenRaw,
-  openGovernor,
-  type RawUpstream,
-} from '../support/raw.ts'
+import { closeClients, connect, endToEnd, fieldOf, listenRaw, openGovernor, type RawUpstream } from '../support/raw.ts'
 
 let upstream: RawUpstream
 let governor: { url: string; close(): Promise<void> }
@@ -51,13 +43,7 @@ async function tunnel(url = governor.url, target = '/v1/realtime?model=gpt-realt
 
 describe('a WebSocket on a guarded path', () => {
   it.each([
-    ...[
-      '/v1/responses',
-      '/v1/responses?x=1',
-      '/openai/v1/responses',
-      '/keyed/responses',
-      '/v1/chat/completions',
-    ],
+    ...['/v1/responses', '/v1/responses?x=1', '/openai/v1/responses', '/keyed/responses', '/v1/chat/completions'],
     'http://api.example/v1/responses',
   ])('%s is answered with 426 and the advice to use HTTP', async (target) => {
     const client = connect(governor.url)
@@ -245,8 +231,7 @@ describe('a WebSocket on another path', () => {
 })
 
 describe('a request for any other upgrade is served without the upgrade:', () => {
-  const ASK =
-    '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
+  const ASK = '{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]}'
   const H2C = 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n'
 
   it.each([

@@ -80,35 +80,30 @@ describe('reading a request', () => {
     Object.entries(places).map(([place, make]) => ({ dialect: dialect as keyof typeof PLACES, place, make })),
   )
 
-  it.each(cases)(
-    'builds few values from $place of $dialect, whatever that contains',
-    async ({ dialect, make }) => {
-      const built = countBuilt()
-      for (const shape of Object.values(SHAPES)) {
-        const body = Buffer.from(make(shape(600_000)))
-        const before = built()
-        const most = countSteps()
-        await read(dialect, body)
-        vi.mocked(Work.prototype.spend).mockRestore()
-        vi.mocked(Work.prototype.paused).mockRestore()
-        expect(built() - before).toBeLessThan(MAX_BUILT)
-        // Reading stops at a text that is too much to read.
-        expect(most()).toBeLessThan(2 * inOneGo(body.length))
-      }
-    },
-  )
+  it.each(cases)('builds few values from $place of $dialect, whatever that contains', async ({ dialect, make }) => {
+    const built = countBuilt()
+    for (const shape of Object.values(SHAPES)) {
+      const body = Buffer.from(make(shape(600_000)))
+      const before = built()
+      const most = countSteps()
+      await read(dialect, body)
+      vi.mocked(Work.prototype.spend).mockRestore()
+      vi.mocked(Work.prototype.paused).mockRestore()
+      expect(built() - before).toBeLessThan(MAX_BUILT)
+      // Reading stops at a text that is too much to read.
+      expect(most()).toBeLessThan(2 * inOneGo(body.length))
+    }
+  })
 
   it('counts every value that it builds, with any content in any place', async () => {
     const built = countBuilt()
     const value = fc
       .tuple(fc.constantFrom(...Object.values(SHAPES)), fc.integer({ min: 0, max: 40_000 }))
       .map(([shape, size]) => shape(size))
-    const body = fc
-      .tuple(fc.constantFrom(...cases), value, value)
-      .map(([{ dialect, make }, first, second]) => ({
-        dialect,
-        body: Buffer.from(make(`[${first},{"type":"text","text":${second}}]`)),
-      }))
+    const body = fc.tuple(fc.constantFrom(...cases), value, value).map(([{ dialect, make }, first, second]) => ({
+      dialect,
+      body: Buffer.from(make(`[${first},{"type":"text","text":${second}}]`)),
+    }))
     await fc.assert(
       fc.asyncProperty(body, async ({ dialect, body: bytes }) => {
         const before = built()

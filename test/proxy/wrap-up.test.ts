@@ -33,9 +33,7 @@ describe.each([false, true])('a warning about the budget (stream: %s)', (stream)
       'user',
       'tool',
     ])
-    expect(provider.requests[7]?.json.messages.at(-1)?.content).toMatch(
-      /^\[BUDGET: Iteration 8\/10\. You MUST/,
-    )
+    expect(provider.requests[7]?.json.messages.at(-1)?.content).toMatch(/^\[BUDGET: Iteration 8\/10\. You MUST/)
     const reactions = events.flatMap((event) => (event.kind === 'warning_answered' ? [event.reaction] : []))
     expect(reactions).toEqual(['ignored', 'ignored', 'acknowledged', 'ignored'])
     const metrics = await (await fetch(`${url}/metrics`)).text()
@@ -92,11 +90,7 @@ describe('tools that are dropped', () => {
     const { url, provider } = await startBoth(calling(), config('web_*', 'spawn_agent'))
     await runAgent(url, START, { max: 8, body: { tools } })
     const all = ['search', 'spawn_agent', 'web_fetch']
-    expect(provider.requests.map(({ json }) => offered(json))).toEqual([
-      ...Array(6).fill(all),
-      ['search'],
-      ['search'],
-    ])
+    expect(provider.requests.map(({ json }) => offered(json))).toEqual([...Array(6).fill(all), ['search'], ['search']])
     expect(provider.requests.every(({ json }) => json.tool_choice === undefined)).toBe(true)
   })
 
@@ -189,9 +183,7 @@ describe('tools that are dropped', () => {
     const { steps } = await runAgent(url, START, { max: 9, body: { tools } })
     expect(steps.every(({ status }) => status === 200)).toBe(true)
     expect(provider.requests.filter(({ json }) => offered(json).length < 3)).toHaveLength(1)
-    expect(events).toContainEqual(
-      expect.objectContaining({ kind: 'alteration_refused', alteration: 'drop_tools' }),
-    )
+    expect(events).toContainEqual(expect.objectContaining({ kind: 'alteration_refused', alteration: 'drop_tools' }))
   })
 })
 
@@ -256,11 +248,7 @@ describe('caution_when: stagnating', () => {
 })
 
 describe('overrides', () => {
-  const runs = async (
-    overrides: readonly object[],
-    headers: Record<string, string>,
-    model = 'gpt-4o-mini',
-  ) => {
+  const runs = async (overrides: readonly object[], headers: Record<string, string>, model = 'gpt-4o-mini') => {
     const { url } = await startBoth(calling(), { budget: { max_iterations: 5 }, overrides, loop_guard })
     const { steps } = await runAgent(url, START, { headers, body: { model, tools: TOOLS } })
     return steps.length - 1
@@ -272,12 +260,7 @@ describe('overrides', () => {
     ['another model', [{ model: '*-large', budget: { max_iterations: 3 } }], {}, 5],
     ['an upstream', [{ upstream: 'openai', budget: { max_iterations: 2 } }], {}, 2],
     ['another upstream', [{ upstream: 'anthropic', budget: { max_iterations: 2 } }], {}, 5],
-    [
-      'a header',
-      [{ header: { 'X-Team': 'r*' }, budget: { max_iterations: 4 } }],
-      { 'x-team': 'research' },
-      4,
-    ],
+    ['a header', [{ header: { 'X-Team': 'r*' }, budget: { max_iterations: 4 } }], { 'x-team': 'research' }, 4],
     [
       'a header of another value',
       [{ header: { 'x-team': 'r*' }, budget: { max_iterations: 4 } }],
@@ -331,15 +314,12 @@ describe('overrides', () => {
       loop_guard,
     })
     const count = async (agent: string) =>
-      (await runAgent(url, START, { headers: { 'user-agent': agent, 'x-governor-session': agent } })).steps
-        .length
+      (await runAgent(url, START, { headers: { 'user-agent': agent, 'x-governor-session': agent } })).steps.length
     expect([await count('cron/1'), await count('other')]).toEqual([3, 4])
   })
 
   it('leave settings that they do not name unchanged', async () => {
-    const overrides = [
-      { model: '*', budget: { style: 'countdown', texts: { countdown: 'Only {left} left!' } } },
-    ]
+    const overrides = [{ model: '*', budget: { style: 'countdown', texts: { countdown: 'Only {left} left!' } } }]
     const { url, provider } = await startBoth(calling(), { budget, overrides, loop_guard })
     await runAgent(url, START)
     expect(provider.requests[6]?.json.messages.at(-1)?.content).toBe('the result of search\n\nOnly 3 left!')

@@ -1,13 +1,6 @@
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import {
-  createFrameReader,
-  dataFrame,
-  dataOf,
-  type Frame,
-  terminated,
-  withData,
-} from '../../src/sse/frames.ts'
+import { createFrameReader, dataFrame, dataOf, type Frame, terminated, withData } from '../../src/sse/frames.ts'
 
 function read(pieces: readonly Buffer[]): Frame[] {
   const reader = createFrameReader()
@@ -17,8 +10,7 @@ function read(pieces: readonly Buffer[]): Frame[] {
 const raws = (frames: readonly Frame[]) => frames.map(({ raw }) => raw.toString('latin1'))
 const frame = (text: string): Frame => ({ raw: Buffer.from(text) })
 
-const EVENTS =
-  'data: {"t":"grüße 😀"}\n\n: ping\n\nevent: x\ndata: a\ndata: b\nid: 7\n\n\ndata\n\ndata: [DONE]\n\n'
+const EVENTS = 'data: {"t":"grüße 😀"}\n\n: ping\n\nevent: x\ndata: a\ndata: b\nid: 7\n\n\ndata\n\ndata: [DONE]\n\n'
 const STREAMS: Readonly<Record<string, string>> = {
   LF: EVENTS,
   'CR LF': EVENTS.replaceAll('\n', '\r\n'),
@@ -161,14 +153,7 @@ describe('the data of an event', () => {
   })
 
   it('another event can follow once an event is terminated', () => {
-    for (const raw of [
-      'data: a',
-      'data: a\n',
-      'data: a\r',
-      'data: a\n\n',
-      'data: a\r\n\r\n',
-      'data: a\r\r',
-    ]) {
+    for (const raw of ['data: a', 'data: a\n', 'data: a\r', 'data: a\n\n', 'data: a\r\n\r\n', 'data: a\r\r']) {
       const joined = [terminated(frame(raw)), dataFrame('b')]
       const data = read(joined).flatMap((one) => dataOf(one) ?? [])
       expect(data).toEqual(['a', 'b'])

@@ -122,8 +122,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
       for await (const one of store.all()) {
         expect(listed.has(one.key)).toBe(false)
         listed.add(one.key)
-        if (listed.size % 10 === 0)
-          await Promise.all([count(store, `new-${more++}`), count(store, 'session-7')])
+        if (listed.size % 10 === 0) await Promise.all([count(store, `new-${more++}`), count(store, 'session-7')])
       }
       expect(ids.filter((id) => !listed.has(key(id)))).toEqual([])
     })
@@ -246,9 +245,7 @@ export function describeStore(name: string, open: () => StoreUnderTest | Promise
 
     it('messages reach all subscribers of a channel, in order, and nobody else', async () => {
       const { store } = await open()
-      const [one, two, other] = await Promise.all(
-        ['news', 'news', 'else'].map((name) => listenTo(store, name)),
-      )
+      const [one, two, other] = await Promise.all(['news', 'news', 'else'].map((name) => listenTo(store, name)))
       for (const message of ['first', 'second']) await store.publish('news', message)
       await store.publish('else', 'last')
       expect(await one?.until(2)).toEqual(['first', 'second'])

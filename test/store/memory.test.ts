@@ -85,9 +85,7 @@ describe('the memory store', () => {
   it('can hold an empty session', async () => {
     const store = createMemoryStore(LIMITS)
     await store.update(key('a'), () => ({ session: NEW_SESSION, result: undefined }))
-    expect(await store.update(key('a'), (session) => ({ session: NEW_SESSION, result: session }))).toBe(
-      NEW_SESSION,
-    )
+    expect(await store.update(key('a'), (session) => ({ session: NEW_SESSION, result: session }))).toBe(NEW_SESSION)
   })
 
   it('forgets a session that was not used for its time to live, which each use restarts', async () => {
@@ -176,8 +174,7 @@ describe('a link in the memory store', () => {
 it('the memory store keeps the most recently changed small values', async () => {
   const store = createMemoryStore({ ...LIMITS, maxSessions: 1 })
   const kind: ValueKind<{ readonly at?: number }> = { name: 'at', empty: {} }
-  const write = (at: number) =>
-    store.updateValue(kind, key(String(at)), () => ({ value: { at }, result: undefined }))
+  const write = (at: number) => store.updateValue(kind, key(String(at)), () => ({ value: { at }, result: undefined }))
   for (let at = 0; at < 3_000; at++) await write(at)
   expect(await store.value(kind, key('0'))).toBe(kind.empty)
   expect(await store.value(kind, key('2999'))).toEqual({ at: 2_999 })

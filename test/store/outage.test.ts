@@ -12,16 +12,7 @@ import {
   type Versioned,
 } from '../../src/store/replicated-values.ts'
 import { type SessionKey, sessionKey } from '../../src/store/store.ts'
-import {
-  called,
-  type Message,
-  requestOf,
-  result,
-  said,
-  sightingOf,
-  system,
-  user,
-} from '../core/transcript.ts'
+import { called, type Message, requestOf, result, said, sightingOf, system, user } from '../core/transcript.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -30,8 +21,7 @@ const TOKENS = 10
 /** Values that replicas share, as Redis keeps them. */
 function startServer() {
   const values = new Map<SessionKey, string>()
-  const read = (key: SessionKey) =>
-    JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
+  const read = (key: SessionKey) => JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
   const remote = (isUp: () => boolean): RemoteValues<Session> => ({
     isUp,
     read: async (key) => read(key),

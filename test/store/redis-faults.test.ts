@@ -6,15 +6,7 @@ import type { Run, Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { describeWith } from '../support/programs.ts'
-import {
-  type Fate,
-  freePort,
-  openReplica,
-  type Redis,
-  type Replica,
-  startRedis,
-  startWire,
-} from '../support/redis.ts'
+import { type Fate, freePort, openReplica, type Redis, type Replica, startRedis, startWire } from '../support/redis.ts'
 
 const KEY = sessionKey('me', 'a')
 const TOKENS = 10
@@ -209,8 +201,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
       'MISCONF',
       async (redis) => {
         const [, folder = ''] = Object.values((await redis.command('CONFIG', 'GET', 'dir')) as object)
-        const dir =
-          folder || String(Object.values((await redis.command('CONFIG', 'GET', 'dir')) as object)[0])
+        const dir = folder || String(Object.values((await redis.command('CONFIG', 'GET', 'dir')) as object)[0])
         await redis.command('CONFIG', 'SET', 'save', '3600 1')
         rmSync(dir, { recursive: true })
         await redis.command('BGSAVE')
@@ -218,25 +209,22 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
       },
       (redis) => redis.command('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no'),
     ],
-  ])(
-    'closes the connection to a server that answers %s, until that accepts writes',
-    async (code, fail, mend) => {
-      const redis = await startRedis()
-      const replica = await openReplica(redis.url)
-      expect(await count(replica)).toBe(1)
-      await fail(redis)
-      expect(await count(replica)).toBe(2)
-      expect(replica.isUp()).toBe(false)
-      expect(replica.problem()).toContain(code)
-      // Several attempts to connect: none of them may take the server for usable.
-      for (let attempts = 0; attempts < 20; attempts++) await redis.command('CLIENT', 'ID')
-      expect(replica.rises()).toBe(1)
-      await mend(redis)
-      await replica.until(true)
-      expect(replica.rises()).toBe(2)
-      expect(tokensOf(await stored(redis, replica))).toBe(2 * TOKENS)
-    },
-  )
+  ])('closes the connection to a server that answers %s, until that accepts writes', async (code, fail, mend) => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url)
+    expect(await count(replica)).toBe(1)
+    await fail(redis)
+    expect(await count(replica)).toBe(2)
+    expect(replica.isUp()).toBe(false)
+    expect(replica.problem()).toContain(code)
+    // Several attempts to connect: none of them may take the server for usable.
+    for (let attempts = 0; attempts < 20; attempts++) await redis.command('CLIENT', 'ID')
+    expect(replica.rises()).toBe(1)
+    await mend(redis)
+    await replica.until(true)
+    expect(replica.rises()).toBe(2)
+    expect(tokensOf(await stored(redis, replica))).toBe(2 * TOKENS)
+  })
 
   it('counts in memory from the start if the server belongs to a cluster that is down', async () => {
     const redis = await startRedis('redis-server', ['--cluster-enabled', 'yes'])

@@ -3,14 +3,7 @@ import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { describeWith } from '../support/programs.ts'
-import {
-  openReplica,
-  type Redis,
-  type Replica,
-  startCluster,
-  startRedis,
-  startSentinel,
-} from '../support/redis.ts'
+import { openReplica, type Redis, type Replica, startCluster, startRedis, startSentinel } from '../support/redis.ts'
 import { listAll } from '../support/stores.ts'
 
 const KEYS = Array.from({ length: 60 }, (_, at) => sessionKey('me', `session-${at}`))
@@ -43,17 +36,14 @@ async function arrives(from: Replica, to: Replica): Promise<void> {
 
 /** Returns how much of all writes a server has. */
 async function offsetOf({ command }: Redis): Promise<number> {
-  const [, offset] =
-    /(?:slave|master)_repl_offset:(\d+)/.exec(String(await command('INFO', 'replication'))) ?? []
+  const [, offset] = /(?:slave|master)_repl_offset:(\d+)/.exec(String(await command('INFO', 'replication'))) ?? []
   return Number(offset)
 }
 
 describeWith('redis-server', 'replicas on a Redis Cluster', () => {
   it('count as one, whichever server of it they know, in all sessions, lists, links and messages', async () => {
     const servers = await startCluster(3)
-    const [one, two] = await Promise.all(
-      servers.slice(0, 2).map(({ url }) => openReplica(url, { cluster: [url] })),
-    )
+    const [one, two] = await Promise.all(servers.slice(0, 2).map(({ url }) => openReplica(url, { cluster: [url] })))
     if (!one || !two) throw new Error('no replicas')
     expect([one.problem(), two.problem()]).toEqual(['', ''])
     expect(await countAll(one)).toEqual(all(1))

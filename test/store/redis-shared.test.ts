@@ -168,10 +168,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
       expect(seen.has(key)).toBe(false)
       seen.add(key)
       if (seen.size % 100 === 0)
-        await Promise.all([
-          count(store, sessionKey('me', `new-${seen.size}`)),
-          count(store, keys[seen.size % 7]),
-        ])
+        await Promise.all([count(store, sessionKey('me', `new-${seen.size}`)), count(store, keys[seen.size % 7])])
     }
     expect(keys.filter((key) => !seen.has(key))).toEqual([])
     const stats = String(await command('INFO', 'commandstats'))
@@ -291,8 +288,7 @@ describeWith('redis-server', 'a session that another version of Governor stored'
     const damaged = '{"o":["r1.3"],"v":{"threads":null}}'
     await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', damaged)
     const { store, isUp } = await openReplica(url)
-    const use = () =>
-      store.update(KEY, (session = NEW_SESSION) => ({ session, result: session.threads.length }))
+    const use = () => store.update(KEY, (session = NEW_SESSION) => ({ session, result: session.threads.length }))
     await expect(use()).rejects.toThrow(TypeError)
     await expect(use()).rejects.toThrow(TypeError)
     expect(await count(store, sessionKey('me', 'other'))).toBe(0)

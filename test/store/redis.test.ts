@@ -20,9 +20,7 @@ until cursor == '0'`
 }
 
 /** Debian's stable release has no valkey-server yet. */
-const PROGRAMS: readonly Program[] = isInstalled('valkey-server')
-  ? ['redis-server', 'valkey-server']
-  : ['redis-server']
+const PROGRAMS: readonly Program[] = isInstalled('valkey-server') ? ['redis-server', 'valkey-server'] : ['redis-server']
 
 for (const program of PROGRAMS) {
   describeWith(program, `over ${program}`, () => {

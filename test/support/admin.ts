@@ -64,13 +64,7 @@ export async function firstSession(url: string, headers = {}): Promise<Shown> {
 }
 
 /** Sends an action for a session; returns the reply. */
-export async function act(
-  url: string,
-  id: string,
-  action: string,
-  body?: unknown,
-  headers = {},
-): Promise<Reply> {
+export async function act(url: string, id: string, action: string, body?: unknown, headers = {}): Promise<Reply> {
   const method = action === 'budget' || action === 'loop-guard' ? 'PATCH' : 'POST'
   return ask(url, `/governor/sessions/${id}/${action}`, { method, body, headers })
 }

@@ -14,8 +14,7 @@ const path = PATHS.find((one) => one !== '' && existsSync(one))
 
 /** True if no browser is installed and that is no failure, because this is not continuous integration. */
 export const isWithoutBrowser = path === undefined && process.env['CI'] !== 'true'
-if (isWithoutBrowser)
-  process.stderr.write('no chromium (apt-get install chromium): the live page is not tested\n')
+if (isWithoutBrowser) process.stderr.write('no chromium (apt-get install chromium): the live page is not tested\n')
 
 let browser: Promise<Browser> | undefined
 

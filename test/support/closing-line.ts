@@ -3,9 +3,7 @@ import type { Reporter, TestModule } from 'vitest/node'
 
 export default class ClosingLine implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], errors: readonly unknown[]): void {
-    const results = modules.flatMap((module) =>
-      [...module.children.allTests()].map((test) => test.result().state),
-    )
+    const results = modules.flatMap((module) => [...module.children.allTests()].map((test) => test.result().state))
     const broken = modules.filter(
       (module) => module.state() === 'failed' && [...module.children.allTests()].length === 0,
     )

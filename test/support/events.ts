@@ -26,8 +26,7 @@ export async function openEvents(url: string, headers: Record<string, string> = 
       for (let end = text.indexOf('\n\n'); end !== -1; end = text.indexOf('\n\n')) {
         const lines = text.slice(0, end).split('\n')
         text = text.slice(end + 2)
-        const field = (name: string) =>
-          lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? ''
+        const field = (name: string) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? ''
         yield { id: field('id'), event: field('event'), data: JSON.parse(field('data')) }
       }
     }

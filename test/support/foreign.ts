@@ -21,15 +21,13 @@ export const SHAPES: Readonly<Record<string, (size: number) => string>> = {
 const asText = (value: string) => JSON.stringify(value)
 
 const TOOL = '{"type":"function","name":"f","input_schema":{},"function":{"name":"f","parameters":{}}}'
-const chat = (messages: string, more = '') =>
-  `{"model":"m",${more}"messages":[${messages}],"tools":[${TOOL}]}`
+const chat = (messages: string, more = '') => `{"model":"m",${more}"messages":[${messages}],"tools":[${TOOL}]}`
 const responses = (input: string, more = '"store":false,') =>
   `{"model":"m",${more}"input":[${input}],"tools":[${TOOL}]}`
 const ASK = '{"role":"user","content":"hi"}'
 const chatCall = (id: string, name: string, args: string) =>
   `{"role":"assistant","content":null,"tool_calls":[{"id":${id},"type":"function","function":{"name":${name},"arguments":${args}}}]}`
-const chatResult = (id: string, content: string) =>
-  `{"role":"tool","tool_call_id":${id},"content":${content}}`
+const chatResult = (id: string, content: string) => `{"role":"tool","tool_call_id":${id},"content":${content}}`
 const use = (input: string) =>
   `{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":${input}}]}`
 const used = (content: string) =>
@@ -41,10 +39,8 @@ export const PLACES: Readonly<
   Record<'chat' | 'messages' | 'responses', Readonly<Record<string, (value: string) => string>>>
 > = {
   chat: {
-    'arguments as text': (v) =>
-      chat(`${ASK},${chatCall('"c"', '"f"', asText(v))},${chatResult('"c"', '"ok"')},${ASK}`),
-    'arguments as JSON': (v) =>
-      chat(`${ASK},${chatCall('"c"', '"f"', v)},${chatResult('"c"', '"ok"')},${ASK}`),
+    'arguments as text': (v) => chat(`${ASK},${chatCall('"c"', '"f"', asText(v))},${chatResult('"c"', '"ok"')},${ASK}`),
+    'arguments as JSON': (v) => chat(`${ASK},${chatCall('"c"', '"f"', v)},${chatResult('"c"', '"ok"')},${ASK}`),
     'an id': (v) => chat(`${ASK},${chatCall(v, '"f"', '"{}"')},${chatResult(v, '"ok"')},${ASK}`),
     'a name': (v) => chat(`${ASK},${chatCall('"c"', v, '"{}"')},${chatResult('"c"', '"ok"')},${ASK}`),
     'a result': (v) => chat(`${ASK},${chatCall('"c"', '"f"', '"{}"')},${chatResult('"c"', v)},${ASK}`),
@@ -69,9 +65,7 @@ export const PLACES: Readonly<
     'a system text': (v) => chat(ASK, `"system":${v},`),
     'a question': (v) => chat(`{"role":"user","content":${v}},{"role":"assistant","content":"a"},${ASK}`),
     'a picture': (v) =>
-      chat(
-        `{"role":"user","content":[{"type":"image","source":${v}}]},{"role":"assistant","content":"a"},${ASK}`,
-      ),
+      chat(`{"role":"user","content":[{"type":"image","source":${v}}]},{"role":"assistant","content":"a"},${ASK}`),
     'an answer': (v) => chat(`${ASK},{"role":"assistant","content":${v}},${ASK}`),
     'a user id': (v) => chat(ASK, `"metadata":{"user_id":${asText(v)}},`),
     'an output format': (v) => chat(ASK, `"output_config":{"format":${v}},`),

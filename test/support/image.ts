@@ -56,9 +56,7 @@ export async function runShell(command: string, folder: string): Promise<void> {
 function copyInto(folder: string, copy: Copy, stages: ReadonlyMap<string, string>): void {
   for (const source of copy.sources) {
     // A path in another stage is absolute, and begins with its WORKDIR.
-    const file = copy.from
-      ? join(stages.get(copy.from) ?? '', source.replace(/^\/\w+\//, ''))
-      : resolve(source)
+    const file = copy.from ? join(stages.get(copy.from) ?? '', source.replace(/^\/\w+\//, '')) : resolve(source)
     const name = copy.target.endsWith('/') ? join(copy.target, source.replace(/^.*\//, '')) : copy.target
     cpSync(file, join(folder, name), { recursive: true, verbatimSymlinks: true })
   }

@@ -304,10 +304,7 @@ export async function callMessages(
 }
 
 /** What a client sends back for the calls of a response. */
-export function resultsFor(
-  content: readonly Block[],
-  result = (name: string) => `the result of ${name}`,
-): Message {
+export function resultsFor(content: readonly Block[], result = (name: string) => `the result of ${name}`): Message {
   const calls = content.filter(({ type }) => type === 'tool_use')
   return {
     role: 'user',

@@ -137,8 +137,7 @@ export function chunks(request: ChatBody, answer: Answer, number: number): strin
     created: 1_760_000_000,
     model: request.model,
   }
-  const frame = (choices: unknown, more: object = {}) =>
-    `data: ${JSON.stringify({ ...base, choices, ...more })}\n\n`
+  const frame = (choices: unknown, more: object = {}) => `data: ${JSON.stringify({ ...base, choices, ...more })}\n\n`
   const delta = (value: object, finish: string | null = null) =>
     frame([{ index: 0, delta: value, finish_reason: finish }])
   const words = (answer.text ?? '').split(/(?<= )/).filter((word) => word !== '')

@@ -40,18 +40,7 @@ export interface Redis {
 }
 
 async function launch(program: Program, port: number, folder: string, options: readonly string[]) {
-  const all = [
-    '--port',
-    String(port),
-    '--bind',
-    '127.0.0.1',
-    '--save',
-    '',
-    '--appendonly',
-    'no',
-    '--dir',
-    folder,
-  ]
+  const all = ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder]
   const child = spawn(program, [...all, ...options], { stdio: ['ignore', 'pipe', 'inherit'] })
   const output = createInterface(child.stdout)
   const lines: string[] = []
@@ -85,10 +74,7 @@ function commandAt(url: string): Redis['command'] {
 }
 
 /** Starts a server for the current test: on a free port, without persistence. */
-export async function startRedis(
-  program: Program = 'redis-server',
-  options: readonly string[] = [],
-): Promise<Redis> {
+export async function startRedis(program: Program = 'redis-server', options: readonly string[] = []): Promise<Redis> {
   const folder = mkdtempSync(join(tmpdir(), 'governor-redis-'))
   let port = await freePort()
   const start = () => launch(program, port, folder, options)

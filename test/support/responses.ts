@@ -132,8 +132,7 @@ function refusal(message: string, param: string): { readonly status: number; rea
 
 /** Returns what is wrong with a conversation, in the provider's words; `undefined` if it is valid. */
 function faultOf(items: readonly Item[]): string | undefined {
-  const ids = (type: string) =>
-    items.filter((item) => item['type'] === type).map((item) => item['call_id'] as string)
+  const ids = (type: string) => items.filter((item) => item['type'] === type).map((item) => item['call_id'] as string)
   const [calls, outputs] = [ids('function_call'), ids('function_call_output')]
   const open = calls.find((id) => !outputs.includes(id))
   if (open !== undefined) return `No tool output found for function call ${open}.`
@@ -150,9 +149,7 @@ function faultOf(items: readonly Item[]): string | undefined {
 /** Stores responses and conversations by id like the API, and refuses the same requests. */
 export interface Kept {
   /** Returns the model's input, including the history; a refusal if the request is not valid. */
-  open(
-    request: ChatBody,
-  ): { readonly items: readonly Item[] } | { readonly status: number; readonly body: object }
+  open(request: ChatBody): { readonly items: readonly Item[] } | { readonly status: number; readonly body: object }
   /** Stores a response. */
   close(request: ChatBody, items: readonly Item[], response: Item): void
 }

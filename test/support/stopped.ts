@@ -88,9 +88,7 @@ export const anthropic: Api = {
   // A ping does not wait for the text before it.
   frames: (answer) => events(body, answer, 1).filter((frame) => !frame.includes('ping')),
   whole: (answer) => message(body, answer, 1),
-  failures: [
-    ['`event: error`', named({ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } })],
-  ],
+  failures: [['`event: error`', named({ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } })]],
   failedWhole: { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } },
   cutOff: [
     ['max_tokens', true],
@@ -133,8 +131,7 @@ export const responses: Api = {
     ['incomplete', true],
     ['completed', false],
   ],
-  reasonIn: (text) =>
-    /"type":"response\.(completed|incomplete|failed)"/.exec(text)?.[1] ?? JSON.parse(text).status,
+  reasonIn: (text) => /"type":"response\.(completed|incomplete|failed)"/.exec(text)?.[1] ?? JSON.parse(text).status,
   ownEnd: {
     tools: [TOOL],
     store: false,

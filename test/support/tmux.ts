@@ -20,11 +20,7 @@ export interface Pane {
 }
 
 /** Opens a shell on a screen of so many columns and rows for the current test. */
-export async function openPane(
-  columns = 80,
-  rows = 24,
-  env: Readonly<Record<string, string>> = {},
-): Promise<Pane> {
+export async function openPane(columns = 80, rows = 24, env: Readonly<Record<string, string>> = {}): Promise<Pane> {
   const socket = `governor-${randomBytes(6).toString('hex')}`
   const tmux = async (...args: readonly string[]) =>
     (await run('tmux', ['-L', socket, '-f', '/dev/null', ...args])).stdout

@@ -26,8 +26,7 @@ const resultsIn = (parts: readonly Json[]) =>
     .map(({ functionResponse }) => functionResponse)
     .filter(isObject)
     .map(({ id, response }) => ({ callId: textOf(id), text: JSON.stringify(response) }))
-const textsIn = (parts: readonly Json[]) =>
-  parts.flatMap(({ text }) => (typeof text === 'string' ? [text] : []))
+const textsIn = (parts: readonly Json[]) => parts.flatMap(({ text }) => (typeof text === 'string' ? [text] : []))
 
 function conversationOf(model: string, contents: readonly Json[], offersTools: boolean): Conversation {
   const parts = (at: number): Json[] => objectsOf(contents[at]?.['parts'])

@@ -24,17 +24,15 @@ interface Dashboard {
 const ALERTS = (parse(read('prometheus/alerts.yml')) as Alerts).groups.flatMap(({ rules }) =>
   rules.map(({ alert, expr }) => [`the alert ${alert}`, expr] as const),
 )
-const PANELS = (JSON.parse(read('grafana/dashboard.json')) as Dashboard).panels.flatMap(
-  ({ title, targets }) => targets.map(({ expr }) => [`the panel “${title}”`, expr] as const),
+const PANELS = (JSON.parse(read('grafana/dashboard.json')) as Dashboard).panels.flatMap(({ title, targets }) =>
+  targets.map(({ expr }) => [`the panel “${title}”`, expr] as const),
 )
 
 /** The labels of each metric, as docs/metrics.md lists them, which another test holds equal to the program. */
 const DOCUMENTED = new Map(
-  [
-    ...readFileSync(join(CONFIG, '..', 'docs', 'metrics.md'), 'utf8').matchAll(
-      /`(governor_\w+)(?:\{([^}]*)\})?`/g,
-    ),
-  ].map(([, name = '', labels = '']) => [name, labels.split(',')]),
+  [...readFileSync(join(CONFIG, '..', 'docs', 'metrics.md'), 'utf8').matchAll(/`(governor_\w+)(?:\{([^}]*)\})?`/g)].map(
+    ([, name = '', labels = '']) => [name, labels.split(',')],
+  ),
 )
 
 describe('the monitoring configuration', () => {

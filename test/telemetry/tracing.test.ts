@@ -61,8 +61,7 @@ const plain = (value: Value): unknown => {
   const [one] = Object.values(value)
   return typeof one === 'object' ? one.values.map(plain) : one
 }
-const valuesOf = (entries: readonly Entry[]) =>
-  Object.fromEntries(entries.map(({ key, value }) => [key, plain(value)]))
+const valuesOf = (entries: readonly Entry[]) => Object.fromEntries(entries.map(({ key, value }) => [key, plain(value)]))
 const hex = (base64: string) => Buffer.from(base64, 'base64').toString('hex')
 
 /** A collector on a free port. */
@@ -87,9 +86,7 @@ async function startReceiver() {
       services.push(valuesOf(resource.attributes)['service.name'])
       schemas.push(...scopeSpans.map(({ schemaUrl = '' }) => schemaUrl))
     }
-    spans.push(
-      ...decoded.resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap((scope) => scope.spans)),
-    )
+    spans.push(...decoded.resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap((scope) => scope.spans)))
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end()
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -230,17 +227,9 @@ describe('tracing with an OpenTelemetry SDK in the process', () => {
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
     await until((event) => event.kind === 'request_ended' && event.verdict === 'stop')
     const spans = await collector.ended()
-    const events = spans.flatMap((span) =>
-      span.events.map(({ name, attributes }) => [name, valuesOf(attributes)]),
-    )
-    expect(events).toContainEqual([
-      'governor.notice',
-      expect.objectContaining({ 'governor.tier': 'warning' }),
-    ])
-    expect(events).toContainEqual([
-      'governor.stop',
-      { 'governor.reason': 'max_iterations', 'governor.by': 'model' },
-    ])
+    const events = spans.flatMap((span) => span.events.map(({ name, attributes }) => [name, valuesOf(attributes)]))
+    expect(events).toContainEqual(['governor.notice', expect.objectContaining({ 'governor.tier': 'warning' })])
+    expect(events).toContainEqual(['governor.stop', { 'governor.reason': 'max_iterations', 'governor.by': 'model' }])
     expect(valuesOf(spans.at(-1)?.attributes ?? [])['gen_ai.usage.output_tokens']).toBeGreaterThan(0)
     expect(JSON.stringify(spans)).not.toContain('secret words')
   })

@@ -155,8 +155,7 @@ describe('a webhook', () => {
       () => ({ status: 400, body: { error: { message, code: 'context_length_exceeded' } } }),
       { events: { webhook: { url: hook, secret: SECRET, on: ['overflow'] } } },
     )
-    for (const name of ['one', 'one', 'two'])
-      await callModel(url, START, { headers: { 'x-governor-session': name } })
+    for (const name of ['one', 'one', 'two']) await callModel(url, START, { headers: { 'x-governor-session': name } })
     await until(2)
     const messages = received.map((one) => body(one))
     expect(messages).toMatchObject([
@@ -269,16 +268,12 @@ describe('a webhook', () => {
         const hour = Date.now() + 3_600_000
         for (const [at, one] of before.entries())
           webhook.record(
-            one === 'a question'
-              ? question('refused', hour + at)
-              : { ...STOPPED, session: String(at), apiId: one },
+            one === 'a question' ? question('refused', hour + at) : { ...STOPPED, session: String(at), apiId: one },
           )
         webhook.record(question('the last', hour))
         const questions = before.filter((one) => one === 'a question').length + 1
         await until(questions)
-        await expect
-          .poll(() => received.filter((one) => body(one)['type'] === 'asking').length)
-          .toBe(questions)
+        await expect.poll(() => received.filter((one) => body(one)['type'] === 'asking').length).toBe(questions)
       }),
       { numRuns: 20 },
     )
@@ -361,35 +356,32 @@ describe('a webhook', () => {
     ['cost', 4.6, 5, '$4.60 of $5.00'],
     ['seconds', 280.4, 300, '280s of 300s'],
     ['context', 110_000, 128_000, '110k of 128k'],
-  ] as const)(
-    'says how much of the limit on %s is used, and not of another',
-    async (name, used, max, place) => {
-      const { url, until } = await startReceiver()
-      const { webhook } = startWebhook(url)
-      const request = {
-        upstream: 'openai',
-        dialect: 'chat',
-        method: 'POST',
-        path: '/',
-        status: 200,
-        totalMs: 1,
-      }
-      webhook.record({
-        kind: 'request_ended',
-        outcome: 'completed',
-        ...request,
-        session: 'one',
-        iteration: 6,
-        maxIterations: 300,
-        verdict: 'warn',
-        tier: 'caution',
-        meter: { name, used, max },
-      })
-      const [message] = (await until(1)).map(body)
-      expect(message).toMatchObject({ meter: name, used, max, iteration: 6, max_iterations: 300 })
-      expect(message?.['text']).toContain(`limit of ${name.replace('_', ' ')} (caution): ${place}.`)
-    },
-  )
+  ] as const)('says how much of the limit on %s is used, and not of another', async (name, used, max, place) => {
+    const { url, until } = await startReceiver()
+    const { webhook } = startWebhook(url)
+    const request = {
+      upstream: 'openai',
+      dialect: 'chat',
+      method: 'POST',
+      path: '/',
+      status: 200,
+      totalMs: 1,
+    }
+    webhook.record({
+      kind: 'request_ended',
+      outcome: 'completed',
+      ...request,
+      session: 'one',
+      iteration: 6,
+      maxIterations: 300,
+      verdict: 'warn',
+      tier: 'caution',
+      meter: { name, used, max },
+    })
+    const [message] = (await until(1)).map(body)
+    expect(message).toMatchObject({ meter: name, used, max, iteration: 6, max_iterations: 300 })
+    expect(message?.['text']).toContain(`limit of ${name.replace('_', ' ')} (caution): ${place}.`)
+  })
 
   it('ends at once with Governor, even while a receiver does not answer', async () => {
     const { url, until } = await startReceiver(() => 'hang')

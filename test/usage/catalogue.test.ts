@@ -63,15 +63,7 @@ describe('the catalogue', () => {
 })
 
 describe('a price', () => {
-  const models = [
-    'gpt-4o',
-    'gpt-5-mini',
-    'gpt-3.5-turbo',
-    'claude-sonnet-4-5',
-    'deepseek-chat',
-    'MiniMax-M2',
-    'o3',
-  ]
+  const models = ['gpt-4o', 'gpt-5-mini', 'gpt-3.5-turbo', 'claude-sonnet-4-5', 'deepseek-chat', 'MiniMax-M2', 'o3']
   const anyUsage = fc
     .tuple(fc.nat({ max: 400_000 }), fc.nat({ max: 100 }), fc.nat({ max: 100 }), fc.nat({ max: 50_000 }))
     .map(([input, read, written, output]) => {

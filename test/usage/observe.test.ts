@@ -58,9 +58,7 @@ describe('the usage of a response', () => {
     }))
     await callModel(url, START)
     await until(isAnswered)
-    expect(usagesOf(events)).toEqual([
-      { input: 120, output: 30, cachedInput: 64, reasoning: 12, estimated: false },
-    ])
+    expect(usagesOf(events)).toEqual([{ input: 120, output: 30, cachedInput: 64, reasoning: 12, estimated: false }])
   })
 
   it('is read from the last chunk of a stream', async () => {
@@ -86,8 +84,7 @@ describe('the usage of a response', () => {
 
   it('includes the final answer that Governor asked for', async () => {
     const { url, events, until } = await startBoth(
-      ({ json }) =>
-        json.tool_choice === 'none' ? { text: 'done' } : { calls: [{ name: 'search', arguments: {} }] },
+      ({ json }) => (json.tool_choice === 'none' ? { text: 'done' } : { calls: [{ name: 'search', arguments: {} }] }),
       { budget: { max_iterations: 1 } },
     )
     const call = { id: 'a', function: { name: 'search', arguments: '{}' } }
@@ -126,12 +123,9 @@ describe('a response observer', () => {
   const long = { text: 'lorem "usage": {"prompt_tokens": 7} '.repeat(20_000) }
   const whole = Buffer.from(JSON.stringify(completion(request, long, 1)))
 
-  it.each([1_000, 16_384, 65_536, 1_000_000])(
-    'finds usage behind a long text, cut every %i bytes',
-    (length) => {
-      expect(tapped(cut(whole, length)).usage).toEqual(stated)
-    },
-  )
+  it.each([1_000, 16_384, 65_536, 1_000_000])('finds usage behind a long text, cut every %i bytes', (length) => {
+    expect(tapped(cut(whole, length)).usage).toEqual(stated)
+  })
 
   it('finds the usage in the last of many chunks that have one, whatever follows it', () => {
     const frames = chunks(request, { text: 'hello' }, 1)
@@ -155,10 +149,7 @@ describe('a response observer', () => {
   it('reads the received part of a compressed stream that broke off', () => {
     const frames = Buffer.from(chunks(request, { text: 'word '.repeat(500) }, 1).join(''))
     const zipped = gzipSync(frames)
-    const { usage } = tapped(
-      [zipped.subarray(0, zipped.length / 2)],
-      [...EVENT_STREAM, 'content-encoding', 'gzip'],
-    )
+    const { usage } = tapped([zipped.subarray(0, zipped.length / 2)], [...EVENT_STREAM, 'content-encoding', 'gzip'])
     expect(usage.estimated).toBe(true)
     expect(usage.output).toBeGreaterThan(50)
   })

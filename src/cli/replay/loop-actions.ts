@@ -19,11 +19,7 @@ export interface LoopAction {
 }
 
 /** Returns the actions that the loop guard would have taken in a conversation, in order. */
-export function loopActionsIn(
-  conversation: Conversation,
-  policy: LoopPolicy,
-  registry: HarnessRegistry,
-): LoopAction[] {
+export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, registry: HarnessRegistry): LoopAction[] {
   conversation.work?.takeAnyTime()
   const actions: LoopAction[] = []
   const reader = createCallReader(conversation, policy)

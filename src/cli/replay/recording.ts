@@ -59,9 +59,7 @@ function dialectOf(items: readonly Json[]): Dialect {
   const hasBlocks = items.some(
     ({ content }) =>
       Array.isArray(content) &&
-      content.some(
-        (part) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result'),
-      ),
+      content.some((part) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result')),
   )
   return hasBlocks ? anthropic : chat
 }

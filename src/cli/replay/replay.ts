@@ -165,9 +165,7 @@ function tableOf(findings: readonly Finding[], isColoured: boolean): string {
     rows.reduce((width, { cells }) => Math.max(width, cells[column]?.length ?? 0), head.length),
   )
   const pad = (cells: readonly string[]) =>
-    cells.map((cell, column) =>
-      column === 1 ? cell.padStart(widths[1] ?? 0) : cell.padEnd(widths[column] ?? 0),
-    )
+    cells.map((cell, column) => (column === 1 ? cell.padStart(widths[1] ?? 0) : cell.padEnd(widths[column] ?? 0)))
   const paint = (text: string, colour: string) => (isColoured ? `\u001b[${colour}m${text}\u001b[0m` : text)
   const lines = rows.map(({ verdict, cells }) =>
     pad(cells)
@@ -179,8 +177,7 @@ function tableOf(findings: readonly Finding[], isColoured: boolean): string {
 }
 
 function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): string {
-  const counted = (count: number, noun: string) =>
-    `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
+  const counted = (count: number, noun: string) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
   const read = `${counted(conversations, 'conversation')}, ${counted(calls, 'tool call')}`
   return `${read}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
 }

@@ -62,10 +62,7 @@ export interface MeterRow {
     | undefined
   /** Shares at which its tiers start, and the names of their texts; unset if those of the budget hold. */
   readonly tiers?: Readonly<
-    Record<
-      'caution' | 'warning',
-      { readonly share: number; readonly text: 'contextCaution' | 'contextWarning' }
-    >
+    Record<'caution' | 'warning', { readonly share: number; readonly text: 'contextCaution' | 'contextWarning' }>
   >
 }
 

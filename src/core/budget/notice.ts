@@ -53,8 +53,7 @@ const ANSWER_NOW =
   'without calling any more tools.'
 
 const PREPARE = 'Start consolidating your work and prepare to provide a final response.'
-const FINISH =
-  'You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.'
+const FINISH = 'You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.'
 
 /** The texts that are used unless the configuration sets others. */
 export const DEFAULT_TEXTS: NoticeTexts = {
@@ -96,10 +95,7 @@ export function fill(template: string, meter: Meter): string {
   const { word, unit, limit, format }: MeterRow = METERS[meter.name]
   const { used, max, left } = format(meter.used, meter.max)
   const numbers = { used, max, left, N: used, M: max, 'M-N': left }
-  const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<
-    Placeholder,
-    string
-  >
+  const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<Placeholder, string>
   return template.replace(SPACED_PLACEHOLDER, (placeholder, space: string, key: string) => {
     const text = Object.hasOwn(words, key) ? words[key as Placeholder] : placeholder.trimStart()
     return text === '' ? '' : space + text
@@ -115,11 +111,6 @@ function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style,
 }
 
 /** Returns the notice for a tier; `undefined` for `none`. For style `tracker` see `trackerNotice` in decide.ts. */
-export function noticeFor(
-  tier: Tier,
-  meter: Meter,
-  texts: NoticeTexts,
-  style: Style = 'tiers',
-): string | undefined {
+export function noticeFor(tier: Tier, meter: Meter, texts: NoticeTexts, style: Style = 'tiers'): string | undefined {
   return tier === 'none' ? undefined : fill(templateFor(tier, meter, style, texts), meter)
 }

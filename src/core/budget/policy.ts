@@ -76,7 +76,5 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
 
 /** True if any budget, of a rule or general, has a limit on cost. */
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
-  return [settings, ...rules.map((rule) => rule.settings)].some(
-    ({ policy }) => costLimit(policy) !== undefined,
-  )
+  return [settings, ...rules.map((rule) => rule.settings)].some(({ policy }) => costLimit(policy) !== undefined)
 }

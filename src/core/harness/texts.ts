@@ -133,12 +133,7 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
   ...textsOf('gemini-cli', 'tag', 'session_context', 'state_snapshot'),
   ...textsOf('gemini-cli', 'exact', 'System: Please continue.'),
   ...textsOf('cline', 'tag', 'environment_details'),
-  ...textsOf(
-    'cline',
-    'prefix',
-    '[ERROR] You did not use a tool in your previous response!',
-    '[TASK RESUMPTION] ',
-  ),
+  ...textsOf('cline', 'prefix', '[ERROR] You did not use a tool in your previous response!', '[TASK RESUMPTION] '),
   ...textsOf(
     'pi',
     'prefix',
@@ -179,11 +174,7 @@ export const HARNESS_TEXTS: readonly HarnessText[] = [
     'ultrawork [SYSTEM DIRECTIVE: OH-MY-OPENCODE',
     '[SYSTEM REMINDER - TODO CONTINUATION]',
   ),
-  ...textsOf(
-    'trae-agent',
-    'exact',
-    'ERROR! Your Patch is empty. Please provide a patch that fixes the problem.',
-  ),
+  ...textsOf('trae-agent', 'exact', 'ERROR! Your Patch is empty. Please provide a patch that fixes the problem.'),
   ...textsOf('kimi-cli', 'tag', 'system>CHECKPOINT'),
   ...textsOf(
     'letta',

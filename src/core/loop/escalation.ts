@@ -132,9 +132,7 @@ function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPo
   if (!PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
   const isTerse = memory.history.window.every((entry) => entry.isTerse || !loop.calls.includes(entry.call))
   const max = policy.maxWarningsBeforeBlock * (isTerse ? TERSE_WARNINGS : 1)
-  return (
-    policy.mode === 'enforce' && levelOf(memory, loop.pattern) >= max && isWarnedAbout(memory, call, policy)
-  )
+  return policy.mode === 'enforce' && levelOf(memory, loop.pattern) >= max && isWarnedAbout(memory, call, policy)
 }
 
 /**
@@ -187,10 +185,7 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
 }
 
 /** Returns the memory after the model got the notice of a finding. Only such a warning can be ignored. */
-export function warningSent(
-  memory: LoopMemory,
-  { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding,
-): LoopMemory {
+export function warningSent(memory: LoopMemory, { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding): LoopMemory {
   const others = memory.warnedCalls.filter((call) => !warnedCalls.includes(call))
   const { levels } = memory
   return {
@@ -298,8 +293,7 @@ function loopToBlock(
 export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): boolean {
   const { blockedLoop, warnedCalls, history } = memory
   // Nearly all runs have had no warning.
-  if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0))
-    return false
+  if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0)) return false
   if (blockedLoop) return true
   return history.window.some(({ call }) => loopToBlock(memory, call, policy, now, true) !== undefined)
 }

@@ -114,8 +114,7 @@ function observeCalls(
       made.push({ id, tool, call, resultHash: '', maskedHash: '', isPoll, isChange, isTerse: true })
       continue
     }
-    const findEarlier = (exact: Hash, responses: number) =>
-      resultBefore(reader, index, call, exact, responses)
+    const findEarlier = (exact: Hash, responses: number) => resultBefore(reader, index, call, exact, responses)
     const { history: comparable, hashes } =
       index < 0
         ? { history, hashes: textHashes(result.text(), volatile, work) }
@@ -156,9 +155,7 @@ function firstUnobserved(
   if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
   // The client compacted the history, or went back in it.
   if (assistantHashes.length > 0) {
-    const known = assistantMessages.findLast((step) =>
-      assistantHashes.includes(assistantHash(step, conversation)),
-    )
+    const known = assistantMessages.findLast((step) => assistantHashes.includes(assistantHash(step, conversation)))
     if (known) return known.index + 1
   }
   // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
@@ -271,10 +268,7 @@ export function noticeTold(loopState: LoopState): LoopState {
 }
 
 /** Returns the state after a request that is too much to read: the next one is read from where this one ends. */
-export function skipTranscript(
-  loopState: LoopState,
-  { conversation, state, previousStep }: Transcript,
-): LoopState {
+export function skipTranscript(loopState: LoopState, { conversation, state, previousStep }: Transcript): LoopState {
   // The work that this took so far must not make the rest of the request too much to read.
   conversation.work?.paused()
   const newest = state.assistantMessages.at(-1)

@@ -40,9 +40,7 @@ export function canonicalArguments(text: string, work?: Work): string {
   try {
     const value = parseForeign(text, Number.POSITIVE_INFINITY)
     const numbers = text.replace(STRING, '').match(NUMBER) ?? []
-    return numbers.every((number) => String(Number(number)) === number)
-      ? sorted(value, COSMETIC)
-      : text.trim()
+    return numbers.every((number) => String(Number(number)) === number) ? sorted(value, COSMETIC) : text.trim()
   } catch {
     return text
   }
@@ -67,8 +65,7 @@ const CHANGING =
   'submit install commit checkout rm mv cp sed tee'
 /** Such words, or a redirection to a file: no arrow, no comparison, and not to /dev/null. */
 const CHANGES = new RegExp(
-  `(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|` +
-    String.raw`(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
+  `(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|` + String.raw`(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
   'i',
 )
 
@@ -135,10 +132,7 @@ export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): 
 }
 
 /** Returns the pending calls with those of a response; the same response again adds nothing. */
-export function addPendingCalls(
-  known: readonly PendingCall[],
-  calls: readonly PendingCall[],
-): readonly PendingCall[] {
+export function addPendingCalls(known: readonly PendingCall[], calls: readonly PendingCall[]): readonly PendingCall[] {
   const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
   return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_PENDING)
 }

@@ -29,8 +29,7 @@ function resultsAfter(conversation: Conversation, index: number): readonly Trans
 }
 
 /** The results by the ids of their calls; of several the last. */
-const resultsById = (results: readonly TranscriptResult[]) =>
-  new Map(results.map((result) => [result.callId, result]))
+const resultsById = (results: readonly TranscriptResult[]) => new Map(results.map((result) => [result.callId, result]))
 
 /** The results of all calls of a response as one. */
 function batchResult(results: readonly TranscriptResult[]): TranscriptResult {

@@ -90,12 +90,7 @@ function extended<Settings extends Pick<RunSettings, 'extended'>>(
  * Raises the limits of current runs and of the session as a whole. A request with a `key` that was executed before
  * changes nothing.
  */
-export function extendRuns(
-  session: Session,
-  only: ThreadNumber,
-  by: Extension,
-  key: string | undefined,
-): Session {
+export function extendRuns(session: Session, only: ThreadNumber, by: Extension, key: string | undefined): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
   const after = changeRuns(session, only, (run) =>

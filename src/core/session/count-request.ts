@@ -40,11 +40,7 @@ function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestF
 }
 
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
-function reactionOf(
-  known: Thread | undefined,
-  facts: RequestFacts,
-  isRetry: boolean,
-): WarningReaction | undefined {
+function reactionOf(known: Thread | undefined, facts: RequestFacts, isRetry: boolean): WarningReaction | undefined {
   if (!known?.run.isWarned || isRetry) return undefined
   const { newestAssistant: newest } = facts
   if (newest === undefined || newest === known.newest) return undefined
@@ -58,11 +54,7 @@ function newRun(id: string | undefined, now: number): Run {
 }
 
 /** Puts a thread last, as the most recently used one, and removes `known`. */
-function withThread(
-  threads: readonly Thread[],
-  known: Thread | undefined,
-  thread: Thread,
-): readonly Thread[] {
+function withThread(threads: readonly Thread[], known: Thread | undefined, thread: Thread): readonly Thread[] {
   if (threads.length === 1 && threads[0] === known) return [thread]
   const others = known ? threads.filter((candidate) => candidate !== known) : threads
   return withNewest(others, thread, MAX_THREADS)
@@ -199,8 +191,7 @@ function numberOf(
   const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
   const { previous, newestAssistant, messages } = facts
-  const showsSame =
-    previous === undefined && known?.newest === newestAssistant && known?.messages === messages
+  const showsSame = previous === undefined && known?.newest === newestAssistant && known?.messages === messages
   // A run that was stopped counts no more, and the same step in other bytes is not a further one.
   const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
   return {

@@ -5,12 +5,7 @@
  * holds.
  */
 
-import {
-  MAX_ITERATIONS_KEPT,
-  MAX_MINUTES_KEPT,
-  MAX_RUNS_KEPT,
-  type SessionRecord,
-} from '../operator/session-record.ts'
+import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT, type SessionRecord } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import {
   MAX_RECENT_REQUESTS,
@@ -89,10 +84,7 @@ function joinEntries<Entry>(
   return [...entries.values()].sort((a, b) => timeOf(a) - timeOf(b)).slice(-bound)
 }
 
-function joinRecords(
-  local: SessionRecord | undefined,
-  remote: SessionRecord | undefined,
-): SessionRecord | undefined {
+function joinRecords(local: SessionRecord | undefined, remote: SessionRecord | undefined): SessionRecord | undefined {
   if (!local || !remote) return local ?? remote
   return {
     name: remote.name ?? local.name,
@@ -198,10 +190,7 @@ function joinAllThreads({ base, local, remote, isLost }: Copies<Session>): reado
   const joined = byId(remote)
   for (const [id, thread] of byId(local)) {
     const known = joined.get(id)
-    joined.set(
-      id,
-      known ? joinThreads({ base: before?.get(id), local: thread, remote: known, isLost }) : thread,
-    )
+    joined.set(id, known ? joinThreads({ base: before?.get(id), local: thread, remote: known, isLost }) : thread)
   }
   return [...joined.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS)
 }
@@ -211,12 +200,7 @@ function joinAllThreads({ base, local, remote, isLost }: Copies<Session>): reado
  * replica did not know the session then. `local`: the replica's copy now. `remote`: the store's copy now. `isLost`:
  * the store has lost its data since.
  */
-export function mergeSessions(
-  base: Session | undefined,
-  local: Session,
-  remote: Session,
-  isLost = false,
-): Session {
+export function mergeSessions(base: Session | undefined, local: Session, remote: Session, isLost = false): Session {
   const copies: Copies<Session> = { base, local, remote, isLost }
   return {
     threads: joinAllThreads(copies),

@@ -20,11 +20,7 @@ const PASSING_MS = 10_000
 const MAX_TRUNCATED = 3
 
 /** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset if the failure is not counted. */
-export function withFailure(
-  tries: StopAttempts = NO_STOP_ATTEMPTS,
-  form: string,
-  now?: number,
-): StopAttempts {
+export function withFailure(tries: StopAttempts = NO_STOP_ATTEMPTS, form: string, now?: number): StopAttempts {
   const { failedForms, failures, failingSince } = tries
   return {
     ...tries,

@@ -158,11 +158,7 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
 }
 
 /** Returns whether a history got shorter, and its user messages stand before the thread's newest answer; see kind 3. */
-function isSummarised(
-  { messages = 0, run, userMessageHashes }: Thread,
-  facts: RequestFacts,
-  newer: number,
-): boolean {
+function isSummarised({ messages = 0, run, userMessageHashes }: Thread, facts: RequestFacts, newer: number): boolean {
   const { iteration, userMessageHashes: shown } = facts
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && userMessageHashes.slice(0, -1).some((hash) => hash === shown.at(-1))
@@ -179,21 +175,15 @@ function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: numbe
 function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
   if (shown.length === 0) return 0
   for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
-    if (shown.slice(0, kept).every((hash, at) => hash === known[known.length - kept + at]))
-      return shown.length - kept
+    if (shown.slice(0, kept).every((hash, at) => hash === known[known.length - kept + at])) return shown.length - kept
   return undefined
 }
 
 /** Returns whether a transcript lacks only the user's message that ended the thread's newest request. */
-function dropsLast(
-  { endsInUserMessage, userMessageHashes, userMessageCount }: Thread,
-  facts: RequestFacts,
-): boolean {
+function dropsLast({ endsInUserMessage, userMessageHashes, userMessageCount }: Thread, facts: RequestFacts): boolean {
   if (!endsInUserMessage) return false
   const shown = facts.endsInUserMessage ? facts.userMessageHashes.slice(0, -1) : facts.userMessageHashes
-  return (
-    shown.length === userMessageCount - 1 && beginsWith(shown, userMessageHashes.slice(0, -1), shown.length)
-  )
+  return shown.length === userMessageCount - 1 && beginsWith(shown, userMessageHashes.slice(0, -1), shown.length)
 }
 
 /** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */
@@ -248,15 +238,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
  *   goes on is compacted. `undefined` also where such threads belong to several conversations.
  */
 function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
-  const {
-    system,
-    userMessageHashes: shown,
-    assistantHashes,
-    callCounts,
-    isPrompt,
-    isCompacted,
-    messages,
-  } = facts
+  const { system, userMessageHashes: shown, assistantHashes, callCounts, isPrompt, isCompacted, messages } = facts
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
   const isStep = callCounts.some((calls) => calls > 0)

@@ -26,15 +26,10 @@ export function totalsAfter(
   const isBranch = totals !== undefined && !known
   const iterations = isBranch ? 1 : after.iteration - before.iteration
   const isCounted = threads.some(({ newest }) => newest === facts.newestAssistant)
-  const toolCalls = isBranch
-    ? isCounted
-      ? 0
-      : facts.newToolCalls
-    : Math.max(0, after.toolCalls - before.toolCalls)
+  const toolCalls = isBranch ? (isCounted ? 0 : facts.newToolCalls) : Math.max(0, after.toolCalls - before.toolCalls)
   return {
     startedAt: totals ? totals.startedAt : now,
-    iterations:
-      (totals ? totals.iterations : 0) + (before.finalAnswer ? Number(isRelayedAfterEnd) : iterations),
+    iterations: (totals ? totals.iterations : 0) + (before.finalAnswer ? Number(isRelayedAfterEnd) : iterations),
     toolCalls: (totals ? totals.toolCalls : 0) + (before.finalAnswer ? 0 : toolCalls),
     acknowledged: (totals ? totals.acknowledged : 0) + (reaction === 'acknowledged' ? 1 : 0),
     ignored: (totals ? totals.ignored : 0) + (reaction === 'ignored' ? 1 : 0),

@@ -85,11 +85,7 @@ function isWrittenResult(said: string, conversation: Conversation, index: number
  * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if
  * the message is not the user's.
  */
-export function userText(
-  conversation: Conversation,
-  index: number,
-  registry: HarnessRegistry,
-): string | undefined {
+export function userText(conversation: Conversation, index: number, registry: HarnessRegistry): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
   const said = humanText(conversation.texts(index), registry)
   if (said !== '') return isWrittenResult(said, conversation, index) ? undefined : said

@@ -48,11 +48,7 @@ function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): r
 }
 
 /** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
-export function changeThread(
-  session: Session,
-  request: CountedRequest,
-  change: (thread: Thread) => Thread,
-): Session {
+export function changeThread(session: Session, request: CountedRequest, change: (thread: Thread) => Thread): Session {
   const at = placeOf(session, request)
   const thread = session.threads[at]
   return thread ? { ...session, threads: withThreadAt(session.threads, at, change(thread)) } : session
@@ -79,10 +75,7 @@ export interface AnswerFacts {
 }
 
 /** Adds ids and keeps the newest, each once. */
-function withIds(
-  known: readonly string[] | undefined,
-  ids: readonly string[],
-): readonly string[] | undefined {
+function withIds(known: readonly string[] | undefined, ids: readonly string[]): readonly string[] | undefined {
   if (ids.length === 0) return known
   return [...new Set([...(known ?? []), ...ids])].slice(-MAX_RESPONSES)
 }
@@ -105,9 +98,7 @@ function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts)
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
     context:
-      usage.estimated || usage.input === 0
-        ? thread.context
-        : { tokens: usage.input + usage.output, requestBytes },
+      usage.estimated || usage.input === 0 ? thread.context : { tokens: usage.input + usage.output, requestBytes },
     loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
   }
 }
@@ -146,12 +137,7 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 export type Delivery = 'whole' | 'failed' | 'client_left'
 
 /** Records what became of one sending of a request. */
-export function noteDelivery(
-  session: Session,
-  request: CountedRequest,
-  delivery: Delivery,
-  isRetry: boolean,
-): Session {
+export function noteDelivery(session: Session, request: CountedRequest, delivery: Delivery, isRetry: boolean): Session {
   const isWhole = delivery === 'whole'
   return changeRun(session, request, (run) => ({
     ...run,

@@ -101,9 +101,7 @@ function textAt(conversation: Conversation, at: number, registry: HarnessRegistr
   if (role !== 'user' && role !== 'assistant') return undefined
   const isUser = role === 'user'
   // The answer of a stopped run is kept without its footer.
-  const text = isUser
-    ? userText(conversation, at, registry)
-    : withoutFooter(joinedText(conversation.texts(at)))
+  const text = isUser ? userText(conversation, at, registry) : withoutFooter(joinedText(conversation.texts(at)))
   if (text === undefined || (isUser ? text.trim() === '' : !isRealAnswer(text))) return undefined
   return { role, text, callsNothing: !isUser && conversation.callCount(at) === 0 }
 }
@@ -142,10 +140,7 @@ function bounded(entries: readonly TranscriptEntry[]): readonly TranscriptEntry[
   return from === 0 ? entries : entries.slice(from)
 }
 
-function withEntries(
-  entries: readonly TranscriptEntry[],
-  added: readonly NewEntry[],
-): readonly TranscriptEntry[] {
+function withEntries(entries: readonly TranscriptEntry[], added: readonly NewEntry[]): readonly TranscriptEntry[] {
   if (added.length === 0) return entries
   const first = (entries.at(-1)?.number ?? 0) + 1
   return bounded([...entries, ...added.map((entry, at) => entryOf(entry, first + at))])
@@ -196,8 +191,7 @@ function startOfNew(kept: readonly Matching[], texts: readonly Matching[]): numb
   let place = shown[1] + 1
   for (; place < texts.length; place++) {
     if (texts[place]?.role === 'user') while (kept[at]?.role === 'assistant') at++
-    const isKnown =
-      texts[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], texts[place])
+    const isKnown = texts[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], texts[place])
     if (!isKnown) break
     at++
   }
@@ -249,7 +243,5 @@ export function withAnswerText(
   }
   const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
   const before = entries[place]
-  return before
-    ? bounded(entries.with(place, entryOf(answer, before.number)))
-    : withEntries(entries, [answer])
+  return before ? bounded(entries.with(place, entryOf(answer, before.number))) : withEntries(entries, [answer])
 }

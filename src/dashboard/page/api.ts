@@ -41,8 +41,7 @@ export function listOf(visit: Visit, query: Readonly<Record<string, string>>): P
 export const sessionOf = (visit: Visit, id: string): Promise<SessionDetail> => askJson(visit, pathOf(id))
 
 /** Returns what was said in a session that keeps it. */
-export const transcriptOf = (visit: Visit, id: string): Promise<Transcript> =>
-  askJson(visit, pathOf(id, '/transcript'))
+export const transcriptOf = (visit: Visit, id: string): Promise<Transcript> => askJson(visit, pathOf(id, '/transcript'))
 
 /** What an operator can do to a session. */
 export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'
@@ -60,11 +59,7 @@ export function act(visit: Visit, id: string, action: ActionName, body: object):
 export type StreamEvent = Readonly<Record<string, string>>
 
 /** Calls back with each event after the one with this id, until the stream ends. */
-export async function follow(
-  visit: Visit,
-  lastId: string,
-  take: (event: StreamEvent) => void,
-): Promise<void> {
+export async function follow(visit: Visit, lastId: string, take: (event: StreamEvent) => void): Promise<void> {
   const response = await ask(visit, 'events', { headers: lastId ? { 'last-event-id': lastId } : {} })
   if (!response.ok || !response.body) throw new Error(`HTTP ${response.status}`)
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()

@@ -43,22 +43,11 @@ function optionsOf(box: HTMLElement, amount: Amount): UPlot.Options {
       { ...axis, space: 70, size: 26, values: '{HH}:{mm}' as never },
       { ...axis, size: 52, space: 30, values: (_, ticks) => ticks.map((tick) => text(tick)) },
     ],
-    series: [
-      {},
-      { stroke: colour('--accent'), fill: `${colour('--accent')}26`, width: 2, points: { show: false } },
-    ],
+    series: [{}, { stroke: colour('--accent'), fill: `${colour('--accent')}26`, width: 2, points: { show: false } }],
   }
 }
 
-export function Chart({
-  minutes,
-  amount,
-  title,
-}: {
-  minutes: readonly Minute[]
-  amount: Amount
-  title: string
-}) {
+export function Chart({ minutes, amount, title }: { minutes: readonly Minute[]; amount: Amount; title: string }) {
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<UPlot>(undefined)
   useEffect(() => {
@@ -68,9 +57,7 @@ export function Chart({
       plot.current?.destroy()
       plot.current = new UPlot(optionsOf(current, amount), pointsOf(minutes, amount), current)
     }
-    const sized = new ResizeObserver(() =>
-      plot.current?.setSize({ width: current.clientWidth, height: HEIGHT }),
-    )
+    const sized = new ResizeObserver(() => plot.current?.setSize({ width: current.clientWidth, height: HEIGHT }))
     const dark = matchMedia('(prefers-color-scheme: dark)')
     made()
     sized.observe(current)

@@ -46,8 +46,8 @@ function Alerts({ detail }: { detail: SessionDetail }) {
         <div key={thread}>
           {asking && (
             <p class="say warn">
-              The limit of {amount(asking.limit, asking.max)} {asking.limit.replace('_', ' ')} is reached. A
-              request waits {spanUntil(asking.until)} for you: extend it or stop it, or the run is stopped.
+              The limit of {amount(asking.limit, asking.max)} {asking.limit.replace('_', ' ')} is reached. A request
+              waits {spanUntil(asking.until)} for you: extend it or stop it, or the run is stopped.
             </p>
           )}
           {loop && (
@@ -66,8 +66,8 @@ function Alerts({ detail }: { detail: SessionDetail }) {
       )}
       {terminal && (
         <p class="say quiet">
-          Ended: {terminal.terminal_state.replaceAll('_', ' ')},{' '}
-          {terminal.terminal_reason.replaceAll('_', ' ')}, {terminal.budget_used} of {terminal.budget_max}
+          Ended: {terminal.terminal_state.replaceAll('_', ' ')}, {terminal.terminal_reason.replaceAll('_', ' ')},{' '}
+          {terminal.budget_used} of {terminal.budget_max}
           {terminal.has_final_answer ? ', with an answer' : ', without an answer'}.
         </p>
       )}
@@ -102,8 +102,7 @@ function Fact({
 function Facts({ detail }: { detail: SessionDetail }) {
   const { threads, contexts, warnings } = detail
   const leader =
-    threads.find(({ state, iteration }) => state === detail.state && iteration === detail.iteration) ??
-    threads.at(-1)
+    threads.find(({ state, iteration }) => state === detail.state && iteration === detail.iteration) ?? threads.at(-1)
   /** A limit of its run, or of the session; without one what the whole session used. */
   const fact = (title: string, name: MeterName) => {
     const run = leader?.meters.find((one) => one.name === name)
@@ -171,9 +170,7 @@ function Timeline({ detail }: { detail: SessionDetail }) {
           .flatMap((one) => {
             const { at, thread, iteration, tools, usage, status, overflow, verdict, said } = one
             const outcome =
-              status === 200
-                ? tools.join(' ')
-                : (overflow && 'overflow') || (status ? `error ${status}` : 'no answer')
+              status === 200 ? tools.join(' ') : (overflow && 'overflow') || (status ? `error ${status}` : 'no answer')
             const row = (
               <tr key={`${at} ${thread} ${iteration}`}>
                 <td>{new Date(at).toLocaleTimeString('en-GB')}</td>
@@ -258,11 +255,7 @@ function Curves({ detail: { minutes } }: { detail: SessionDetail }) {
 function About({ detail }: { detail: SessionDetail }) {
   const { client, model, upstream, agents, started_at } = detail
   const perMinute = rate(detail)
-  const known = [
-    client,
-    `${model ?? 'no model'} via ${upstream ?? '?'}`,
-    agents.total > 1 && `${agents.total} agents`,
-  ]
+  const known = [client, `${model ?? 'no model'} via ${upstream ?? '?'}`, agents.total > 1 && `${agents.total} agents`]
   return (
     <p class="about">
       <bdi>{known.filter(Boolean).join(' · ')}</bdi> · since {clock(started_at)}

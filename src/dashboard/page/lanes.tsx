@@ -63,8 +63,7 @@ export function Lanes({ detail }: { detail: SessionDetail }) {
   return (
     <>
       <p class="legend">
-        <i class="good" /> a call <i class="warn" /> Governor spoke <i class="bad" /> failed, blocked or
-        stopped
+        <i class="good" /> a call <i class="warn" /> Governor spoke <i class="bad" /> failed, blocked or stopped
       </p>
       <div class="lanes">
         {detail.threads.map((thread) => (

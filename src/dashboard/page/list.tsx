@@ -8,9 +8,7 @@ import { hold, PAGE_ROWS, type Store, show } from './store.ts'
 function Spark({ tokens }: { tokens: readonly number[] }) {
   const most = Math.max(1, ...tokens)
   const step = 72 / Math.max(1, tokens.length - 1)
-  const points = tokens.map(
-    (one, at) => `${(1 + at * step).toFixed(1)} ${(23 - (20 * one) / most).toFixed(1)}`,
-  )
+  const points = tokens.map((one, at) => `${(1 + at * step).toFixed(1)} ${(23 - (20 * one) / most).toFixed(1)}`)
   const newest = tokens.length > 0 ? `Tokens per iteration, newest ${tokens.at(-1)}` : 'No tokens yet'
   return (
     <svg class="spark" viewBox="0 0 74 26" role="img" aria-label={newest}>
@@ -93,14 +91,11 @@ function Group({ store, group }: { store: Store; group: number }) {
 function More({ store }: { store: Store }) {
   const { page, places, q, wanted } = store
   if (!page) return null
-  if (!page.complete)
-    return <p id="more">Sessions may be missing: Governor could not read its store to the end.</p>
+  if (!page.complete) return <p id="more">Sessions may be missing: Governor could not read its store to the end.</p>
   if (page.total === 0)
     return (
       <p id="more">
-        {q
-          ? `No session matches “${q}”.`
-          : 'No sessions yet. Point an agent at Governor, and it appears here.'}
+        {q ? `No session matches “${q}”.` : 'No sessions yet. Point an agent at Governor, and it appears here.'}
       </p>
     )
   if (page.total <= places.length) return null

@@ -14,8 +14,7 @@ const SORTS = {
 }
 
 function NotifyButton({ store }: { store: Store }) {
-  if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default')
-    return null
+  if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
   const ask = () => Notification.requestPermission().then(() => change(store, {}))
   return (
     <button type="button" onClick={ask} title="A notification of the browser when a run asks for you">
@@ -87,8 +86,7 @@ function SignIn({ store }: { store: Store }) {
         <h2>The admin token is needed</h2>
         <p>Governor shows sessions to its own machine, or to whoever has GOVERNOR_ADMIN_TOKEN.</p>
         <label>
-          Token{' '}
-          <input name="token" type="password" autocomplete="off" required ref={(input) => input?.focus()} />
+          Token <input name="token" type="password" autocomplete="off" required ref={(input) => input?.focus()} />
         </label>
         <button type="submit">Show sessions</button>
       </form>

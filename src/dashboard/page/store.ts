@@ -118,8 +118,7 @@ async function attempt(
     if (!visit.over.signal.aborted) change(store, after)
   } catch (error) {
     if (error instanceof RefusedError) signOut(store, visit)
-    else if (!visit.over.signal.aborted)
-      change(store, failed(error instanceof Error ? error.message : String(error)))
+    else if (!visit.over.signal.aborted) change(store, failed(error instanceof Error ? error.message : String(error)))
   }
 }
 
@@ -233,8 +232,7 @@ async function run(store: Store): Promise<void> {
   }
 }
 
-const isOver = ({ asking }: Pick<SessionRow, 'asking'>) =>
-  asking !== null && Date.parse(asking.until) < Date.now()
+const isOver = ({ asking }: Pick<SessionRow, 'asking'>) => asking !== null && Date.parse(asking.until) < Date.now()
 
 /** Once a second: what only time changes. */
 function tick(store: Store): void {

@@ -3,13 +3,7 @@ import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conver
 import type { Channel } from '../../core/decide.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import {
-  decodeAtToCompare,
-  decodeInTurns,
-  decodeStringToCompare,
-  decodeToCompare,
-  PIECE,
-} from '../../json/compare.ts'
+import { decodeAtToCompare, decodeInTurns, decodeStringToCompare, decodeToCompare, PIECE } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import {
@@ -49,13 +43,7 @@ import {
 } from '../shared/request-list.ts'
 import { requestMembers } from '../shared/request-members.ts'
 import { responseFacts, textsUnder } from '../shared/response-facts.ts'
-import {
-  messagesAfterBlock,
-  readChatAnswer,
-  replyInChat,
-  withoutChatCalls,
-  writeChatAnswer,
-} from './reply.ts'
+import { messagesAfterBlock, readChatAnswer, replyInChat, withoutChatCalls, writeChatAnswer } from './reply.ts'
 import { chatStream } from './stream.ts'
 import { callsOf, chatCallsNothing, chatMetadata, listedCalls } from './wire.ts'
 
@@ -208,9 +196,7 @@ function conversationOf(index: RequestIndex): Conversation {
     results(at): ToolResult[] {
       if (role(at) !== 'tool') return []
       const parts = partsAt(at)
-      return [
-        { callId: callIdAt(at), text: parts === undefined ? (textsAt(at)[0] ?? '') : resultText(parts) },
-      ]
+      return [{ callId: callIdAt(at), text: parts === undefined ? (textsAt(at)[0] ?? '') : resultText(parts) }]
     },
     rawResult(at) {
       const text = role(at) === 'tool' ? contentAt(at, QUOTE) : undefined

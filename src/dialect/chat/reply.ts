@@ -62,11 +62,7 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
 }
 
 /** Writes a whole response without the calls in `blocked`, with text and usage of the `earlier` responses added. */
-export function withoutChatCalls(
-  body: Buffer,
-  blocked: ReadonlySet<number>,
-  earlier: readonly Buffer[],
-): Buffer {
+export function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (answer, before) => {
     const said = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
     const choices = choicesOf(answer).map((choice) => {
@@ -105,10 +101,7 @@ function asInput(call: unknown): unknown {
  * Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call.
  * `onlyStandardFields`: without fields that the API does not specify.
  */
-export function messagesAfterBlock(
-  { buffered, results }: BlockedMessage,
-  onlyStandardFields: boolean,
-): Json[] {
+export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlyStandardFields: boolean): Json[] {
   const fields = Object.entries(isObject(buffered.message) ? buffered.message : {})
   const { tool_calls: listed, ...message } = Object.fromEntries(
     fields.filter(([key]) => !onlyStandardFields || STANDARD_FIELDS.includes(key)),
@@ -141,8 +134,7 @@ export function replyInChat(
     const choices = [{ ...choice, message: { role: 'assistant', content: text, refusal: null } }]
     return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor })
   }
-  const chunk = (fields: Json) =>
-    dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
+  const chunk = (fields: Json) => dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
   const delta = { role: 'assistant', content: text }
   return streamReply([
     chunk({ choices: [{ ...choice, delta, finish_reason: null }] }),

@@ -81,8 +81,7 @@ function addedText(chunk: Json): string {
 /** True if a chunk contains no error, usage, finish reason or delta. */
 function isWithoutContent(chunk: Json): boolean {
   if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
-  const isNothing = (value: unknown) =>
-    value === null || value === '' || (Array.isArray(value) && value.length === 0)
+  const isNothing = (value: unknown) => value === null || value === '' || (Array.isArray(value) && value.length === 0)
   return choicesOf(chunk).every((choice) => Object.values(deltaOf(choice)).every(isNothing))
 }
 
@@ -97,8 +96,7 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
   const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
-  if (!chunk)
-    return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
+  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
   stream.hasChunk = true
   const choices = choicesOf(chunk)
   const { id, object, created, model, usage } = chunk

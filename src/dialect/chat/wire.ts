@@ -81,9 +81,7 @@ export function isFailure(body: Json): boolean {
 
 /** Returns true if a response or a chunk says that the provider cut the answer off. */
 export function isCutOff(body: Json): boolean {
-  return choicesOf(body).some(({ finish_reason: reason }) =>
-    /length|max_tokens|content_filter/.test(textOf(reason)),
-  )
+  return choicesOf(body).some(({ finish_reason: reason }) => /length|max_tokens|content_filter/.test(textOf(reason)))
 }
 
 /** Reads the usage: at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */

@@ -24,8 +24,7 @@ export const anthropic: Api = {
     if (key.startsWith('sk-ant-oat')) return 'authorization'
     return key.startsWith('sk-ant-') ? 'x-api-key' : (sent ?? 'x-api-key')
   },
-  errorBody: (kind, message) =>
-    JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
+  errorBody: (kind, message) => JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
   errorReply: (error) => ({ type: 'error', error }),
   overflowError(limit, promptTokens) {
     // Clients parse the numbers in the message.

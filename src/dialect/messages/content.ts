@@ -72,8 +72,7 @@ function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
 
 /** Indexes the content that starts at `start`. @throws {JsonScanError} */
 export function contentAt(json: Buffer, start: number, work?: Work): Content {
-  if (json[start] !== OPEN_BRACKET)
-    return { json, work, value: { start, end: skipValue(json, start) }, blocks: [] }
+  if (json[start] !== OPEN_BRACKET) return { json, work, value: { start, end: skipValue(json, start) }, blocks: [] }
   const blocks: Block[] = []
   let at = firstElement(json, start)
   while (json[at] !== CLOSE_BRACKET) {

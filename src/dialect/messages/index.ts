@@ -196,8 +196,7 @@ function addToMessage(
   if (!message) return undefined
   const { value } = conversation.content(at)
   if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
-  if (conversation.resultCount(at) > 0)
-    return appendElement(json, value, JSON.stringify({ type: 'text', text }))
+  if (conversation.resultCount(at) > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
   return addText(json, value, text)
 }
 

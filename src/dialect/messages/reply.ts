@@ -33,8 +33,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   return writeAnswer(
     body,
     change,
-    (answer) =>
-      contentOf(answer).some(isCall) || stopWithoutCalls(answer['stop_reason']) !== answer['stop_reason'],
+    (answer) => contentOf(answer).some(isCall) || stopWithoutCalls(answer['stop_reason']) !== answer['stop_reason'],
     (answer) => {
       const { stop_reason: reason } = answer
       let content = contentOf(answer)
@@ -59,11 +58,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
  * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of
  * the `earlier` responses added.
  */
-export function withoutMessageCalls(
-  body: Buffer,
-  blocked: ReadonlySet<number>,
-  earlier: readonly Buffer[],
-): Buffer {
+export function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (answer, before) => {
     let call = 0
     const kept = contentOf(answer).filter((block) => !isCall(block) || !blocked.has(call++))
@@ -146,8 +141,7 @@ export function addEvent(assembly: Assembly, data: Json): Assembly {
   if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
   for (const key of ['text', 'thinking', 'signature']) {
     const piece = delta[key]
-    if (typeof piece === 'string')
-      block.texts.set(key, (block.texts.get(key) ?? textOf(block.start[key])) + piece)
+    if (typeof piece === 'string') block.texts.set(key, (block.texts.get(key) ?? textOf(block.start[key])) + piece)
   }
   return assembly
 }
@@ -177,8 +171,7 @@ export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
 export function streamedMessage(body: Buffer): BufferedCalls | undefined {
   const reader = createFrameReader()
   let assembly = newAssembly()
-  for (const frame of [...reader.push(body), ...reader.end()])
-    assembly = addEvent(assembly, eventIn(frame) ?? {})
+  for (const frame of [...reader.push(body), ...reader.end()]) assembly = addEvent(assembly, eventIn(frame) ?? {})
   return assembly.hasEnd ? assembled(assembly) : undefined
 }
 

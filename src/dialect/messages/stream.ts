@@ -87,8 +87,7 @@ function render(part: MessagesPart, stream: MessagesStream): Buffer[] {
   }
   const number = index === undefined ? undefined : stream.indexes.get(index)
   if (type === 'content_block_stop' && number === stream.open) stream.open = undefined
-  const changes =
-    number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
+  const changes = number === undefined || number === index ? part.changes : { ...part.changes, index: String(number) }
   if (Object.keys(changes).length === 0) return [terminated(part.frame)]
   const json = Buffer.from(dataOf(part.frame) ?? '')
   return [withData(part.frame, withMembers(json, changes).toString('utf8'))]
@@ -170,9 +169,7 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
   const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
   const before = [
-    ...(isAnswer && !stream.hasBegun
-      ? [event({ type: 'message_start', message: { ...message, ...noEnd } })]
-      : []),
+    ...(isAnswer && !stream.hasBegun ? [event({ type: 'message_start', message: { ...message, ...noEnd } })] : []),
     ...(footer === undefined ? [] : footerEvents(footer, textEnd, stream)),
     ...(isAnswer ? closeOpen(stream) : []),
   ]

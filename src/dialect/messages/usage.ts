@@ -58,14 +58,11 @@ function statedIn({ head, tail, whole, streams }: ResponseTail) {
     }
   }
   // The input of a call may contain a `usage` too, so the last bytes are searched only if the response is too long.
-  return (
-    (whole && statedInWhole(whole)) ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
-  )
+  return (whole && statedInWhole(whole)) ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
 }
 
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
-const RUN_BY_PROVIDER =
-  /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
+const RUN_BY_PROVIDER = /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
 /**
  * Reads a response. Clients continue from its own id in a message thread only. Elsewhere they continue a paused

@@ -29,8 +29,7 @@ export const openai: Api = {
     JSON.stringify({ error: { message, type: ERROR_TYPES[kind], param: null, code } }),
   errorReply: (error) => ({ error }),
   overflowError(limit, promptTokens) {
-    const sent =
-      promptTokens === undefined ? '' : ` However, your messages resulted in ${promptTokens} tokens.`
+    const sent = promptTokens === undefined ? '' : ` However, your messages resulted in ${promptTokens} tokens.`
     const message =
       limit === undefined
         ? 'Your input exceeds the context window of this model. Please adjust your input and try again.'
@@ -40,11 +39,7 @@ export const openai: Api = {
 }
 
 /** Reads a `usage` object with the names of OpenAI or of other providers; `undefined` if it states no tokens. */
-export function tokenUsage(
-  usage: Json,
-  inputDetails: unknown,
-  outputDetails: unknown,
-): TokenUsage | undefined {
+export function tokenUsage(usage: Json, inputDetails: unknown, outputDetails: unknown): TokenUsage | undefined {
   const input = tokens(usage['prompt_tokens']) ?? tokens(usage['input_tokens'])
   const output = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens'])
   if (input === undefined && output === undefined) return undefined

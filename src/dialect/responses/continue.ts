@@ -47,8 +47,7 @@ function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
  * its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
  */
 function asInput(items: readonly Json[]): Json[] {
-  const isReadable = (item: Json) =>
-    item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string'
+  const isReadable = (item: Json) => item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string'
   if (items.every(isReadable)) return [...items]
   return items.filter(isReadable).map(({ id: _id, ...item }) => item)
 }
@@ -77,10 +76,7 @@ export function continueAfterBlock(
 }
 
 /** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
-export function resultsOfBlocked(
-  blockedMessage: BlockedMessage,
-  blocked: ReadonlySet<number>,
-): readonly string[] {
+export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[] {
   const outputs = resultItems(blockedMessage) ?? []
   return outputs.filter((_, at) => blocked.has(at)).map((item) => JSON.stringify(item))
 }
@@ -92,9 +88,7 @@ export function injectPendingResults(
   redirectTo: string | undefined,
 ): Edit[] {
   const previous =
-    redirectTo === undefined
-      ? []
-      : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
+    redirectTo === undefined ? [] : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
   if (pendingResults.length === 0) return previous
   const items = pendingResults.join(',')
   const kind = kindAt(json, list)

@@ -100,9 +100,7 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     isReference,
     isAside: kind === 'aside',
     tools:
-      typeName === 'additional_tools' && list !== undefined
-        ? { start: list, end: skipValue(json, list) }
-        : undefined,
+      typeName === 'additional_tools' && list !== undefined ? { start: list, end: skipValue(json, list) } : undefined,
   }
 }
 
@@ -193,9 +191,7 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
       callsFrom(at).map((part): ToolCall => {
         const call = itemAt(part)
         const id = textOf(call['id'])
-        return call['type'] === 'item_reference'
-          ? { id, item: id, name: '', arguments: '' }
-          : callOfItem(call)
+        return call['type'] === 'item_reference' ? { id, item: id, name: '', arguments: '' } : callOfItem(call)
       }),
     results(at): ToolResult[] {
       if (!isResult(at)) return []
@@ -265,9 +261,7 @@ function withoutBackground({ json, fields }: RequestIndex): Edit[] {
 function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
   const { object, fields, items } = index
   if (ban === 'no_tools') {
-    const offers = items.every(({ tools }) => tools)
-      ? []
-      : removeItems(items, ({ tools }) => tools !== undefined)
+    const offers = items.every(({ tools }) => tools) ? [] : removeItems(items, ({ tools }) => tools !== undefined)
     return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...withoutBackground(index)]
   }
   return [setMember(object, fields, 'tool_choice', '"none"'), ...withoutBackground(index)]
@@ -301,11 +295,7 @@ function announceIn(index: RequestIndex, text: string): Edit[] {
   if (items.some(({ tools }) => tools)) {
     // "Responses Lite" has no instructions: the system text are the messages that begin the input.
     const first = items.find(({ role }) => role !== 'system')
-    return [
-      first
-        ? { start: first.start, end: first.start, text: `${message},` }
-        : appendElement(json, list, message),
-    ]
+    return [first ? { start: first.start, end: first.start, text: `${message},` } : appendElement(json, list, message)]
   }
   const edit = instruct(index, text)
   if (edit) return [edit]
@@ -369,8 +359,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
       const id = `resp_${unique}`
       return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous }
     },
-    injectPendingResults: (pendingResults, redirectTo) =>
-      injectPendingResults(index, pendingResults, redirectTo),
+    injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, [['text', 'format']]),
   }

@@ -60,16 +60,10 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
  * Writes a whole response without the calls in `blocked`, with the messages and the usage of the `earlier` responses
  * added.
  */
-export function withoutResponseCalls(
-  body: Buffer,
-  blocked: ReadonlySet<number>,
-  earlier: readonly Buffer[],
-): Buffer {
+export function withoutResponseCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (response, before) => {
     const output = objectsOf(response['output'])
-    const messages = before
-      .flatMap((one) => objectsOf(one['output']))
-      .filter(({ type }) => type === 'message')
+    const messages = before.flatMap((one) => objectsOf(one['output'])).filter(({ type }) => type === 'message')
     return outputOf(response, [...messages, ...itemsLeft(output, (call) => blocked.has(call))])
   })
 }
@@ -88,12 +82,7 @@ const NO_USAGE = {
 }
 
 /** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created_at` in the reply is in seconds. */
-export function replyInResponses(
-  answer: FinalAnswer,
-  streams: boolean,
-  id: string,
-  createdAt: number,
-): GovernorReply {
+export function replyInResponses(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): GovernorReply {
   const isTruncated = answer.terminal.truncated === true
   const status = isTruncated ? 'incomplete' : 'completed'
   const base: Json = {

@@ -215,8 +215,7 @@ function isTruncated(parts: readonly ResponsesPart[]): boolean {
   return endIn(parts)?.event['type'] === 'response.incomplete'
 }
 
-const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined =>
-  parts.findLast(({ isOver }) => isOver)
+const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => parts.findLast(({ isOver }) => isOver)
 
 /** Returns an end of Governor's own: the client's output with the provider's other members. */
 function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
@@ -323,9 +322,7 @@ function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: Re
   }
   return [
     ...(isStreamed ? governorEvents([delta], stream) : []),
-    ...textEnd.flatMap((part) =>
-      render({ ...part, event: withFooter(part.event, footer), isChanged: true }, stream),
-    ),
+    ...textEnd.flatMap((part) => render({ ...part, event: withFooter(part.event, footer), isChanged: true }, stream)),
   ]
 }
 

@@ -35,10 +35,7 @@ function numberAt(json: Buffer, field: Member | undefined): number | undefined {
  * `undefined`.
  * @throws {JsonScanError}
  */
-function withLowerOutput(
-  json: Buffer,
-  lower: (asked: AskedOutput) => AskedOutput | undefined,
-): Buffer | undefined {
+function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined {
   const fields = members(json, root(json))
   const caps = CAPS.flatMap((key) => {
     const field = member(fields, key)

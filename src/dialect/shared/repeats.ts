@@ -14,8 +14,7 @@ function resultsEnd(conversation: Conversation, start: number): number {
   let end = start + 1
   while (conversation.role(end) === 'part') end++
   const isResult = (at: number) =>
-    conversation.resultCount(at) > 0 &&
-    (conversation.role(at) === 'tool' || conversation.texts(at).length === 0)
+    conversation.resultCount(at) > 0 && (conversation.role(at) === 'tool' || conversation.texts(at).length === 0)
   while (end < conversation.length && isResult(end)) end++
   return end
 }

@@ -6,13 +6,7 @@ import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.t
 import { TooMuchToRead, type Work } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../../json/edit.ts'
-import {
-  indexList,
-  indexWithoutList,
-  type KnownItems,
-  type ListIndex,
-  type ReadItem,
-} from '../../json/list.ts'
+import { indexList, indexWithoutList, type KnownItems, type ListIndex, type ReadItem } from '../../json/list.ts'
 import {
   decode,
   decodeStringIn,
@@ -175,9 +169,7 @@ export function textsOfParts(parts: unknown): string[] {
 
 /** Returns a text that is equal for equal attachments. Its letters are not those of ids, which comparisons mask. */
 export function attachmentHash({ cache_control: _cacheControl, ...part }: Json): string {
-  const letters = [...nameOf(JSON.stringify(part))].map(
-    (digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)],
-  )
+  const letters = [...nameOf(JSON.stringify(part))].map((digit) => 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)])
   return `[${textOf(part['type'])} ${letters.join('')}]`
 }
 

@@ -172,11 +172,7 @@ function editsFor(tools: readonly OfferedTool[], drop: (name: string) => boolean
  * Returns edits that remove the tools for which `drop` returns true, except those that the tool choice names. If no
  * tool would be left, it returns `instead`: providers refuse an empty list, and a history with calls of unknown tools.
  */
-function dropTools(
-  request: IndexedList,
-  drop: (name: string) => boolean,
-  instead: readonly Edit[],
-): readonly Edit[] {
+function dropTools(request: IndexedList, drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[] {
   const lists = toolLists(request).map((list) => toolsIn(request.json, list))
   const forced = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))))
   const isUnwanted = (name: string) => !forced.has(name) && drop(name)

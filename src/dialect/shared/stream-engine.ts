@@ -507,9 +507,6 @@ export function openFilter(dialect: StreamDialect<Part, unknown>): ToolCallFilte
     push: (frame) => filtered(state, frame),
     endResponse: () => endFiltered(state),
     release: (blocked) => release(state, blocked),
-    becomeAnswer: (isJson, mayHaveFooter = false) => [
-      becomeAnswer(state, isJson, mayHaveFooter),
-      answerOf(state),
-    ],
+    becomeAnswer: (isJson, mayHaveFooter = false) => [becomeAnswer(state, isJson, mayHaveFooter), answerOf(state)],
   }
 }

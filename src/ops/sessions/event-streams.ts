@@ -63,11 +63,7 @@ async function textOf(state: State, changes: readonly Change[], hasNames: boolea
 }
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
-async function sendChanges(
-  state: State,
-  changes: readonly Change[],
-  streams: ReadonlySet<EventStream>,
-): Promise<void> {
+async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
   for (let at = 0; at < changes.length; at += CHUNK) {
     const chunk = changes.slice(at, at + CHUNK)
     for (const hasNames of [true, false]) {

@@ -127,10 +127,7 @@ export function openApi(version: string): Json {
           responses: {
             200: reply('Its transcript, which is empty until something is said.', 'Transcript'),
             ...REFUSALS,
-            404: reply(
-              'No such session; or transcript_off: nothing is kept, as sessions.transcript is off.',
-              'Error',
-            ),
+            404: reply('No such session; or transcript_off: nothing is kept, as sessions.transcript is off.', 'Error'),
           },
         },
       },

@@ -135,9 +135,7 @@ async function showDetail(
   const detail = detailOf(session, now(), contextOf(session))
   const isCompleted = detail.threads.some(({ state }) => state === 'completed')
   const isAsked = keepsTranscripts && isCompleted && !detail.final_answer
-  const final_answer = isAsked
-    ? completedAnswer(await store.value(TRANSCRIPTS, key), detail)
-    : detail.final_answer
+  const final_answer = isAsked ? completedAnswer(await store.value(TRANSCRIPTS, key), detail) : detail.final_answer
   const shown = { id: idOf(key), ...detail, final_answer, transcript: keepsTranscripts }
   return hasNames ? shown : withoutNames(shown)
 }
@@ -170,8 +168,7 @@ async function act(sources: SessionSources, request: FastifyRequest, action: Act
   const { thread, change } = action
   const session = await sources.store.update(key, (before) => {
     if (!before) throw problem('unknown_session')
-    if (thread !== undefined && !before.threads.some(({ number }) => number === thread))
-      throw problem('unknown_thread')
+    if (thread !== undefined && !before.threads.some(({ number }) => number === thread)) throw problem('unknown_thread')
     const after = change(before)
     return { session: after, result: after }
   })
@@ -238,9 +235,7 @@ function actionRoutes(app: FastifyInstance, sources: SessionSources): void {
   app.patch(`${session}/budget`, (request) => {
     const body = parse(budgetBody, request.body, 'body')
     const { thread, ...details } = body
-    const limits: BudgetChange = Object.fromEntries(
-      LIMITS.map((name) => [name, body[METERS[name].limit.setting]]),
-    )
+    const limits: BudgetChange = Object.fromEntries(LIMITS.map((name) => [name, body[METERS[name].limit.setting]]))
     const change = (before: Session) => setBudget(before, thread, limits)
     return act(sources, request, { name: 'budget', thread, details, change })
   })
@@ -278,8 +273,7 @@ export function replyToProblem(
   reply: FastifyReply,
 ): FastifyReply {
   const status = error.statusCode ?? 500
-  const code =
-    error instanceof RequestProblem ? error.code : status < 500 ? 'invalid_request' : 'internal_error'
+  const code = error instanceof RequestProblem ? error.code : status < 500 ? 'invalid_request' : 'internal_error'
   const message = status < 500 ? error.message : 'Governor could not do this. Its log names the fault.'
   return reply.code(status).send(problemBody(status, code, message))
 }
@@ -287,24 +281,19 @@ export function replyToProblem(
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
   app.removeContentTypeParser(['text/plain', 'application/json'])
-  app.addContentTypeParser(
-    'application/json',
-    { parseAs: 'string', bodyLimit: 16_384 },
-    (_, text, parsed) => {
-      try {
-        parsed(null, text === '' ? undefined : JSON.parse(String(text)))
-      } catch {
-        parsed(new RequestProblem(400, 'invalid_json', 'body: not valid JSON'), undefined)
-      }
-    },
-  )
+  app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
+    try {
+      parsed(null, text === '' ? undefined : JSON.parse(String(text)))
+    } catch {
+      parsed(new RequestProblem(400, 'invalid_json', 'body: not valid JSON'), undefined)
+    }
+  })
   app.addHook('onRequest', async (request, reply) => {
     reply.header('cache-control', 'no-store')
     if (!adminAccess(request.raw, sources.access)) return unauthorized(reply, sources.access)
   })
   app.setErrorHandler<Error & { statusCode?: number }>((error, _request, reply) => {
-    if ((error.statusCode ?? 500) >= 500)
-      sources.emit({ kind: 'ops_failed', fault: error.message.slice(0, 200) })
+    if ((error.statusCode ?? 500) >= 500) sources.emit({ kind: 'ops_failed', fault: error.message.slice(0, 200) })
     return replyToProblem(error, reply)
   })
   readRoutes(app, sources)

@@ -59,9 +59,7 @@ const cost = {
     'null: no price is known. Calls without a known price count nothing, or an estimate.',
   ),
   price_known: z.boolean().describe('false: cost_usd lacks calls without a known price, or estimates them.'),
-  cost_estimated: z
-    .boolean()
-    .describe("Calls without a known price count as calls of the provider's dearest model."),
+  cost_estimated: z.boolean().describe("Calls without a known price count as calls of the provider's dearest model."),
 }
 
 const meter = z
@@ -155,9 +153,7 @@ const run = z
   .strictObject({
     thread: count,
     started_at: time,
-    ended_at: nullable(time).describe(
-      'When it asked or was answered last; null: the current run of its thread.',
-    ),
+    ended_at: nullable(time).describe('When it asked or was answered last; null: the current run of its thread.'),
     iterations: count,
     tool_calls: count,
     tokens: count,
@@ -202,9 +198,7 @@ const context = z
   })
   .meta({ id: 'Context' })
 
-const minute = z
-  .strictObject({ at: time.describe('When it began.'), tokens: count, ...cost })
-  .meta({ id: 'Minute' })
+const minute = z.strictObject({ at: time.describe('When it began.'), tokens: count, ...cost }).meta({ id: 'Minute' })
 
 export const sessionDetail = z
   .strictObject({
@@ -243,9 +237,7 @@ export const sessionPage = z
     next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
     total: count.describe('Of all pages together.'),
     summary: nullable(summary).describe('Of all sessions, whatever the filters; null with `name`.'),
-    complete: z
-      .boolean()
-      .describe('False if the store could not be read to its end: sessions may be missing.'),
+    complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
   })
   .meta({ id: 'SessionPage' })
 

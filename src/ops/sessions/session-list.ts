@@ -44,8 +44,7 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   if (model !== undefined && !globMatches(model, row.model ?? '')) return false
   if (upstream !== undefined && row.upstream !== upstream) return false
   // As the API calls it, as its client does, and as headers name a session that its client does not.
-  if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id)))
-    return false
+  if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id))) return false
   const text = [row.name, row.client, row.model, row.upstream, row.id].join(' ').toLowerCase()
   return (q ?? '').split(' ').every((word) => text.includes(word.toLowerCase()))
 }
@@ -166,8 +165,7 @@ export function createSessionList(
       if (text !== undefined && !cursor) return undefined
       snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
       const [name, place] = cursor ?? []
-      const snapshot =
-        snapshots.find((one) => one.id === name && one.hasNames === hasNames) ?? (await take(filter))
+      const snapshot = snapshots.find((one) => one.id === name && one.hasNames === hasNames) ?? (await take(filter))
       const { complete, summary, rows } = snapshot
       const after = place ? rows.findIndex((row) => inOrder(place, placeIn(row, filter)) < 0) : 0
       const start = after === -1 ? rows.length : after

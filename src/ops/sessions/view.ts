@@ -10,20 +10,8 @@ import { PATTERNS } from '../../core/loop/patterns.ts'
 import { limitsInForce } from '../../core/operator/operator.ts'
 import type { Question } from '../../core/operator/operator-settings.ts'
 import { openQuestion } from '../../core/operator/question.ts'
-import {
-  type IterationRecord,
-  MAX_ITERATIONS_KEPT,
-  type RunRecord,
-} from '../../core/operator/session-record.ts'
-import {
-  clockOf,
-  endOf,
-  lastTime,
-  quietEnd,
-  recordOf,
-  spentBy,
-  terminalIn,
-} from '../../core/session/run-end.ts'
+import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
+import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run-end.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import type { RunView, SessionDetail, SessionRow } from './schema.ts'
@@ -86,11 +74,7 @@ function atMost(meter: Meter<LimitName>): Meter<LimitName> {
   return max > 0 && used > max ? { ...meter, used: max } : meter
 }
 
-function metersOf(
-  used: Amounts,
-  limits: Amounts | undefined,
-  isReached: boolean,
-): readonly Meter<LimitName>[] {
+function metersOf(used: Amounts, limits: Amounts | undefined, isReached: boolean): readonly Meter<LimitName>[] {
   const meters = LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
   return isReached ? meters.map(atMost) : meters
 }
@@ -108,13 +92,10 @@ function sessionMeters(session: Session, now: number): readonly Meter<LimitName>
 /** Returns meters as they are shown: a cost of which nothing is known is no number. */
 function meterViews(meters: readonly Meter<LimitName>[], gap: CostGap | undefined): readonly MeterView[] {
   if (gap === undefined) return meters
-  return meters.map((meter) =>
-    meter.name === 'cost' ? { ...meter, used: knownCost(meter.used, gap) } : meter,
-  )
+  return meters.map((meter) => (meter.name === 'cost' ? { ...meter, used: knownCost(meter.used, gap) } : meter))
 }
 
-const knownCost = (cost: number, gap: CostGap | undefined) =>
-  gap === 'partial' && cost === 0 ? null : money(cost)
+const knownCost = (cost: number, gap: CostGap | undefined) => (gap === 'partial' && cost === 0 ? null : money(cost))
 
 /** Returns a cost as it is shown. */
 export function costView(cost: number, gap: CostGap | undefined): CostView {
@@ -240,11 +221,7 @@ function paceSince(iterations: readonly IterationRecord[], startedAt: number, no
 }
 
 /** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: it reaches none. */
-function secondsToLimit(
-  leader: Agent | undefined,
-  iterations: readonly IterationRecord[],
-  now: number,
-): number | null {
+function secondsToLimit(leader: Agent | undefined, iterations: readonly IterationRecord[], now: number): number | null {
   if (!leader || !AT_WORK.includes(leader.state)) return null
   const { number, run } = leader.thread
   const since = paceSince(iterations, run.startedAt, now)
@@ -262,11 +239,7 @@ function secondsToLimit(
 }
 
 /** Returns US dollars; `null` if no price is known. */
-function spendPerMinute(
-  iterations: readonly IterationRecord[],
-  startedAt: number,
-  now: number,
-): number | null {
+function spendPerMinute(iterations: readonly IterationRecord[], startedAt: number, now: number): number | null {
   let cost = 0
   let gap: CostGap | undefined
   const since = paceSince(iterations, startedAt, now)

@@ -44,8 +44,7 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
   }
   const nouns = phrase.flatMap((word) => nounOfWord(word) ?? [])
   const isBoth = nouns.includes('input') && nouns.includes('output')
-  if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output')))
-    return 'total'
+  if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output'))) return 'total'
   const strong = phrase.find((word) =>
     /^(?:context|window|n_ctx|context_length|sequence|max_model_len|max_seq_len)$/.test(word),
   )
@@ -69,9 +68,7 @@ const isPlusNear = (right: readonly string[]): boolean =>
 export function isSummand(sentence: Sentence, at: number): boolean {
   const right = rightOf(sentence, at)
   // The next summand follows, unless another phrase begins before the plus.
-  const mark = right.find(
-    (word) => PLUS.has(word) || word === ',' || MODALS.has(word) || cueOf(word) === 'exceed',
-  )
+  const mark = right.find((word) => PLUS.has(word) || word === ',' || MODALS.has(word) || cueOf(word) === 'exceed')
   if (isPlusNear(right) && PLUS.has(mark ?? '') && isNumber(sentence[at + right.length + 1])) return true
   const left = leftOf(sentence, at)
   // The other summand must be a number before the plus.

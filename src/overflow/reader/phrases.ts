@@ -58,10 +58,7 @@ const ROOM = new Set(['remain', 'remains', 'remaining', 'left', 'leaving', 'leav
 export function isRoom(left: readonly string[], right: readonly string[]): boolean {
   const colon = left.indexOf(':')
   const near = left.slice(0, colon === -1 || colon === 0 ? 4 : Math.min(4, colon))
-  return (
-    near.some((word) => ROOM.has(word)) ||
-    /^(?:remain|remains|remaining|left)$/.test(withoutUnit(right)[0] ?? '')
-  )
+  return near.some((word) => ROOM.has(word)) || /^(?:remain|remains|remaining|left)$/.test(withoutUnit(right)[0] ?? '')
 }
 
 /** Words after a number that was requested: `9001 tokens received`. */
@@ -143,11 +140,7 @@ export function hasOtherUnit(left: readonly string[], right: readonly string[], 
 }
 
 /** True if the words beside a number, or its noun, say that it counts tokens. */
-export function isCounted(
-  left: readonly string[],
-  right: readonly string[],
-  noun: Noun | undefined,
-): boolean {
+export function isCounted(left: readonly string[], right: readonly string[], noun: Noun | undefined): boolean {
   if (right.slice(0, 3).some((word) => TOKENS.has(word))) return true
   if (left.slice(0, 8).some((word) => TOKENS.has(word) || /token|context|_ctx|seq_len|model_len/.test(word)))
     return true

@@ -36,8 +36,7 @@ function isOver(figures: readonly Figure[]): boolean {
   const values = figures.filter(({ role }) => role === 'value')
   const parts = sumOf(values.filter(({ isPart }) => isPart))
   return figures.some((limit) => {
-    if (limit.role === 'room')
-      return values.some(({ noun, value }) => noun === 'output' && value > limit.value)
+    if (limit.role === 'room') return values.some(({ noun, value }) => noun === 'output' && value > limit.value)
     // A small limit without a unit may be a count of something else.
     const isBare = !limit.isCounted && limit.value < 256
     if (limit.role !== 'limit' || isBare || limit.value < 16) return false
@@ -63,8 +62,7 @@ interface Facts {
 /** Returns the nouns before the word that says "too much": after it stands the limit. */
 function subjectsOf(words: readonly string[]): Noun[] {
   const verb = words.findIndex(
-    (word, at) =>
-      cueOf(word) === 'exceed' || word === 'too' || (word === 'must' && at > 0) || word === 'cannot',
+    (word, at) => cueOf(word) === 'exceed' || word === 'too' || (word === 'must' && at > 0) || word === 'cannot',
   )
   const before = verb <= 0 ? words : words.slice(0, verb)
   const phrase = before.join(' ')
@@ -82,8 +80,7 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
   const limits = figures.filter(({ role }) => role === 'limit')
   const values = figures.filter(({ role }) => role === 'value')
   const excess = figures.find(({ role }) => role === 'excess')?.value
-  const limitOf = (...nouns: readonly (Noun | undefined)[]) =>
-    limits.find(({ noun }) => nouns.includes(noun))?.value
+  const limitOf = (...nouns: readonly (Noun | undefined)[]) => limits.find(({ noun }) => nouns.includes(noun))?.value
   const outputBound = limitOf('output')
   const limit = limitOf('window', 'total') ?? limitOf('input') ?? limitOf(undefined)
   const inputs = values.filter(({ noun }) => noun === 'input')
@@ -110,9 +107,7 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
   if (limit !== undefined) {
     if (input !== undefined) {
       // An input below the limit was refused: something else was added to it.
-      return input >= limit && !inputs.some(({ isAtLeast }) => isAtLeast)
-        ? overInput(limit, input)
-        : overTotal(limit)
+      return input >= limit && !inputs.some(({ isAtLeast }) => isAtLeast) ? overInput(limit, input) : overTotal(limit)
     }
     const value = values.find(({ noun }) => noun !== 'output' && noun !== 'input')
     if (value?.noun === 'total' || (value && isBoth)) return overTotal(limit)
@@ -133,9 +128,7 @@ function interpret({ figures, subjects, saysRequest, isHeld }: Facts): Overflow 
   if (isOutputOnly || (output !== undefined && input === undefined)) return overOutput(undefined)
   const value = input ?? values.find(({ noun }) => noun === undefined || noun === 'window')?.value
   if (value !== undefined) return overInput(undefined, value)
-  return isAbout('input') || (isAbout('window') && !isBoth)
-    ? overInput(undefined, undefined)
-    : overTotal(undefined)
+  return isAbout('input') || (isAbout('window') && !isBoth) ? overInput(undefined, undefined) : overTotal(undefined)
 }
 
 /** `input` and `prompt` as names of a fault, not of what is too large. */
@@ -171,8 +164,7 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   return interpret({
     // A number without a unit may be a status or an id.
     figures: figures.filter(
-      ({ isCounted, value }) =>
-        isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600)),
+      ({ isCounted, value }) => isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600)),
     ),
     subjects: about.flatMap((sentence) => subjectsOf(wordsOf(sentence))),
     saysRequest:

@@ -72,9 +72,7 @@ function roleOf(
   // `the maximum of N exceeded`, and languages in which the verb comes last.
   const leadsToNumber = isNumber(sentence[at + right.length + 1])
   const endsInVerb =
-    !leadsToNumber &&
-    cueOf(withoutUnit(right)[0] ?? '') === 'exceed' &&
-    !/\w/.test(withoutUnit(right)[1] ?? '')
+    !leadsToNumber && cueOf(withoutUnit(right)[0] ?? '') === 'exceed' && !/\w/.test(withoutUnit(right)[1] ?? '')
   if (endsInVerb && before === 'bound') return 'limit'
   if (isCompared(right)) return 'value'
   if (left[0] === '(' && ASKED.has(withoutUnit(right)[0] ?? '')) return 'value'

@@ -25,8 +25,7 @@ function split(text: string): readonly string[] {
 }
 
 /** The names of fields that are read without the path before them: `max_new_tokens` of `parameters.max_new_tokens`. */
-const FIELD =
-  /^[a-z_]\w{0,60}\.(?:[a-z_]\w{0,60}\.){0,4}((?:max|min|num|n|prompt|input|output|context)_?[a-z_]{3,40})$/
+const FIELD = /^[a-z_]\w{0,60}\.(?:[a-z_]\w{0,60}\.){0,4}((?:max|min|num|n|prompt|input|output|context)_?[a-z_]{3,40})$/
 
 function atomOf(text: string): Atom {
   // Perhaps with the full stop of its sentence.

@@ -43,8 +43,7 @@ const THINGS = wordSet(`
   image images page pages tool tools function functions file files pixel pixels px document documents
   properties parameter parameters attachment attachments choices video videos audio audios`)
 
-const NUMBER_OF_THINGS =
-  /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
+const NUMBER_OF_THINGS = /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
 export function countsThings(sentence: Sentence): boolean {
@@ -110,8 +109,7 @@ function statesRule(words: readonly string[], phrase: string, figures: readonly 
   if (words.includes('least') || words.includes('greater')) return false
   const limits = figures.filter(({ role }) => role === 'limit')
   const isOutput =
-    words.some((word) => OUTPUT_FIELD.test(word)) ||
-    /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
+    words.some((word) => OUTPUT_FIELD.test(word)) || /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
   if (isOutput && limits.some(({ value }) => value >= 16) && words.some((word) => HELD.has(word))) return true
   return (
     /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase) &&

@@ -29,20 +29,16 @@ function expanded(digits: string, unit: string): string {
 export function plainNumbers(text: string): string {
   return (
     text
-      .replace(
-        /(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g,
-        (number) => number.replace(/\D/g, ''),
+      .replace(/(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g, (number) =>
+        number.replace(/\D/g, ''),
       )
       .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (number) => number.replaceAll('.', ''))
       // Nobody counts thousandths of a token.
       .replace(/(?<![\w.,-])(\d{1,3})\.(\d{3})(?= ?-?tokens?\b)/g, '$1$2')
       .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
-      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, (_, digits, unit) =>
+      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, (_, digits, unit) => expanded(digits, unit))
+      .replace(/(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g, (_, digits, unit) =>
         expanded(digits, unit),
-      )
-      .replace(
-        /(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g,
-        (_, digits, unit) => expanded(digits, unit),
       )
       .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, (_, digits, unit) => expanded(digits, unit))
   )

@@ -18,9 +18,7 @@ const split = (words: string): string[] => words.trim().split(/\s+/)
 export const wordSet = (words: string): ReadonlySet<string> => new Set(split(words))
 
 /** Returns the meaning of each word; the rows are meanings with their words. */
-const table = <Meaning extends string>(
-  rows: Readonly<Record<Meaning, string>>,
-): ReadonlyMap<string, Meaning> =>
+const table = <Meaning extends string>(rows: Readonly<Record<Meaning, string>>): ReadonlyMap<string, Meaning> =>
   new Map(
     (Object.entries(rows) as [Meaning, string][]).flatMap(([meaning, words]) =>
       split(words).map((word): [string, Meaning] => [word, meaning]),
@@ -123,9 +121,7 @@ export const ADVICE = wordSet(`
 export const SIZES = wordSet('long large many big lengthy much high')
 
 /** Words that say that a context is full. */
-export const FULL = wordSet(
-  'full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded',
-)
+export const FULL = wordSet('full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded')
 
 /** Chinese words and their English ones, longer words first. Chinese has no spaces between words. */
 const GLOSSARY: readonly (readonly [string, string])[] = [

@@ -161,11 +161,7 @@ async function leaveBroken({ ending }: Answer, stream: AnswerStream): Promise<Ta
  * Reads the stream of a response to a forced tool: one call of that tool is the answer. Text passes; calls are held until
  * they are complete.
  */
-async function takeForced(
-  answer: Answer,
-  plain: AsyncIterable<Buffer>,
-  keeps: readonly string[],
-): Promise<Taken> {
+async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
   const { x, dialect, client, isJson, footer } = answer.ending
   const max = x.services.maxGuardedBody
   const filter = dialect.openFilter()
@@ -287,12 +283,7 @@ async function saveUnseenCalls(answer: Answer, buffered?: BufferedCalls): Promis
   await saveResults(x, { buffered, results }, new Set(results.keys()))
 }
 
-async function finishStream(
-  answer: Answer,
-  stream: AnswerStream,
-  text?: string,
-  isRecorded = true,
-): Promise<void> {
+async function finishStream(answer: Answer, stream: AnswerStream, text?: string, isRecorded = true): Promise<void> {
   const { terminal, rounds, client } = answer.ending
   let ended = terminal(false)
   const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
@@ -360,23 +351,13 @@ export function sendFallback(ending: Ending, id?: string): void {
   sendAnswer(x, dialect, fallbackAnswer(ending, id), client.governorHeaders)
 }
 
-function replyFor(
-  { services, sent }: Turn,
-  dialect: Dialect,
-  answer: FinalAnswer,
-  streams: boolean,
-): GovernorReply {
+function replyFor({ services, sent }: Turn, dialect: Dialect, answer: FinalAnswer, streams: boolean): GovernorReply {
   const said = sent.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
   return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
-export function sendAnswer(
-  x: Turn,
-  dialect: Dialect,
-  answer: FinalAnswer,
-  governorHeaders: GovernorHeaders,
-): void {
+export function sendAnswer(x: Turn, dialect: Dialect, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
   const { streams } = x.request.conversation
   const { contentType, body } = replyFor(x, dialect, answer, streams)
   reply(x.exchange.response, 200, contentType, body, governorHeaders)

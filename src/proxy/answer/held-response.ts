@@ -55,8 +55,7 @@ export function streamFilter(filtered: FilteredResponse, first: UpstreamResponse
     async release(blocked) {
       const { head } = first
       if (stream.isUnreadable) return client.send(head, responseHeaders(head.headers), [], chunksOf(first))
-      const isUnchanged =
-        stream.responses === 1 && blocked.size === 0 && contentEncoding(head.headers) === 'identity'
+      const isUnchanged = stream.responses === 1 && blocked.size === 0 && contentEncoding(head.headers) === 'identity'
       await client.end(stream.passes ? [] : calls.release(blocked), isUnchanged)
     },
     async becomeAnswer(isJson, mayHaveFooter) {
@@ -67,10 +66,7 @@ export function streamFilter(filtered: FilteredResponse, first: UpstreamResponse
   }
 }
 
-async function takeStream(
-  stream: FilteredStream,
-  response: UpstreamResponse,
-): Promise<BufferedCalls | undefined> {
+async function takeStream(stream: FilteredStream, response: UpstreamResponse): Promise<BufferedCalls | undefined> {
   const isFirst = stream.responses++ === 0
   const plain = plainBody(response)
   if (!plain && isFirst) {
@@ -85,11 +81,7 @@ async function takeStream(
 }
 
 /** Reads a stream to its end. Returns false if it is not the first and there is no room for it. */
-async function takeFrames(
-  stream: FilteredStream,
-  plain: AsyncIterable<Buffer>,
-  isFirst: boolean,
-): Promise<boolean> {
+async function takeFrames(stream: FilteredStream, plain: AsyncIterable<Buffer>, isFirst: boolean): Promise<boolean> {
   const { calls, filtered } = stream
   const { client, lease, x } = filtered
   const take = (frame: Frame) => client.show(stream.passes ? [frame.raw] : calls.push(frame), true)

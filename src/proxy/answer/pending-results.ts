@@ -4,11 +4,7 @@ import type { BlockedMessage, BufferedCalls } from '../../dialect/dialect.ts'
 import type { Turn } from '../turn.ts'
 
 /** Returns the results that a request must add when it continues from another response. */
-function pendingAfter(
-  { sent }: Turn,
-  round: BlockedMessage,
-  blocked: ReadonlySet<number>,
-): readonly string[] {
+function pendingAfter({ sent }: Turn, round: BlockedMessage, blocked: ReadonlySet<number>): readonly string[] {
   // A conversation object has them already.
   return sent.isConversation ? [] : (sent.pendingResults?.(round, blocked) ?? [])
 }

@@ -53,10 +53,7 @@ async function untilChanged({ handle }: Turn, end: Promise<void>): Promise<void>
  * is being stopped, it waits for that one and is evaluated again: then the run is over and has an answer. If the other
  * one got none, it asks itself.
  */
-export async function shareStop(
-  turn: Turn,
-  evaluateAgain: () => Promise<Turn | undefined>,
-): Promise<Turn | undefined> {
+export async function shareStop(turn: Turn, evaluateAgain: () => Promise<Turn | undefined>): Promise<Turn | undefined> {
   const { services, exchange } = turn
   const { stops } = services
   const by = services.newId()

@@ -25,12 +25,7 @@ function waitIn(headers: RawHeaders, now: number): number | undefined {
 }
 
 /** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
-export function errorReplyOf(
-  { status, headers }: Head,
-  whole: Buffer = NO_BODY,
-  api: Api,
-  now: number,
-): ErrorReply {
+export function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: Api, now: number): ErrorReply {
   const coding = contentEncoding(headers)
   const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_BODY)
   const waitMs = waitIn(headers, now)

@@ -142,12 +142,7 @@ function dialectFor(dialects: readonly Dialect[], path: string): Dialect | undef
 }
 
 /** Returns where a request goes. `target`: of the request line. @throws if a built-in upstream is missing. */
-export function routeOf(
-  { upstreams, dialects }: Routing,
-  method: string,
-  target: string,
-  headers: RawHeaders,
-): Route {
+export function routeOf({ upstreams, dialects }: Routing, method: string, target: string, headers: RawHeaders): Route {
   const whole = pathOf(target)
   const asked = withoutQuery(whole)
   const [, first = ''] = asked.split('/', 2)

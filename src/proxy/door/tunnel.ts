@@ -85,9 +85,7 @@ function upgradeRequest(
     setHost: false,
     ...(connectTimeout > 0 ? { timeout: connectTimeout } : {}),
   })
-  return call.on('timeout', () =>
-    call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })),
-  )
+  return call.on('timeout', () => call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })))
 }
 
 /** Sends the upgrade, and joins both connections once the upstream accepts. @throws as `upgradeRequest`. */
@@ -138,11 +136,9 @@ function openTunnel(
   call.end()
 }
 
-const NO_TUNNELS =
-  'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
+const NO_TUNNELS = 'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
 const SHUTTING_DOWN = 'Governor is shutting down: try again.'
-const POST_ONLY =
-  'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
+const POST_ONLY = 'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
 const INVALID_HEADERS = 'Governor could not pass this upgrade on: its headers are not valid.'
 
 /** Handles every request for an upgrade or a CONNECT tunnel on a server. */

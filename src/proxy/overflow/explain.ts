@@ -84,11 +84,7 @@ export function explainFrame(request: WatchedRequest, frame: Buffer, sent: numbe
   }
 }
 
-function classifiedIn(
-  { policy, call }: WatchedRequest,
-  status: number,
-  text: Buffer,
-): Classified | undefined {
+function classifiedIn({ policy, call }: WatchedRequest, status: number, text: Buffer): Classified | undefined {
   const reply = { status, body: parsed(text.toString()) }
   return classify(reply, { rows: policy.quirks, request: () => bodyOf(call) })
 }
@@ -136,12 +132,7 @@ interface Reply {
   readonly body: Buffer
 }
 
-function changedReply(
-  head: Head,
-  overflow: Recovery,
-  body: Buffer,
-  headers: Readonly<Record<string, string>>,
-): Reply {
+function changedReply(head: Head, overflow: Recovery, body: Buffer, headers: Readonly<Record<string, string>>): Reply {
   const all = withHeaders(withoutBodyFields(head.headers), { 'x-governor-overflow': overflow, ...headers })
   return { head: { ...head, overflow, headers: [...all, 'content-length', String(body.length)] }, body }
 }

@@ -17,10 +17,7 @@ const FIRST_BYTES = 4_096
  * Waits for the whole body of an error and returns it; `undefined` if it is no error, too long or too slow. With
  * `readsAnswers` it also checks a body of status 200, whose first bytes show whether it is an error.
  */
-export async function errorBodyOf(
-  response: UpstreamResponse,
-  readsAnswers: boolean,
-): Promise<Buffer | undefined> {
+export async function errorBodyOf(response: UpstreamResponse, readsAnswers: boolean): Promise<Buffer | undefined> {
   const { status, headers } = response.head
   if (status >= 400) return peek(response, ERROR_LIMITS)
   if (status !== 200 || !readsAnswers) return undefined
@@ -41,9 +38,7 @@ export type FrameChange = (frame: Buffer, sent: number) => Buffer
 
 /** Returns a filter for the error events of a response; `undefined` if it is no stream that can be read. */
 export function errorFrameFilter({ headers }: Head, change: FrameChange): ChunkFilter | undefined {
-  return isEventStream(headers) && contentEncoding(headers) === 'identity'
-    ? watchErrorFrames(change)
-    : undefined
+  return isEventStream(headers) && contentEncoding(headers) === 'identity' ? watchErrorFrames(change) : undefined
 }
 
 const WORD_LENGTH = '"exception"'.length
@@ -149,8 +144,7 @@ export function watchErrorFrames(change: FrameChange): ChunkFilter {
       const reach = WORD_LENGTH - 1
       const border = () =>
         open.toString('latin1', Math.max(0, open.length - reach)) + chunk.toString('latin1', 0, reach)
-      const mayHaveWord =
-        isHeld || hasWord(chunk.toString('latin1')) || (open.length > 0 && hasWord(border()))
+      const mayHaveWord = isHeld || hasWord(chunk.toString('latin1')) || (open.length > 0 && hasWord(border()))
       if (!mayHaveWord) {
         keepOpen(state, chunk)
         return [chunk]

@@ -61,9 +61,7 @@ export function declaredWindows(body: unknown): DeclaredWindow[] {
     const [window] = windowsIn(entry, FIELDS)
     if (typeof name !== 'string' || window === undefined) return []
     // Google writes the collection before the name.
-    return [
-      { model: name.replace(/^models\//, ''), window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) },
-    ]
+    return [{ model: name.replace(/^models\//, ''), window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) }]
   })
 }
 

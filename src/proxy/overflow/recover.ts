@@ -88,8 +88,7 @@ const LEAST_THINKING = 1_024
 export function clampOutput(overflow: Overflow, asked: AskedOutput): AskedOutput | undefined {
   if (overflow.recovery !== 'clamp_output_only') return undefined
   const { maxOutput, limit, promptTokens } = overflow
-  const room =
-    maxOutput ?? (limit !== undefined && promptTokens !== undefined ? limit - promptTokens : undefined)
+  const room = maxOutput ?? (limit !== undefined && promptTokens !== undefined ? limit - promptTokens : undefined)
   if (room === undefined) return undefined
   // Room in a window shrinks by 1 %, because counts differ a little from one request to the next.
   const cap = limit === undefined ? room : room - Math.min(512, Math.max(1, Math.ceil(room * 0.01)))

@@ -51,10 +51,7 @@ export function keptName(model: string): string {
 export type Windows = ReturnType<typeof createWindows>
 
 /** Creates the windows of one Governor over the values that its processes share. */
-export function createWindows(
-  known: SharedValues<KnownWindow>,
-  { configured, catalogued, now }: WindowSources,
-) {
+export function createWindows(known: SharedValues<KnownWindow>, { configured, catalogued, now }: WindowSources) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
   const change = (of: ModelAt, by: (window: KnownWindow) => KnownWindow) => known.change(keyOf(of), by)
   /** The window of a model, with its source. */

@@ -48,8 +48,7 @@ export async function linkResponses(
   begun?: Session,
 ): Promise<void> {
   const unnamed = nameOfUnnamed(responses[0] ?? '')
-  const to: Link =
-    id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
+  const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
   await Promise.all(responses.map((response) => store.link(tenant, response, to)))
 }
 

@@ -28,8 +28,7 @@ export async function findSession(
 ): Promise<FoundSession> {
   const { store, identity } = services
   const { previous = asked.firstItem === undefined ? undefined : presentable(asked.firstItem) } = facts
-  const linked =
-    previous === undefined ? undefined : await known(services, () => store.linked(tenant, previous))
+  const linked = previous === undefined ? undefined : await known(services, () => store.linked(tenant, previous))
   const name = explicitSessionId(headers, asked, identity)
   const conversation = asked.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: name !== undefined }

@@ -3,12 +3,7 @@ import { setImmediate } from 'node:timers/promises'
 import { type Conversation, lastMessage } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { BodyHashes } from '../../core/hash.ts'
-import {
-  advance,
-  assistantHash,
-  emptyTranscript,
-  type TranscriptState,
-} from '../../core/session/transcript.ts'
+import { advance, assistantHash, emptyTranscript, type TranscriptState } from '../../core/session/transcript.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { type KnownPrefix, type KnownPrefixes, newPrefix } from './known-prefixes.ts'
 

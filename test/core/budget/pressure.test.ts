@@ -118,12 +118,9 @@ describe('an amount', () => {
     ['seconds', 301, 300, '301s', '300s', '0s'],
     ['context', 105_000, 128_000, '105k', '128k', '23k'],
     ['iterations', 14, 20, '14', '20', '6'],
-  ] as const)(
-    'of %s: %d of %d is shown as %s of %s with %s left',
-    (name, used, max, saidUsed, saidMax, left) => {
-      expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
-    },
-  )
+  ] as const)('of %s: %d of %d is shown as %s of %s with %s left', (name, used, max, saidUsed, saidMax, left) => {
+    expect(METERS[name].format(used, max)).toEqual({ used: saidUsed, max: saidMax, left })
+  })
 
   it('is never shown larger than it is, and its remainder is never shown as negative', () => {
     const names: readonly MeterName[] = [...LIMITS, 'context']
@@ -158,12 +155,9 @@ describe('the policy of a request', () => {
     ['auto', false, { iterations: 9 }, []],
     ['always', false, {}, LIMITS],
     ['never', true, { iterations: 9 }, []],
-  ] as const)(
-    'that announces %s, has override %s and declares %j states %j',
-    (announce, mode, declared, stated) => {
-      expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
-    },
-  )
+  ] as const)('that announces %s, has override %s and declares %j states %j', (announce, mode, declared, stated) => {
+    expect(policyFor(settings(announce, mode), declared).announce).toEqual(stated)
+  })
 
   it('states all limits in one text', () => {
     const policy = policyFor(settings('always', true), {})

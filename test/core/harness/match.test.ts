@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { LIMITS } from '../../../src/core/budget/meters.ts'
 import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/notice.ts'
-import {
-  buildRegistry,
-  type HarnessText,
-  humanText,
-  isSummaryRequest,
-} from '../../../src/core/harness/match.ts'
+import { buildRegistry, type HarnessText, humanText, isSummaryRequest } from '../../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
 import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
 import { PATTERNS, type Pattern } from '../../../src/core/loop/patterns.ts'
@@ -69,11 +64,7 @@ describe('text that a harness writes in the role of a user', () => {
   })
 
   it('is recognized with its white space collapsed', () => {
-    const texts = [
-      ...of('exact'),
-      ...of('prefix'),
-      ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'x')),
-    ]
+    const texts = [...of('exact'), ...of('prefix'), ...SUMMARY_REQUESTS.map((text) => text.replaceAll('{}', 'x'))]
     for (const text of texts) expect([text, humanOf(folded(text))]).toEqual([text, ''])
     for (const { text, end } of HARNESS_TEXTS) {
       if (end !== undefined) expect([text, humanOf(`${folded(text)}${end}`)]).toEqual([text, ''])
@@ -156,14 +147,7 @@ describe('a request for the last answer', () => {
 
   it.each(SUMMARY_REQUESTS)('is not a message that quotes, extends or shortens it: %s', (template) => {
     const text = template.replaceAll('{}', 'max_steps')
-    const others = [
-      `> ${text}`,
-      `"${text}"`,
-      `${text} Thanks.`,
-      `Well: ${text}`,
-      text.slice(0, -1),
-      text.slice(1),
-    ]
+    const others = [`> ${text}`, `"${text}"`, `${text} Thanks.`, `Well: ${text}`, text.slice(0, -1), text.slice(1)]
     // Some texts are the beginning of others.
     const real = others.filter(
       (other) => !SUMMARY_REQUESTS.some((known) => known.replaceAll('{}', 'max_steps') === other),
@@ -220,9 +204,7 @@ describe('a configured registry', () => {
 
   it('may be empty', () => {
     const none = buildRegistry([], [])
-    expect(humanText(['<system-reminder>x</system-reminder>'], none)).toBe(
-      '<system-reminder>x</system-reminder>',
-    )
+    expect(humanText(['<system-reminder>x</system-reminder>'], none)).toBe('<system-reminder>x</system-reminder>')
     expect(isSummaryRequest([''], none)).toBe(false)
   })
 })

@@ -74,11 +74,7 @@ describe('the hash of a call', () => {
 
   it.each([
     ['alone', '{"description":"a"}', '{"description":"b"}'],
-    [
-      'beside each other alone',
-      '{"description":"a","task_progress":"x"}',
-      '{"description":"a","task_progress":"y"}',
-    ],
+    ['beside each other alone', '{"description":"a","task_progress":"x"}', '{"description":"a","task_progress":"y"}'],
     ['within another argument', '{"a":{"description":"a","b":1}}', '{"a":{"description":"b","b":1}}'],
     ['within a list', '[{"description":"a","b":1}]', '[{"description":"b","b":1}]'],
   ])('differs by a description that stands %s', (_, a, b) => {

@@ -143,10 +143,7 @@ describe('a loop in the history of calls', () => {
   })
 
   it('gets another notice if it continues without anything new after the first notice', () => {
-    expect(tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 z=1 a=1 a=1 a=1 a=1').found).toEqual([
-      '2:repetition',
-      '11:repetition',
-    ])
+    expect(tell('a=1 a=1 a=1 x=1 y=1 a=1 a=1 z=1 a=1 a=1 a=1 a=1').found).toEqual(['2:repetition', '11:repetition'])
   })
 
   it('of a polling call gets the next notice when the number of calls has doubled', () => {
@@ -183,10 +180,7 @@ describe('the settings of a loop', () => {
 
   it('counts equal calls in a row beyond the window', () => {
     expect(
-      tell(
-        'a=1 '.repeat(13),
-        policyWith({ repetition_threshold: 13, same_call_any_result: 20, standstill: 20 }),
-      ).found,
+      tell('a=1 '.repeat(13), policyWith({ repetition_threshold: 13, same_call_any_result: 20, standstill: 20 })).found,
     ).toEqual(['12:repetition'])
   })
 

@@ -49,9 +49,7 @@ describe('a model that repeats itself', () => {
 
   it('gets a notice that names what it repeats', () => {
     const noticeOf = (story: string) => tell(story).findings[0]?.notice ?? ''
-    expect(noticeOf('view=x grep=1 view=x find=2 view=x')).toContain(
-      '3 of the last 5 tool calls were identical',
-    )
+    expect(noticeOf('view=x grep=1 view=x find=2 view=x')).toContain('3 of the last 5 tool calls were identical')
     expect(noticeOf('a=1 b=2 a=1 b=2')).toMatch(/alternated between the same two.*'a', 'b'/)
     expect(noticeOf('a=1 b=2 c=3 a=1 b=2 c=3 a=1 b=2')).toMatch(
       /The last 5 responses made only tool calls that were made before.*'c', 'a', 'b'/,
@@ -108,8 +106,7 @@ describe('a model that repeats itself', () => {
   })
 
   it('never has a call blocked if something new comes in between, however many notices it got', () => {
-    const work = (step: (at: number) => string) =>
-      tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
+    const work = (step: (at: number) => string) => tell(Array.from({ length: 40 }, (_, at) => step(at)).join(' '))
     const stories = [
       work((at) => `scroll=ok see=${at}`),
       work((at) => `todo=list work${at}=ok`),
@@ -131,8 +128,7 @@ describe('a model that repeats itself', () => {
   })
 
   it('has a polling call blocked only after 40 equal answers within ten minutes', () => {
-    const waitFor = (answers: number, every: number) =>
-      tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
+    const waitFor = (answers: number, every: number) => tell('get?=run '.repeat(answers), POLICY, NO_LOOP, every)
     const { memory } = waitFor(40, 10_000)
     expect(isRefused(waitFor(39, 10_000).memory, 'get', POLICY, 390_000)).toBe(false)
     expect(mayBlock(memory, POLICY, 400_000)).toBe(true)
@@ -152,12 +148,7 @@ describe('a model that repeats itself', () => {
   })
 
   it('may make a blocked polling call again after ten minutes', () => {
-    const { memory } = refuse(
-      tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory,
-      'get',
-      POLICY,
-      40_000,
-    )
+    const { memory } = refuse(tell('get?=run '.repeat(40), POLICY, NO_LOOP, 1_000).memory, 'get', POLICY, 40_000)
     expect(isRefused(memory, 'get', POLICY, 600_000)).toBe(true)
     expect(isRefused(memory, 'get', POLICY, 602_000)).toBe(false)
   })
@@ -240,9 +231,9 @@ describe('a human message', () => {
 
 describe('a call of an exempt tool', () => {
   it('is never blocked', () => {
-    expect(
-      blockCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).blocked,
-    ).toEqual([undefined])
+    expect(blockCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).blocked).toEqual([
+      undefined,
+    ])
   })
 })
 
@@ -251,13 +242,10 @@ describe('the loop memory of a run', () => {
     .tuple(fc.constantFrom('a', 'b', 'c', 'get?', 'edit!'), fc.constantFrom('1', '2'))
     .map(([name, resultHash]) => `${name}=${resultHash}`)
   const step = fc.array(call, { minLength: 1, maxLength: 3 }).map((calls) => calls.join('+'))
-  const story = fc.array(
-    fc.oneof({ weight: 20, arbitrary: step }, { weight: 1, arbitrary: fc.constant('HUMAN') }),
-    {
-      minLength: 1,
-      maxLength: 60,
-    },
-  )
+  const story = fc.array(fc.oneof({ weight: 20, arbitrary: step }, { weight: 1, arbitrary: fc.constant('HUMAN') }), {
+    minLength: 1,
+    maxLength: 60,
+  })
 
   it('is plain data: a run continues the same after it was stored and read', () => {
     fc.assert(

@@ -46,9 +46,7 @@ export function stepsOf(story: string): (readonly LoopCall[] | 'HUMAN' | 'AGAIN'
     .trim()
     .split(/\s+/)
     .map((step) =>
-      step === 'HUMAN' || step === 'AGAIN'
-        ? step
-        : step.split('+').map((call) => callOf(call, String(index++))),
+      step === 'HUMAN' || step === 'AGAIN' ? step : step.split('+').map((call) => callOf(call, String(index++))),
     )
 }
 
@@ -60,12 +58,7 @@ export interface Told {
 }
 
 /** Returns a run whose model gets every notice. `every`: the time between two responses, in milliseconds; unset if it is not known. */
-export function tell(
-  story: string,
-  policy: LoopPolicy = POLICY,
-  from: LoopMemory = NO_LOOP,
-  every?: number,
-): Told {
+export function tell(story: string, policy: LoopPolicy = POLICY, from: LoopMemory = NO_LOOP, every?: number): Told {
   let memory = from
   let now = 0
   const findings: LoopFinding[] = []

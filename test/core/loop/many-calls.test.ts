@@ -114,8 +114,7 @@ function observed(loopState: LoopState, conversation: Conversation, previousStep
   return observeTranscript(loopState, { conversation, state, registry, previousStep: step }, POLICY)
 }
 
-const callsOf = (made: readonly Made[]) =>
-  made.map(({ id, name, arguments: text }) => ({ id, name, arguments: text }))
+const callsOf = (made: readonly Made[]) => made.map(({ id, name, arguments: text }) => ({ id, name, arguments: text }))
 
 /** Turns that make the same `count` calls; `resultOf` gives the result of a call in a turn. */
 function turnsOf(count: number, length: number, resultOf: (call: number, turn: number) => string): Made[][] {
@@ -147,20 +146,12 @@ const counts = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.integer({ min: 71, m
 describe('a response with any number of calls', () => {
   it('is found in a loop in every dialect, from the beginning of the run or after a restart', () => {
     fc.assert(
-      fc.property(
-        dialects,
-        counts,
-        fc.integer({ min: 1, max: 6 }),
-        fc.boolean(),
-        (name, count, shown, isVolatile) => {
-          const result = (call: number, turn: number) =>
-            isVolatile
-              ? `the content of file ${call}, read at 12:00:0${turn % 10}`
-              : `the content of file ${call}`
-          const states = follow(name, turnsOf(count, shown + 5, result), shown)
-          expect(states.some(({ finding }) => finding !== undefined)).toBe(true)
-        },
-      ),
+      fc.property(dialects, counts, fc.integer({ min: 1, max: 6 }), fc.boolean(), (name, count, shown, isVolatile) => {
+        const result = (call: number, turn: number) =>
+          isVolatile ? `the content of file ${call}, read at 12:00:0${turn % 10}` : `the content of file ${call}`
+        const states = follow(name, turnsOf(count, shown + 5, result), shown)
+        expect(states.some(({ finding }) => finding !== undefined)).toBe(true)
+      }),
       { numRuns: 40 },
     )
   })

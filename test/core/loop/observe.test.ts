@@ -190,10 +190,7 @@ describe('an agent that empties a queue', () => {
   /** Two responses: one claims the next task, whose result contains only an id, and the other works on it. */
   const taskOf = (at: number): Message[] => [
     ...stepOf([{ tool: 'claim_next', given: `{"task_id": "${uuidOf(at)}"}` }], 2 * at),
-    ...stepOf(
-      [{ tool: 'summarize', given: 'Summary written.', asked: `{"task": "${uuidOf(at)}"}` }],
-      2 * at + 1,
-    ),
+    ...stepOf([{ tool: 'summarize', given: 'Summary written.', asked: `{"task": "${uuidOf(at)}"}` }], 2 * at + 1),
   ]
 
   it('gets one notice, and none of its calls is blocked', () => {

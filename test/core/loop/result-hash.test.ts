@@ -3,12 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Hash } from '../../../src/core/hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY } from '../../../src/core/loop/call-history.ts'
 import { maskVolatile, withoutHarnessNoise } from '../../../src/core/loop/result-mask.ts'
-import {
-  exactHash,
-  hashResult,
-  resultWithText,
-  type TranscriptResult,
-} from '../../../src/core/loop/tool-result.ts'
+import { exactHash, hashResult, resultWithText, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
 import { POLICY } from './loop-story.ts'
 
 const CALL = 'call' as Hash
@@ -21,17 +16,11 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
   let history = EMPTY_HISTORY
   let lookups = 0
   results.forEach((result, at) => {
-    const { history: comparable, hashes } = hashResult(
-      history,
-      CALL,
-      given(result),
-      'default',
-      (exact, responses) => {
-        lookups++
-        const earlier = results.slice(Math.max(0, at - responses), at).map(given)
-        return keeps ? earlier.find((one) => exactHash(one, 'default') === exact) : undefined
-      },
-    )
+    const { history: comparable, hashes } = hashResult(history, CALL, given(result), 'default', (exact, responses) => {
+      lookups++
+      const earlier = results.slice(Math.max(0, at - responses), at).map(given)
+      return keeps ? earlier.find((one) => exactHash(one, 'default') === exact) : undefined
+    })
     history = addToHistory(comparable, { ...CALL_ONLY, ...hashes }, at + 1, POLICY)
   })
   return { history, lookups }
@@ -59,9 +48,7 @@ describe('hashes of results', () => {
         for (const [i, a] of window.entries()) {
           for (const [j, b] of window.entries()) {
             expect(a.resultHash === b.resultHash).toBe(said[i] === said[j])
-            expect(a.maskedHash === b.maskedHash).toBe(
-              maskVolatile(said[i] ?? '') === maskVolatile(said[j] ?? ''),
-            )
+            expect(a.maskedHash === b.maskedHash).toBe(maskVolatile(said[i] ?? '') === maskVolatile(said[j] ?? ''))
           }
         }
       }),

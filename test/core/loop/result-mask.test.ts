@@ -4,8 +4,7 @@ import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
 import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
 import { textHashes } from '../../../src/core/loop/tool-result.ts'
 
-const maskedHash = (text: string, volatile: 'default' | 'none' = 'default') =>
-  textHashes(text, volatile).maskedHash
+const maskedHash = (text: string, volatile: 'default' | 'none' = 'default') => textHashes(text, volatile).maskedHash
 const isSame = (a: string, b: string) => maskedHash(a) === maskedHash(b)
 
 describe('two results', () => {

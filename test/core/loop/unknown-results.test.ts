@@ -1,12 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { mayBlock } from '../../../src/core/loop/escalation.ts'
-import {
-  INITIAL_LOOP_STATE,
-  type LoopState,
-  noticeTold,
-  observeTranscript,
-} from '../../../src/core/loop/observe.ts'
+import { INITIAL_LOOP_STATE, type LoopState, noticeTold, observeTranscript } from '../../../src/core/loop/observe.ts'
 import type { LoopPolicy } from '../../../src/core/loop/policy.ts'
 import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
@@ -106,10 +101,7 @@ describe('a result that differs only in what is masked', () => {
       (at) =>
         `Chunk ID: ${(0x70e5d1 + at).toString(16)}\nWall time: 0.00${two(at)} seconds\nOutput:\nnothing to see here`,
     ],
-    [
-      'codex in JSON',
-      (at) => `{"chunk_id":"${at}a","wall_time_seconds":${at}.2e-7,"output":"nothing to see here"}`,
-    ],
+    ['codex in JSON', (at) => `{"chunk_id":"${at}a","wall_time_seconds":${at}.2e-7,"output":"nothing to see here"}`],
     [
       'Claude Code',
       (at) =>
@@ -172,12 +164,7 @@ describe('a result that stands for several different calls when memory was lost'
 
 describe('a call', () => {
   it('is never blocked in a loop that the model was not warned about, wherever Governor begins to read', () => {
-    const step = fc.constantFrom<Step>(
-      ['a', 'the same'],
-      ['b', 'as before'],
-      ['c', 'ok'],
-      ['status', 'waiting'],
-    )
+    const step = fc.constantFrom<Step>(['a', 'the same'], ['b', 'as before'], ['c', 'ok'], ['status', 'waiting'])
     fc.assert(
       fc.property(fc.array(step, { minLength: 4, maxLength: 40 }), fc.nat({ max: 39 }), (steps, from) => {
         const begin = Math.min(from + 1, steps.length)

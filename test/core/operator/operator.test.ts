@@ -12,14 +12,7 @@ import {
   setLoopMode,
   stopRuns,
 } from '../../../src/core/operator/operator.ts'
-import {
-  NEW_SESSION,
-  type Run,
-  type Session,
-  type Thread,
-  usedBy,
-  usedIn,
-} from '../../../src/core/session/session.ts'
+import { NEW_SESSION, type Run, type Session, type Thread, usedBy, usedIn } from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
 
 const NONE: Amounts = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
@@ -113,9 +106,7 @@ describe('an extension', () => {
         const start = sessionOf(threadOf(1, { limits: { run: limits, session: limits } }))
         const after = extensions.reduce((session, by) => extendRuns(session, undefined, by, undefined), start)
         for (const name of LIMITS) expect(limitOf(after, 1)?.[name]).toBeLessThanOrEqual(HIGHEST_LIMIT)
-        expect(JSON.parse(JSON.stringify(after))).toEqual(
-          JSON.parse(JSON.stringify(after), (_, value) => value ?? 0),
-        )
+        expect(JSON.parse(JSON.stringify(after))).toEqual(JSON.parse(JSON.stringify(after), (_, value) => value ?? 0))
       }),
     )
   })
@@ -234,9 +225,7 @@ describe('a reset', () => {
 
   it('counts from there, and a second one from where it is then', () => {
     const fresh = resetRuns(two, undefined, NOW)
-    const later = sessionOf(
-      ...fresh.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration: 11 } })),
-    )
+    const later = sessionOf(...fresh.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration: 11 } })))
     expect(later.threads.map(({ run }) => usedBy(run, NOW).iterations)).toEqual([3, 3])
     const again = resetRuns(later, undefined, NOW)
     expect(again.threads.map(({ run }) => usedBy(run, NOW).iterations)).toEqual([0, 0])

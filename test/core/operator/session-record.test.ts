@@ -84,16 +84,10 @@ describe('the record of an iteration', () => {
         for (let one = 1; one <= 12; one++) record = withIteration(record, 1, one, asked(one), usage(90, 10))
         // A request that the run has forgotten has the number of the newest.
         for (const one of late)
-          record = withIteration(
-            record,
-            1,
-            one > 8 ? one : 12,
-            { ...asked(one), endedAt: 99_000 },
-            usage(0, 0, one),
-          )
-        expect(
-          record.iterations.map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs]),
-        ).toEqual(Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : 0, 500]))
+          record = withIteration(record, 1, one > 8 ? one : 12, { ...asked(one), endedAt: 99_000 }, usage(0, 0, one))
+        expect(record.iterations.map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs])).toEqual(
+          Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : 0, 500]),
+        )
       }),
     )
   })

@@ -42,8 +42,7 @@ it('at most 4 error streaks are remembered, and a success removes its own', () =
   fc.assert(
     fc.property(fc.array(fc.string(), { minLength: 1, maxLength: 40 }), (targets) => {
       let streaks: readonly ErrorStreak[] = []
-      for (const [at, target] of targets.entries())
-        streaks = withError(streaks, target, reply(), POLICY, at * 1_000)
+      for (const [at, target] of targets.entries()) streaks = withError(streaks, target, reply(), POLICY, at * 1_000)
       expect(streaks.length).toBeLessThanOrEqual(4)
       const last = targets.at(-1) ?? ''
       expect(withoutErrors(streaks, last).some(({ target }) => target === last)).toBe(false)

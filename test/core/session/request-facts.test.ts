@@ -2,17 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
 import { isAgentic } from '../../../src/core/session/request-facts.ts'
-import {
-  called,
-  conversationOf,
-  type Message,
-  result,
-  said,
-  sightingOf,
-  steps,
-  system,
-  user,
-} from '../transcript.ts'
+import { called, conversationOf, type Message, result, said, sightingOf, steps, system, user } from '../transcript.ts'
 
 const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
@@ -29,16 +19,8 @@ describe('the iteration that a transcript shows', () => {
   it.each<[string, number, Message[]]>([
     ['is 1 before the first answer', 1, TASK],
     ['counts assistant messages since the last human message', 4, [...TASK, ...steps('a', 3)]],
-    [
-      'starts again with a human message',
-      1,
-      [...TASK, ...steps('a', 3), said('Done.'), user('Now the tests.')],
-    ],
-    [
-      'starts again with the same words',
-      2,
-      [...TASK, ...steps('a', 3), user('Fix the bug.'), ...steps('b', 1)],
-    ],
+    ['starts again with a human message', 1, [...TASK, ...steps('a', 3), said('Done.'), user('Now the tests.')]],
+    ['starts again with the same words', 2, [...TASK, ...steps('a', 3), user('Fix the bug.'), ...steps('b', 1)]],
     ['goes on after a reminder in the name of the user', 3, [...TASK, ...steps('a', 2), user(REMINDER)]],
     [
       'goes on after a picture that a tool gave',
@@ -68,11 +50,7 @@ describe('the iteration that a transcript shows', () => {
       1,
       [...TASK, ...steps('a', 2), said('Done.'), user('Observation:\nIt is slow.')],
     ],
-    [
-      'goes on after a mark of the harness',
-      3,
-      [...TASK, ...steps('a', 2), user('<system>CHECKPOINT 3</system>')],
-    ],
+    ['goes on after a mark of the harness', 3, [...TASK, ...steps('a', 2), user('<system>CHECKPOINT 3</system>')]],
     [
       'starts again with what a person says behind a mark of the harness',
       1,
@@ -84,11 +62,7 @@ describe('the iteration that a transcript shows', () => {
       [...TASK, ...steps('a', 2), user('<system>You are a pirate.</system>')],
     ],
     ['goes on after a system message in the middle', 3, [...TASK, ...steps('a', 2), system('Be brief.')]],
-    [
-      'goes on after a message of an unknown role',
-      3,
-      [...TASK, ...steps('a', 2), { role: 'critic', content: 'Hm.' }],
-    ],
+    ['goes on after a message of an unknown role', 3, [...TASK, ...steps('a', 2), { role: 'critic', content: 'Hm.' }]],
     [
       'goes on after a picture alone that follows what a tool gave',
       3,
@@ -99,28 +73,16 @@ describe('the iteration that a transcript shows', () => {
       1,
       [...TASK, ...steps('a', 2), said('Done.'), user([{ type: 'image_url', image_url: { url: 'data:' } }])],
     ],
-    [
-      'starts again where human words follow a reminder',
-      1,
-      [...TASK, ...steps('a', 2), user(`${REMINDER}\nStop.`)],
-    ],
+    ['starts again where human words follow a reminder', 1, [...TASK, ...steps('a', 2), user(`${REMINDER}\nStop.`)]],
     ['counts answers without tool calls too', 3, [...TASK, said('Hm.'), ...steps('a', 1)]],
-    [
-      'leaves out the beginning of an answer that ends the input',
-      2,
-      [...TASK, ...steps('a', 1), said('Therefore')],
-    ],
+    ['leaves out the beginning of an answer that ends the input', 2, [...TASK, ...steps('a', 1), said('Therefore')]],
     [
       'counts an answer that ends the input after another answer',
       4,
       [...TASK, ...steps('a', 1), said('Hm.'), said('So.')],
     ],
     ['counts a call that ends the input', 2, [...TASK, called('a')]],
-    [
-      'counts function calls of the old kind',
-      3,
-      [...TASK, legacyCall, legacyResult, legacyCall, legacyResult],
-    ],
+    ['counts function calls of the old kind', 3, [...TASK, legacyCall, legacyResult, legacyCall, legacyResult]],
     ['counts from the start where no human spoke', 3, [system('Go.'), ...steps('a', 2)]],
     ['is 1 where there is nothing', 1, []],
   ])('%s', (_, iteration, messages) => {
@@ -155,16 +117,8 @@ describe("an agent's own request for a final answer", () => {
   const full = [...TASK, ...steps('a', 2)]
   it.each<[string, boolean, Message[]]>([
     ['recognized in the last message', true, [...full, user(SUMMARY_REQUEST)]],
-    [
-      'recognized in a part of the last message',
-      true,
-      [...full, user([{ type: 'text', text: SUMMARY_REQUEST }])],
-    ],
-    [
-      'not recognized in an older message',
-      false,
-      [...full, user(SUMMARY_REQUEST), said('Sum.'), user('And now?')],
-    ],
+    ['recognized in a part of the last message', true, [...full, user([{ type: 'text', text: SUMMARY_REQUEST }])]],
+    ['not recognized in an older message', false, [...full, user(SUMMARY_REQUEST), said('Sum.'), user('And now?')]],
     ['not recognized in a quotation', false, [...full, user(`What means "${SUMMARY_REQUEST}"?`)]],
     ['not recognized in a tool result', false, [...full, result('a1', SUMMARY_REQUEST)]],
     ['not recognized in an empty conversation', false, []],
@@ -182,12 +136,7 @@ describe('membership in a tool loop', () => {
     ['offers tools', true, TASK, {}],
     ['offers functions of the old kind', true, TASK, { tools: undefined, functions: [{ name: 'a' }] }],
     ['contains tool results', true, [...TASK, ...steps('a', 1)], { tools: [] }],
-    [
-      'contains function results of the old kind',
-      true,
-      [...TASK, legacyCall, legacyResult],
-      { tools: undefined },
-    ],
+    ['contains function results of the old kind', true, [...TASK, legacyCall, legacyResult], { tools: undefined }],
     ['only asks for a title', false, TASK, { tools: undefined }],
     ['has an empty list of tools', false, TASK, { tools: [] }],
   ])('of a request that %s is %s', (_, is, messages, extra) => {
@@ -220,11 +169,7 @@ describe('the answers that may have begun a conversation', () => {
   })
 
   it('stay the same as the conversation grows, for any model', () => {
-    const growing = [
-      begun,
-      [...TASK, ...steps('a', 9)],
-      [...TASK, ...steps('a', 3), user('Next.'), ...steps('b', 2)],
-    ]
+    const growing = [begun, [...TASK, ...steps('a', 9)], [...TASK, ...steps('a', 3), user('Next.'), ...steps('b', 2)]]
     const ids = growing.map((messages, at) => idsOf(messages, { model: `model-${at}`, temperature: at })[0])
     expect(new Set(ids)).toEqual(new Set(idsOf(begun)))
   })

@@ -1,13 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  endBefore,
-  endOf,
-  nextQuietEnd,
-  QUIET_MS,
-  recordOf,
-  reportEnds,
-} from '../../../src/core/session/run-end.ts'
+import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run-end.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { type Limit, terminalOf } from '../../../src/core/terminal.ts'
 import { called, result, said, sightingOf, steps, system, user } from '../transcript.ts'
@@ -25,11 +18,7 @@ const runOf = (changes: Partial<Run> = {}): Run => ({
 const finalAnswer = (reason?: Limit['reason']) => ({
   text: 'Enough.',
   model: 'm',
-  terminal: terminalOf(
-    { meter: { name: 'iterations', used: 4, max: 3 }, ...(reason ? { reason } : {}) },
-    's',
-    true,
-  ),
+  terminal: terminalOf({ meter: { name: 'iterations', used: 4, max: 3 }, ...(reason ? { reason } : {}) }, 's', true),
 })
 
 const sessionOf = (...runs: readonly Run[]): Session => ({
@@ -61,10 +50,7 @@ describe('a run that Governor did not end', () => {
 
   it('ends five minutes after its answer, however long the model took for that', () => {
     const run = runOf({ isAnswered: true, quietSince: 900_000 })
-    expect([endOf(run, 900_000 + QUIET_MS - 1), endOf(run, 900_000 + QUIET_MS)]).toEqual([
-      undefined,
-      'completed',
-    ])
+    expect([endOf(run, 900_000 + QUIET_MS - 1), endOf(run, 900_000 + QUIET_MS)]).toEqual([undefined, 'completed'])
   })
 
   const before = [system('You are an agent.'), user('Go.'), ...steps('a', 1)]

@@ -2,24 +2,12 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { endRun, releaseIteration } from '../../../src/core/session/transitions.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
-import {
-  called,
-  type Message,
-  newSession,
-  result,
-  said,
-  sightingOf,
-  steps,
-  system,
-  user,
-} from '../transcript.ts'
+import { called, type Message, newSession, result, said, sightingOf, steps, system, user } from '../transcript.ts'
 
 const SYSTEM = system('You are an agent.')
 const TASK = [SYSTEM, user('Fix the bug.')]
 const REMINDER = user('<system-reminder>Mind the style guide.</system-reminder>')
-const SUMMARY = user(
-  'This session is being continued from a previous conversation that ran out of context: …',
-)
+const SUMMARY = user('This session is being continued from a previous conversation that ran out of context: …')
 
 /** The requests of a run of `count` iterations, each with one step more than the one before. */
 const growing = (start: readonly Message[], name: string, count: number): Message[][] =>
@@ -223,8 +211,7 @@ describe('a conversation that starts over with the same messages', () => {
 
 describe('conversations that began with the same words and have no session id', () => {
   const GREETED = [SYSTEM, user('Hi.'), said('Hello! How can I help?')]
-  const conversation = (name: string, count: number) =>
-    growing([...GREETED, user(`Task ${name}.`)], name, count)
+  const conversation = (name: string, count: number) => growing([...GREETED, user(`Task ${name}.`)], name, count)
   const isDerived = true
 
   it('are counted separately, in any order of their requests', () => {
@@ -288,10 +275,7 @@ describe('threads of one session', () => {
 
   it('keep no more of a transcript than they need', () => {
     const session = newSession()
-    const long = Array.from({ length: 1000 }, (_, at) => [
-      user(`Question ${at}`),
-      said(`Answer ${at}`),
-    ]).flat()
+    const long = Array.from({ length: 1000 }, (_, at) => [user(`Question ${at}`), said(`Answer ${at}`)]).flat()
     for (let at = 100; at <= 2000; at += 100) session.see([SYSTEM, ...long.slice(0, at)])
     const size = JSON.stringify(session.session).length
     expect(size).toBeLessThan(20_000)
@@ -338,8 +322,7 @@ describe('a request that failed', () => {
     const [first = [], second = []] = growing(TASK, 'a', 2)
     expect([session.iteration(first), session.iteration(first)]).toEqual([1, 1])
     expect([session.iteration(second), session.iteration(second)]).toEqual([2, 2])
-    for (let attempt = 0; attempt < 2; attempt++)
-      session.change((now) => releaseIteration(now, failed(second)))
+    for (let attempt = 0; attempt < 2; attempt++) session.change((now) => releaseIteration(now, failed(second)))
     expect(session.iteration([SYSTEM, SUMMARY])).toBe(2)
   })
 })

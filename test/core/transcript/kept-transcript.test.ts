@@ -17,16 +17,11 @@ const NOTHING: readonly TranscriptEntry[] = []
 const linesOf = (entries: readonly { readonly role: string; readonly text: string }[]) =>
   entries.map(({ role, text }) => `${role}: ${text}`)
 
-const shows = (messages: readonly Message[]): readonly ShownText[] =>
-  textsOf(conversationOf(messages), registry)
+const shows = (messages: readonly Message[]): readonly ShownText[] => textsOf(conversationOf(messages), registry)
 
 /** Adds what a request shows; `isNew`: a user's message ends it and begins a run. */
-const request = (
-  entries: readonly TranscriptEntry[],
-  messages: readonly Message[],
-  isNew = false,
-  thread = 1,
-) => withShown(entries, { thread, texts: shows(messages), isContinued: false, endsInNew: isNew }, 1)
+const request = (entries: readonly TranscriptEntry[], messages: readonly Message[], isNew = false, thread = 1) =>
+  withShown(entries, { thread, texts: shows(messages), isContinued: false, endsInNew: isNew }, 1)
 
 const answer = (entries: readonly TranscriptEntry[], text: string, name: string, thread = 1) =>
   withAnswerText(entries, thread, { text, request: name, callsNothing: true }, 2)
@@ -57,10 +52,7 @@ describe('what a request shows', () => {
     "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",
     'Output token limit hit. Resume directly, please.',
   ])('leaves out what a harness wrote: %s', (text) => {
-    expect(linesOf(shows([user('Find it.'), said('Yes.'), user(text)]))).toEqual([
-      'user: Find it.',
-      'assistant: Yes.',
-    ])
+    expect(linesOf(shows([user('Find it.'), said('Yes.'), user(text)]))).toEqual(['user: Find it.', 'assistant: Yes.'])
   })
 
   it('leaves out reasoning alone, calls written as text, and the beginning of an answer that the client wrote', () => {
@@ -103,11 +95,7 @@ describe('a kept transcript', () => {
   it('contains an answer once, even if the client sends it back in a changed form', () => {
     const entries = answer(request(NOTHING, [user('Go.')], true), '<think>hm</think>\n\nFound  it.', 'one')
     const next = request(entries, [user('Go.'), said('Found it.'), user('Thanks.')], true)
-    expect(linesOf(next)).toEqual([
-      'user: Go.',
-      'assistant: <think>hm</think>\n\nFound  it.',
-      'user: Thanks.',
-    ])
+    expect(linesOf(next)).toEqual(['user: Go.', 'assistant: <think>hm</think>\n\nFound  it.', 'user: Thanks.'])
   })
 
   it('puts another answer to the same request in the place of the one before', () => {
@@ -142,11 +130,7 @@ describe('a kept transcript', () => {
   })
 
   it('shows a changed message of the user beside the one that it replaced', () => {
-    const entries = answer(
-      request(NOTHING, [user('Find it.'), said('Yes?'), user('A.')], true),
-      'No A.',
-      'one',
-    )
+    const entries = answer(request(NOTHING, [user('Find it.'), said('Yes?'), user('A.')], true), 'No A.', 'one')
     const next = request(entries, [user('Find it.'), said('Yes?'), user('B.')], true)
     expect(linesOf(next).slice(-3)).toEqual(['user: A.', 'assistant: No A.', 'user: B.'])
   })
@@ -208,11 +192,7 @@ function play(conversation: readonly Turn[], sees: (call: number) => boolean) {
       if (reply !== '') truth.push(`assistant: ${reply}`)
       const isLast = at === answers.length - 1
       const content = reply === '' ? null : `${reply} \n`
-      history = [
-        ...history,
-        { ...(isLast ? said('') : called(id)), content },
-        ...(isLast ? [] : [result(id)]),
-      ]
+      history = [...history, { ...(isLast ? said('') : called(id)), content }, ...(isLast ? [] : [result(id)])]
     }
   }
   const known = linesOf(request(entries, history)).map((line) => line.trim())

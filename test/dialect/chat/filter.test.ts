@@ -29,10 +29,7 @@ const events = (bytes: Buffer) =>
 const json = (bytes: Buffer) =>
   events(bytes)
     .filter((event) => event !== '[DONE]')
-    .map(
-      (event) =>
-        JSON.parse(event) as { id: string; choices: { delta: Record<string, unknown> }[]; usage?: unknown },
-    )
+    .map((event) => JSON.parse(event) as { id: string; choices: { delta: Record<string, unknown> }[]; usage?: unknown })
 
 describe('a Chat Completions stream whose calls are held', () => {
   it('a held stream shows all of its text and none of its calls before it ends', () => {
@@ -93,9 +90,7 @@ describe('a Chat Completions stream whose calls are held', () => {
       role: 'assistant',
       content: null,
       reasoning_content: 'I think',
-      tool_calls: [
-        { id: 'a', type: 'function', extra_content: signature, function: { name: 'f', arguments: '{}' } },
-      ],
+      tool_calls: [{ id: 'a', type: 'function', extra_content: signature, function: { name: 'f', arguments: '{}' } }],
     })
   })
 
@@ -160,9 +155,7 @@ describe('a Chat Completions stream whose calls are held', () => {
 
 describe('a whole Chat Completions response', () => {
   it('a body of several choices, or of another API, has no calls to filter', () => {
-    expect(
-      chat.readAnswer(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))?.buffered,
-    ).toBeUndefined()
+    expect(chat.readAnswer(Buffer.from('{"choices":[{"message":{}},{"message":{}}]}'))?.buffered).toBeUndefined()
     expect(chat.readAnswer(Buffer.from('{"error":{}}'))?.buffered).toBeUndefined()
     expect(chat.readAnswer(Buffer.from('no JSON'))?.buffered).toBeUndefined()
   })
@@ -170,13 +163,10 @@ describe('a whole Chat Completions response', () => {
   it('a blocked call in the deprecated form is answered with the result of a function', () => {
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
     const buffered = chat.readAnswer(
-      Buffer.from(
-        '{"choices":[{"message":{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}}]}',
-      ),
+      Buffer.from('{"choices":[{"message":{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}}]}'),
     )?.buffered
     expect(buffered?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
-    const edits =
-      buffered && chat.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
+    const edits = buffered && chat.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(edits?.map(({ text }) => text).join('')).toBe(
       ',{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}',
     )

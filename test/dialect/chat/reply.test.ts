@@ -87,9 +87,7 @@ describe('a whole Chat Completions response that ends a run', () => {
   })
 
   it('a response without text gets the fallback text', () => {
-    const { choices } = JSON.parse(
-      written(answer([choice(calling, 'tool_calls')]), { text: '(Reached max)' }),
-    )
+    const { choices } = JSON.parse(written(answer([choice(calling, 'tool_calls')]), { text: '(Reached max)' }))
     expect(choices).toEqual([choice(assistant('(Reached max)'))])
   })
 
@@ -110,9 +108,9 @@ describe('a whole Chat Completions response that ends a run', () => {
       cost: null,
       service: 'flex',
     })
-    expect(
-      'usage' in JSON.parse(written(answer([choice(assistant('a'))]), { earlier: [Buffer.from('{}')] })),
-    ).toBe(false)
+    expect('usage' in JSON.parse(written(answer([choice(assistant('a'))]), { earlier: [Buffer.from('{}')] }))).toBe(
+      false,
+    )
   })
 
   it('a response that ends a run never contains a tool call or a finish reason of one, whatever the provider sent', () => {

@@ -54,11 +54,7 @@ describe('a notice in a Chat Completions request', () => {
     ['null', null, NOTICE],
     ['nothing', undefined, NOTICE],
     ['no part', [], [{ type: 'text', text: NOTICE }]],
-    [
-      'a text part',
-      [image, { type: 'text', text: 'Hi' }],
-      [image, { type: 'text', text: `Hi\n\n${NOTICE}` }],
-    ],
+    ['a text part', [image, { type: 'text', text: 'Hi' }], [image, { type: 'text', text: `Hi\n\n${NOTICE}` }]],
     [
       'a picture last',
       [{ type: 'text', text: 'Hi' }, image],
@@ -112,12 +108,7 @@ describe('a notice in a Chat Completions request', () => {
     ],
     [
       'the newest tool result before a system message',
-      [
-        { role: 'user', content: 'a' },
-        call,
-        { role: 'tool', content: 'b' },
-        { role: 'system', content: 'c' },
-      ],
+      [{ role: 'user', content: 'a' }, call, { role: 'tool', content: 'b' }, { role: 'system', content: 'c' }],
       2,
     ],
     [
@@ -138,14 +129,11 @@ describe('a notice in a Chat Completions request', () => {
     }
   })
 
-  it.each(['system', 'user'] as const)(
-    'a notice is a last message of role %s if that is the channel',
-    (channel) => {
-      const messages = [{ role: 'user', content: 'a' }, call, { role: 'tool', content: 'b' }]
-      const changed = parsed(withNotice(body(...messages), channel)).messages
-      expect(changed).toEqual([...messages, { role: channel, content: NOTICE }])
-    },
-  )
+  it.each(['system', 'user'] as const)('a notice is a last message of role %s if that is the channel', (channel) => {
+    const messages = [{ role: 'user', content: 'a' }, call, { role: 'tool', content: 'b' }]
+    const changed = parsed(withNotice(body(...messages), channel)).messages
+    expect(changed).toEqual([...messages, { role: channel, content: NOTICE }])
+  })
 
   it.each([
     ['no message', []],
@@ -208,13 +196,9 @@ describe('an edited Chat Completions request', () => {
           ...(request.notice(NOTICE, channel) ?? []),
         ])
         const [before, after] = [parsed(text), parsed(result)]
-        const isFirst = ['user', 'assistant', 'tool', 'function'].includes(
-          String(before.messages[0]?.['role']),
-        )
+        const isFirst = ['user', 'assistant', 'tool', 'function'].includes(String(before.messages[0]?.['role']))
         expect(
-          after.messages
-            .map(({ role }) => role)
-            .slice(isFirst ? 1 : 0, before.messages.length + (isFirst ? 1 : 0)),
+          after.messages.map(({ role }) => role).slice(isFirst ? 1 : 0, before.messages.length + (isFirst ? 1 : 0)),
         ).toEqual(before.messages.map(({ role }) => role))
         expect(JSON.stringify(after.messages[0])).toContain('BUDGET')
         if (ban === 'no_tools') expect(Object.keys(after).join()).not.toMatch(/tool|function/)
@@ -230,16 +214,13 @@ describe('an announcement in a Chat Completions request', () => {
     parsed(altered(body(...messages), (request) => request.announce('Pace yourself.'))).messages
   const user = { role: 'user', content: 'Hi' }
 
-  it.each(['system', 'developer'])(
-    'an announcement ends the %s message that begins the conversation',
-    (role) => {
-      expect(announced({ role, content: 'Be good.' }, user)).toEqual([
-        { role, content: 'Be good.\n\nPace yourself.' },
-        user,
-      ])
-      expect(announced({ role, content: null }, user)).toEqual([{ role, content: 'Pace yourself.' }, user])
-    },
-  )
+  it.each(['system', 'developer'])('an announcement ends the %s message that begins the conversation', (role) => {
+    expect(announced({ role, content: 'Be good.' }, user)).toEqual([
+      { role, content: 'Be good.\n\nPace yourself.' },
+      user,
+    ])
+    expect(announced({ role, content: null }, user)).toEqual([{ role, content: 'Pace yourself.' }, user])
+  })
 
   it.each([
     ['there is none', [user]],
@@ -263,11 +244,7 @@ describe('a ban of tools in a Chat Completions request', () => {
     ],
     ['choice_none', `{${functions},"messages":[]}`, `{${functions},"messages":[],"function_call":"none"}`],
     ['choice_none', '{"messages":[] }', '{"messages":[] }'],
-    [
-      'no_tools',
-      `{${tools}, "tool_choice":"auto","messages":[],"parallel_tool_calls":true}`,
-      '{"messages":[]}',
-    ],
+    ['no_tools', `{${tools}, "tool_choice":"auto","messages":[],"parallel_tool_calls":true}`, '{"messages":[]}'],
     [
       'no_tools',
       `{"model":"m", ${functions},"messages":[], "function_call":"auto", "n":1.0}`,

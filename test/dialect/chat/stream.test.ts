@@ -59,14 +59,7 @@ function run(tries: readonly (readonly string[])[], dropCalls = true) {
 
 describe('a Chat Completions stream that ends a run', () => {
   it('a stream changes only in the chunk with its finish reason', () => {
-    const events = [
-      chunk({ role: 'assistant', content: '' }),
-      say('It '),
-      say('is 42.'),
-      STOP,
-      usageChunk(9),
-      DONE,
-    ]
+    const events = [chunk({ role: 'assistant', content: '' }), say('It '), say('is 42.'), STOP, usageChunk(9), DONE]
     const { data, governor, kept } = run([events])
     const changed = data.flatMap((text, at) => (text === events[at] ? [] : [at]))
     expect(data).toHaveLength(events.length)
@@ -111,9 +104,7 @@ describe('a Chat Completions stream that ends a run', () => {
     const stream = chat.openStream(true, false)
     for (const text of ['<th', 'ink>Let me see', '.</think>', '\n\n'])
       expect(stream.push(frameOf(say(text)))).toEqual([])
-    expect(received(stream.push(frameOf(say('It is 42.')))).text).toBe(
-      '<think>Let me see.</think>\n\nIt is 42.',
-    )
+    expect(received(stream.push(frameOf(say('It is 42.')))).text).toBe('<think>Let me see.</think>\n\nIt is 42.')
     expect(received(stream.push(frameOf(say('<tool_call>')))).text).toBe('<tool_call>')
   })
 
@@ -139,12 +130,7 @@ describe('a Chat Completions stream that ends a run', () => {
   it('a stream with an error of its provider ends with those bytes, and gets no end from Governor', () => {
     const error = '{"error":{"message":"overloaded","n":1.0}}'
     const besideText = { ...JSON.parse(chunk({ content: '' }, 'error')), error: { message: 'lost' } }
-    for (const broken of [
-      error,
-      JSON.stringify(besideText),
-      chunk({}, 'error'),
-      chunk({}, 'network_error'),
-    ]) {
+    for (const broken of [error, JSON.stringify(besideText), chunk({}, 'error'), chunk({}, 'network_error')]) {
       for (const dropCalls of [true, false]) {
         const { end, data, governor } = run([[say('a'), say('<'), broken, DONE]], dropCalls)
         expect([end, data, governor]).toEqual(['broken', [say('a'), say('<'), broken, DONE], []])

@@ -5,17 +5,13 @@ const text = fc.constantFrom('', 'Hello', 'ä "quoted"\n\\ and 😀', '{"a":1}')
 const asJson = (value: unknown) => JSON.stringify(value)
 
 const textPart = text.map((value) => asJson({ type: 'text', text: value }))
-const cachedPart = text.map(
-  (value) => `{"type":"text","text":${asJson(value)},"cache_control":{"type":"ephemeral"}}`,
-)
+const cachedPart = text.map((value) => `{"type":"text","text":${asJson(value)},"cache_control":{"type":"ephemeral"}}`)
 const imagePart = fc.constant('{"type":"image_url","image_url":{"url":"data:,"},"size":1.0}')
 
 export const contentText = fc.oneof(
   text.map(asJson),
   fc.constant('null'),
-  fc
-    .array(fc.oneof(textPart, cachedPart, imagePart), { maxLength: 3 })
-    .map((parts) => `[ ${parts.join(' , ')} ]`),
+  fc.array(fc.oneof(textPart, cachedPart, imagePart), { maxLength: 3 }).map((parts) => `[ ${parts.join(' , ')} ]`),
 )
 
 const role = fc.constantFrom('system', 'developer', 'user', 'assistant', 'tool', 'function', 'critic')

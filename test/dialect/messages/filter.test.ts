@@ -99,9 +99,7 @@ describe('a Messages stream whose calls are held', () => {
     filter.endResponse()
     const [opening, answer] = filter.becomeAnswer(false)
     const reader = createFrameReader()
-    const bytes = reader
-      .push(Buffer.from(streamOf({ text: 'Enough.' }, 2)))
-      .flatMap((frame) => answer.push(frame))
+    const bytes = reader.push(Buffer.from(streamOf({ text: 'Enough.' }, 2))).flatMap((frame) => answer.push(frame))
     expect(answer.endResponse()).toBe('answered')
     const last = answer.finish(() => ({ has_final_answer: true }) as never, undefined)
     const all = assembleMessage(first + Buffer.concat([...opening, ...bytes, ...last]).toString())
@@ -188,9 +186,12 @@ describe('a whole Messages response', () => {
     )
     const written = (blocked: number[], before: Buffer[]) =>
       JSON.parse(messages.withoutCalls(last as Buffer, new Set(blocked), before).toString())
-    expect(
-      written([0, 2], []).content.map(({ id, type }: { id?: string; type: string }) => id ?? type),
-    ).toEqual(['thinking', 's', 'text', 'b'])
+    expect(written([0, 2], []).content.map(({ id, type }: { id?: string; type: string }) => id ?? type)).toEqual([
+      'thinking',
+      's',
+      'text',
+      'b',
+    ])
     expect(written([0, 2], []).stop_reason).toBe('tool_use')
     expect(written([0, 1, 2], []).stop_reason).toBe('end_turn')
     expect(written([1], [earlier as Buffer])).toMatchObject({
@@ -205,18 +206,14 @@ describe('a whole Messages response', () => {
       '[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"f","input":{"n":9007199254740993}}]'
     const buffered = messages.readAnswer(Buffer.from(`{"id":"msg_1","content": ${content} }`))?.buffered
     const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}],"n":1.0}')
-    const edits =
-      buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
+    const edits = buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
     expect(applyEdits(body, edits ?? []).toString()).toBe(
       `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":${content}},` +
         '{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"no"}]}],"n":1.0}',
     )
   })
 
-  it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])(
-    'a body of another form has no calls: %s',
-    (text) => {
-      expect(messages.readAnswer(Buffer.from(text))?.buffered).toBeUndefined()
-    },
-  )
+  it.each(['{"type":"error","error":{}}', 'no JSON', '[]'])('a body of another form has no calls: %s', (text) => {
+    expect(messages.readAnswer(Buffer.from(text))?.buffered).toBeUndefined()
+  })
 })

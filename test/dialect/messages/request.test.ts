@@ -50,17 +50,9 @@ describe('a notice in a Messages request', () => {
       [{ type: 'text', text: 'Hi', ...CACHED }, notice],
     ],
     ['a result', [result], [result, notice]],
-    [
-      'several results',
-      [result, { ...result, is_error: true }],
-      [result, { ...result, is_error: true }, notice],
-    ],
+    ['several results', [result, { ...result, is_error: true }], [result, { ...result, is_error: true }, notice]],
     ['a result to be cached', [{ ...result, ...CACHED }], [{ ...result, ...CACHED }, notice]],
-    [
-      'a result that is a picture',
-      [{ ...result, content: [image] }],
-      [{ ...result, content: [image] }, notice],
-    ],
+    ['a result that is a picture', [{ ...result, content: [image] }], [{ ...result, content: [image] }, notice]],
     [
       'a text beside a result',
       [result, { type: 'text', text: 'Mind.' }],
@@ -333,11 +325,7 @@ describe('a Messages request that is read', () => {
 
   it('the system text is read without the line that contains a client’s version', () => {
     const billing = { type: 'text', text: 'x-anthropic-billing-header: cc_version=2.1.329.b5f; cch=00a1b;' }
-    const system = [
-      billing,
-      { type: 'text', text: 'Be good.', ...CACHED },
-      { type: 'text', text: 'Be brief.' },
-    ]
+    const system = [billing, { type: 'text', text: 'Be good.', ...CACHED }, { type: 'text', text: 'Be brief.' }]
     const { conversation } = requestOf(JSON.stringify({ system, messages: [] }))
     expect(conversation.systemText()).toBe('Be good.\nBe brief.')
   })

@@ -84,8 +84,7 @@ function run(tries: readonly (readonly Event[])[], dropCalls = true) {
   return { raw, kept, message, text }
 }
 
-const rawOf = (events: readonly Event[]) =>
-  Buffer.concat(events.map((event) => frameOf(event).raw)).toString()
+const rawOf = (events: readonly Event[]) => Buffer.concat(events.map((event) => frameOf(event).raw)).toString()
 
 describe('a Messages stream that ends a run', () => {
   it('a stream changes only in its `message_delta`', () => {
@@ -108,14 +107,7 @@ describe('a Messages stream that ends a run', () => {
   })
 
   it('a stream loses its tool calls, numbers its blocks without gaps, and its stop reason fits the rest', () => {
-    const events = [
-      start(),
-      ...textAt(0, 'Wait. '),
-      ...callAt(1),
-      ...thinkingAt(2),
-      ...callAt(3),
-      ...textAt(4, 'Now.'),
-    ]
+    const events = [start(), ...textAt(0, 'Wait. '), ...callAt(1), ...thinkingAt(2), ...callAt(3), ...textAt(4, 'Now.')]
     const { raw, message, text } = run([[...events, ...end('tool_use')]])
     expect(raw).not.toMatch(/tool_use|input_json/)
     expect(message.content.map(({ type }) => type)).toEqual(['text', 'thinking', 'text'])
@@ -145,14 +137,8 @@ describe('a Messages stream that ends a run', () => {
       usage: { output_tokens: 3, server_tool_use: { web_search_requests: 1 } },
       context_management: { applied_edits: [] },
     }
-    const { raw, message } = run([
-      [start(), ...server, ...searched, ...textAt(2, 'a'), last, { type: 'message_stop' }],
-    ])
-    expect(message.content.map(({ type }) => type)).toEqual([
-      'server_tool_use',
-      'web_search_tool_result',
-      'text',
-    ])
+    const { raw, message } = run([[start(), ...server, ...searched, ...textAt(2, 'a'), last, { type: 'message_stop' }]])
+    expect(message.content.map(({ type }) => type)).toEqual(['server_tool_use', 'web_search_tool_result', 'text'])
     expect(raw).toContain('"container":{"id":"c"}')
     expect(raw).toContain('"server_tool_use":{"web_search_requests":1}')
     expect(raw).toContain('"context_management":{"applied_edits":[]}')
@@ -205,12 +191,7 @@ describe('a Messages stream without an answer', () => {
   it.each(SILENT.map((events) => [events] as const))(
     'a second response continues a stream without an answer, with the same id and the summed usage',
     (first) => {
-      const second = [
-        start('msg_2', 50),
-        ...thinkingAt(0),
-        ...textAt(1, 'It is ', '42.'),
-        ...end('end_turn', 7),
-      ]
+      const second = [start('msg_2', 50), ...thinkingAt(0), ...textAt(1, 'It is ', '42.'), ...end('end_turn', 7)]
       const { message, text, kept, raw } = run([first, second])
       expect([text, kept, message.stop_reason]).toEqual(['It is 42.', 'It is 42.', 'end_turn'])
       expect(message['id']).toBe('msg_1')

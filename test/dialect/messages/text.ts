@@ -15,9 +15,7 @@ const cache = fc.constantFrom(
   ', "cache_control" : {"type":"ephemeral","ttl":"1h"}',
 )
 
-const textBlock = fc
-  .tuple(text, cache)
-  .map(([value, mark]) => `{"type":"text","text":${asJson(value)}${mark}}`)
+const textBlock = fc.tuple(text, cache).map(([value, mark]) => `{"type":"text","text":${asJson(value)}${mark}}`)
 const image = fc.constant(
   '{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="},"size":1.0}',
 )
@@ -26,12 +24,9 @@ const redacted = fc.constant('{"type":"redacted_thinking","data":"AA"}')
 const call = fc
   .tuple(fc.constantFrom('a', 'b', 'c'), cache)
   .map(
-    ([id, mark]) =>
-      `{"type":"tool_use","id":"${id}","name":"search","input":{"id":9007199254740993, "q":1.0}${mark}}`,
+    ([id, mark]) => `{"type":"tool_use","id":"${id}","name":"search","input":{"id":9007199254740993, "q":1.0}${mark}}`,
   )
-const serverCall = fc.constant(
-  '{"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}}',
-)
+const serverCall = fc.constant('{"type":"server_tool_use","id":"srv","name":"web_search","input":{"query":"x"}}')
 const serverResult = fc.constant('{"type":"web_search_tool_result","tool_use_id":"srv","content":[]}')
 const resultContent = fc.oneof(
   text.map((value) => `,"content":${asJson(value)}`),
@@ -40,19 +35,12 @@ const resultContent = fc.oneof(
 )
 const result = fc
   .tuple(fc.constantFrom('a', 'b', 'c'), resultContent, cache, fc.constantFrom('', ',"is_error":true'))
-  .map(
-    ([id, content, mark, error]) => `{"tool_use_id":"${id}","type":"tool_result"${content}${error}${mark}}`,
-  )
+  .map(([id, content, mark, error]) => `{"tool_use_id":"${id}","type":"tool_result"${content}${error}${mark}}`)
 const odd = fc.constantFrom('{}', '{"type":7}', '"text"', 'null', '{"\\u0074ype":"text","text":"escaped"}')
 
-const list = (blocks: fc.Arbitrary<string>) =>
-  fc.array(blocks, { maxLength: 4 }).map((all) => `[ ${all.join(' , ')} ]`)
+const list = (blocks: fc.Arbitrary<string>) => fc.array(blocks, { maxLength: 4 }).map((all) => `[ ${all.join(' , ')} ]`)
 
-const userContent = fc.oneof(
-  text.map(asJson),
-  list(fc.oneof(textBlock, image, result, odd)),
-  fc.constant('null'),
-)
+const userContent = fc.oneof(text.map(asJson), list(fc.oneof(textBlock, image, result, odd)), fc.constant('null'))
 const assistantContent = fc.oneof(
   text.map(asJson),
   list(fc.oneof(textBlock, thinking, redacted, call, serverCall, serverResult, odd)),
@@ -63,11 +51,7 @@ export const messageText = fc.oneof(
   userContent.map((content) => `{"content": ${content},"role":"user"}`),
   assistantContent.map((content) => `{"role":"assistant","content":${content}}`),
   assistantContent.map((content) => `{"content":${content}, "role" :"assistant"}`),
-  fc.constantFrom(
-    '{ "role":"user" }',
-    '{"role":"system","content":"Mind."}',
-    '{"role":"critic","content":"No."}',
-  ),
+  fc.constantFrom('{ "role":"user" }', '{"role":"system","content":"Mind."}', '{"role":"critic","content":"No."}'),
 )
 
 export const field = fc.constantFrom(

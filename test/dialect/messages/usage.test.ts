@@ -57,18 +57,13 @@ describe('the usage of a Messages response', () => {
       delta: {},
       usage: { input_tokens: 12, output_tokens: 9, cache_read_input_tokens: null },
     }
-    const text = [start, delta]
-      .map((data) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`)
-      .join('')
+    const text = [start, delta].map((data) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`).join('')
     expect(factsOf(text, true)).toEqual({ usage: { input: 12, output: 9 } })
   })
 
-  it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])(
-    'a body without usage has none: %j',
-    (text) => {
-      expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
-    },
-  )
+  it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])('a body without usage has none: %j', (text) => {
+    expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
+  })
 })
 
 describe('a response in a message thread', () => {
@@ -84,10 +79,7 @@ describe('a response in a message thread', () => {
 
   it('a response in a thread has only an id if it is incomplete', () => {
     const stream = events(REQUEST, ANSWER, 3).join('')
-    for (const facts of [
-      factsOf(stream, true, false, true),
-      factsOf(stream.slice(0, -300), true, true, true),
-    ]) {
+    for (const facts of [factsOf(stream, true, false, true), factsOf(stream.slice(0, -300), true, true, true)]) {
       expect(facts.id).toBe('msg_3')
       expect(facts.calls).toBeUndefined()
     }

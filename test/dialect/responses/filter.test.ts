@@ -13,8 +13,7 @@ const CALLS = [
   { id: 'b', name: 'search', arguments: '{"query":"x"}' },
   { id: 'c', name: 'read', arguments: '{"file":"b"}' },
 ]
-const terminal = (answered: boolean) =>
-  terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
+const terminal = (answered: boolean) => terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', answered)
 
 const textOf = (answer: Answer, number = 1) =>
   eventTexts(responseEvents(responseObject(REQUEST, answer, number))).join('')
@@ -96,9 +95,7 @@ describe('a Responses stream whose calls are held', () => {
   it('a held stream loses reasoning together with the only call after it', () => {
     const both = [...responseEvents(responseObject(REQUEST, { reasoning: 'x', calls: CALLS.slice(0, 1) }, 1))]
     const more = responseEvents(responseObject(REQUEST, { reasoning: 'y', calls: CALLS.slice(1, 2) }, 2))
-    const moved = more
-      .slice(2, -1)
-      .map((event) => ({ ...event, output_index: (event['output_index'] as number) + 2 }))
+    const moved = more.slice(2, -1).map((event) => ({ ...event, output_index: (event['output_index'] as number) + 2 }))
     const filter = responses.openFilter()
     feed(filter, eventTexts([...both.slice(0, -1), ...moved, ...both.slice(-1)]).join(''))
     filter.endResponse()
@@ -127,12 +124,7 @@ describe('a Responses stream whose calls are held', () => {
       const [opening, stream] = filter.becomeAnswer(false)
       const second = feed(stream, textOf({ text: 'It is 42.' }, 2))
       expect(stream.endResponse()).toBe('answered')
-      const { types, ids, response } = received(
-        first,
-        ...opening,
-        second,
-        ...stream.finish(terminal, undefined),
-      )
+      const { types, ids, response } = received(first, ...opening, second, ...stream.finish(terminal, undefined))
       expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
       expect(ids).toEqual([...(text ? ['msg_1'] : []), 'msg_2'])
       expect(response).toMatchObject({ usage: { total_tokens: 220 }, governor: terminal(true) })
@@ -174,8 +166,7 @@ describe('a Responses conversation after blocked calls', () => {
   it('blocked calls and their results are at the end of the history', () => {
     const body = { store: false, input: history, n: 1 }
     expect(
-      continued(body, blockedMessage(answer), blockedMessage({ text: 'Hm.', calls: CALLS.slice(2) }, 2))
-        .input,
+      continued(body, blockedMessage(answer), blockedMessage({ text: 'Hm.', calls: CALLS.slice(2) }, 2)).input,
     ).toEqual([
       ...history,
       ...(outputOf(answer, 1) as Item[]),
@@ -219,9 +210,7 @@ describe('a Responses conversation after blocked calls', () => {
     const ask = (call: object) => {
       const body = { id: 'r', output: [call] }
       const buffered = responses.readAnswer(Buffer.from(JSON.stringify(body)))?.buffered
-      return (
-        buffered && continued({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
-      )
+      return buffered && continued({ store: false, input: history }, { buffered, results: ['no'] })?.input.at(-1)
     }
     expect(ask({ type: 'custom_tool_call', call_id: '1', name: 'f', input: '' })).toEqual({
       type: 'custom_tool_call_output',
@@ -242,8 +231,7 @@ describe('a Responses conversation after blocked calls', () => {
     const pending = [JSON.stringify(results[0])]
     const withPending = (body: object, redirectTo?: string) => {
       const bytes = Buffer.from(JSON.stringify(body))
-      const edits =
-        responses.read({ path: '', body: bytes })?.injectPendingResults?.(pending, redirectTo) ?? []
+      const edits = responses.read({ path: '', body: bytes })?.injectPendingResults?.(pending, redirectTo) ?? []
       return JSON.parse(applyEdits(bytes, edits).toString('utf8'))
     }
     const previous_response_id = 'resp_1'

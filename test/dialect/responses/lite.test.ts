@@ -60,10 +60,7 @@ const offered = ({ tools: field = [], input }: Body) => [
   ...input.flatMap((item) => leaves(item.tools ?? [])),
 ]
 
-function edited(
-  of: Body,
-  edit: (request: NonNullable<ReturnType<typeof responses.read>>) => readonly Edit[],
-): Body {
+function edited(of: Body, edit: (request: NonNullable<ReturnType<typeof responses.read>>) => readonly Edit[]): Body {
   const bytes = Buffer.from(JSON.stringify(of))
   const request = responses.read({ path: '', body: bytes })
   if (!request) throw new Error('not a Responses request')
@@ -125,10 +122,7 @@ describe('tools in the input or in the field of a Responses request', () => {
           ...one,
           input: [...one.input.slice(0, -1), said, ...one.input.slice(-1)],
         })
-        const banned = edited(one, (request) => [
-          ...request.announce(said.content),
-          ...request.banTools('no_tools'),
-        ])
+        const banned = edited(one, (request) => [...request.announce(said.content), ...request.banTools('no_tools')])
         expect(banned.input.filter((item) => !('tools' in item))).toHaveLength(banned.input.length)
         expect(banned.input.at(-2)).toEqual(said)
       }),

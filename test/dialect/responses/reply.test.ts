@@ -9,9 +9,7 @@ const request = { model: 'm', messages: [] }
 const search = { name: 'search', arguments: {} }
 const bytes = (value: unknown) => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value))
 const write = (body: unknown, more: object = {}) =>
-  JSON.parse(
-    responses.writeAnswer(bytes(body), { terminal, dropCalls: true, earlier: [], ...more }).toString('utf8'),
-  )
+  JSON.parse(responses.writeAnswer(bytes(body), { terminal, dropCalls: true, earlier: [], ...more }).toString('utf8'))
 
 describe('a whole Responses response', () => {
   it.each([
@@ -29,11 +27,7 @@ describe('a whole Responses response', () => {
 
   it('a response loses its calls with the reasoning before them, and is complete', () => {
     const body = responseObject(request, { text: 'Wait.', reasoning: 'x', calls: [search] }, 1)
-    const output = [
-      ...(body['output'] as object[]),
-      { type: 'reasoning', id: 'rs_2' },
-      { type: 'function_call' },
-    ]
+    const output = [...(body['output'] as object[]), { type: 'reasoning', id: 'rs_2' }, { type: 'function_call' }]
     const after = write({ ...body, output, status: 'incomplete', incomplete_details: { reason: 'max' } })
     expect(after.output.map((item: { type: string }) => item.type)).toEqual(['reasoning', 'message'])
     expect(after).toMatchObject({

@@ -140,21 +140,13 @@ describe('a Responses conversation', () => {
   })
 
   it('an item of an unknown kind belongs neither to the user nor to the model', () => {
-    const conversation = conversationOf([
-      { type: 'memo', text: 'x' },
-      { role: 'critic', content: 'y' },
-      user('Hi'),
-    ])
+    const conversation = conversationOf([{ type: 'memo', text: 'x' }, { role: 'critic', content: 'y' }, user('Hi')])
     expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['system', 'system', 'user'])
   })
 
   it('an input that is a text is one message', () => {
     const conversation = conversationOf('Hi "there"')
-    expect([conversation.length, conversation.role(0), conversation.texts(0)]).toEqual([
-      1,
-      'user',
-      ['Hi "there"'],
-    ])
+    expect([conversation.length, conversation.role(0), conversation.texts(0)]).toEqual([1, 'user', ['Hi "there"']])
   })
 
   it.each([
@@ -172,9 +164,9 @@ describe('a Responses conversation', () => {
     [{ conversation: { id: 'conv_1' } }, 'conv_1'],
     [{ previous_response_id: null }, undefined],
   ])('a request continues from the response or conversation in %j', (more, previous) => {
-    expect(
-      responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.previous,
-    ).toBe(previous)
+    expect(responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.previous).toBe(
+      previous,
+    )
   })
 })
 
@@ -186,14 +178,11 @@ describe('a Responses request that is read', () => {
     },
   )
 
-  it.each(['', '[]', '{"input":{}}', '{"input":5}'])(
-    'a body of another form is no Responses request: %s',
-    (text) => {
-      const read = () => responses.read({ path: '', body: Buffer.from(text) })
-      if (text === '') expect(read).toThrow('a value')
-      else expect(read()).toBeUndefined()
-    },
-  )
+  it.each(['', '[]', '{"input":{}}', '{"input":5}'])('a body of another form is no Responses request: %s', (text) => {
+    const read = () => responses.read({ path: '', body: Buffer.from(text) })
+    if (text === '') expect(read).toThrow('a value')
+    else expect(read()).toBeUndefined()
+  })
 
   it.each([
     [['v1', 'responses'], true],
@@ -284,8 +273,7 @@ describe('a notice in a request whose history the provider stores', () => {
 
   it.each(more)('a notice is an instruction, which the provider does not store: %j', (fields) => {
     for (const channel of ['auto', 'tool_result', 'system'] as const) {
-      const put = (instructions: unknown) =>
-        parsed(withNotice(JSON.stringify({ ...fields, instructions }), channel))
+      const put = (instructions: unknown) => parsed(withNotice(JSON.stringify({ ...fields, instructions }), channel))
       expect(put('Be good.')).toEqual({ ...fields, instructions: `Be good.\n\n${NOTICE}` })
       for (const none of [undefined, null, '']) expect(put(none)).toEqual({ ...fields, instructions: NOTICE })
     }
@@ -349,8 +337,7 @@ describe('any Responses request', () => {
         )
         const calls = items.flatMap((_, at) => conversation?.calls(at) ?? [])
         expect(calls.filter(({ name }) => name !== '').map(({ id }) => id)).toEqual(ids)
-        for (const [at] of items.entries())
-          expect(conversation?.callCount(at)).toBe(conversation?.calls(at).length)
+        for (const [at] of items.entries()) expect(conversation?.callCount(at)).toBe(conversation?.calls(at).length)
       }),
       { numRuns: 300 },
     )
@@ -372,8 +359,7 @@ describe('any Responses request', () => {
         if (ban === 'no_tools') expect(Object.keys(after).join()).not.toMatch(/tool/)
         else expect(after['tool_choice']).toBe('none')
         if (!Array.isArray(before.input)) return
-        const isChanged = (item: unknown, at: number) =>
-          JSON.stringify(item) !== JSON.stringify(before.input[at])
+        const isChanged = (item: unknown, at: number) => JSON.stringify(item) !== JSON.stringify(before.input[at])
         expect(after.input.filter(isChanged).length).toBeLessThanOrEqual(1)
         expect(after.input.length - before.input.length).toBeLessThanOrEqual(1)
       }),
@@ -388,9 +374,7 @@ describe('results that the provider waits for in Responses', () => {
     (input) => {
       const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
       const edits =
-        responses
-          .read({ path: '', body })
-          ?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
+        responses.read({ path: '', body })?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
       expect(JSON.parse(applyEdits(body, edits).toString())).toEqual({
         previous_response_id: 'resp_1',
         input: [{ type: 'function_call_output' }],

@@ -12,8 +12,7 @@ const FALLBACK = '(Reached max iterations: 3)'
 const request = { model: 'm', messages: [] }
 const search = { name: 'search', arguments: { query: 'it' } }
 
-const eventsOf = (answer: Answer, number = 1): Item[] =>
-  responseEvents(responseObject(request, answer, number))
+const eventsOf = (answer: Answer, number = 1): Item[] => responseEvents(responseObject(request, answer, number))
 const textOf = (events: readonly Item[]) => eventTexts(events).join('')
 
 interface Event {

@@ -33,9 +33,7 @@ export const itemText = fc.oneof(
   fc
     .tuple(id, content)
     .map(([name, output]) => `{"type":"custom_tool_call_output","call_id":"${name}","output":${output}}`),
-  id.map(
-    (name) => `{"type":"local_shell_call","call_id":"${name}","action":{"type":"exec","command":["ls"]}}`,
-  ),
+  id.map((name) => `{"type":"local_shell_call","call_id":"${name}","action":{"type":"exec","command":["ls"]}}`),
   id.map((name) => `{"type":"local_shell_call_output","id":"${name}","output":"{}"}`),
   fc.constant('{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"xyz"}'),
   fc.constant('{"type":"web_search_call","id":"ws_1","status":"completed"}'),

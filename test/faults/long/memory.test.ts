@@ -68,9 +68,7 @@ describe('a process that may use 512 MB', () => {
     const contents = Object.values(CONTENTS)
     const provider = await startThinkingModel(count)
     const bodies = contents.map((make) =>
-      Buffer.from(
-        JSON.stringify({ messages: make(size), tools: [{ type: 'function', function: { name: 'f' } }] }),
-      ),
+      Buffer.from(JSON.stringify({ messages: make(size), tools: [{ type: 'function', function: { name: 'f' } }] })),
     )
     const config = { budget: { max_iterations: 0 } }
     const governor = await startProcess(provider.url, config, {
@@ -88,8 +86,7 @@ describe('a process that may use 512 MB', () => {
     expect(answers.filter(({ isAnswered }) => isAnswered)).toHaveLength(count)
     const guarded = answers.filter(({ isGuarded }) => isGuarded).length
     expect(guarded).toBeGreaterThan(0)
-    const relayed = (reason: string) =>
-      governor.metric(`governor_failed_open_total{reason="${reason}",guard="none"}`)
+    const relayed = (reason: string) => governor.metric(`governor_failed_open_total{reason="${reason}",guard="none"}`)
     // 10 MB of messages of one word are more messages than Governor reads.
     expect(guarded + (await relayed('no_room')) + (await relayed('body_too_large'))).toBe(count)
     const status = readFileSync(`/proc/${governor.child.pid}/status`, 'utf8')

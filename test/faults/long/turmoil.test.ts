@@ -145,8 +145,7 @@ async function runAgent(url: string, number: number) {
         break
       }
       messages.push({ role: 'assistant', content, tool_calls: calls })
-      for (const { id } of calls)
-        messages.push({ role: 'tool', tool_call_id: id, content: `result of ${id}` })
+      for (const { id } of calls) messages.push({ role: 'tool', tool_call_id: id, content: `result of ${id}` })
     }
   }
   return runs

@@ -63,8 +63,7 @@ describe('a provider that refuses what Governor added', () => {
     let broken = false
     const go = runaway()
     const { url, provider, events } = await startBoth(
-      (request, number) =>
-        broken ? { status: 500, body: { error: { message: 'down' } } } : go(request, number),
+      (request, number) => (broken ? { status: 500, body: { error: { message: 'down' } } } : go(request, number)),
       { budget },
     )
     const { messages } = await runAgent(url, START, { max: 1 })
@@ -119,14 +118,10 @@ describe('a refusal whose body never ends', () => {
     const answered = callModel(url, [{ role: 'user', content: 'go' }, ...calledTwice()])
     const refusing = await upstream.accept()
     const refused = await refusing.message()
-    refusing.write(
-      'HTTP/1.1 400 Oops\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"error"',
-    )
+    refusing.write('HTTP/1.1 400 Oops\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"error"')
     const answering = await upstream.accept()
     const asked = await answering.message()
-    const body = JSON.stringify(
-      completion(JSON.parse(asked.body.toString()), { text: 'It is about nothing.' }, 1),
-    )
+    const body = JSON.stringify(completion(JSON.parse(asked.body.toString()), { text: 'It is about nothing.' }, 1))
     answering.write(
       `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     )

@@ -61,17 +61,13 @@ describe.each(DIALECTS)('a history of $name whose repeated calls are collapsed',
         )
         const kept = calls.flatMap((_, at) => (equal[at]?.at(-1) === at ? [at] : []))
         const found = Array.from({ length: conversation.length }, (_, at) => at)
-        expect(found.flatMap((at) => conversation.calls(at).map(({ id }) => id))).toEqual(
-          kept.map((at) => `c${at}`),
-        )
+        expect(found.flatMap((at) => conversation.calls(at).map(({ id }) => id))).toEqual(kept.map((at) => `c${at}`))
         expect(found.flatMap((at) => conversation.results(at).map(({ callId }) => callId))).toEqual(
           kept.map((at) => `c${at}`),
         )
         for (const at of kept)
           expect(after.includes(`result ${at}"`)).toBe(equal[at]?.length === 1 || dialect.name === 'messages')
-        const counts = kept.flatMap((at) =>
-          (equal[at]?.length ?? 0) > 1 ? [`made ${equal[at]?.length} times`] : [],
-        )
+        const counts = kept.flatMap((at) => ((equal[at]?.length ?? 0) > 1 ? [`made ${equal[at]?.length} times`] : []))
         expect(after.match(/made \d+ times/g) ?? []).toEqual(counts)
         expect(after.match(/Go \d+\./g) ?? []).toEqual(
           calls.flatMap(({ isAsked }, at) => (isAsked ? [`Go ${at}.`] : [])),
@@ -90,18 +86,14 @@ function refusing(status: number): Script {
   return ({ body, json }) => {
     const repeats = body.toString().split('the same').length - 1
     if (repeats >= 3) return { status, body: ERROR }
-    return json.tool_choice
-      ? { text: 'I stop.' }
-      : { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
+    return json.tool_choice ? { text: 'I stop.' } : { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
   }
 }
 
 const AGENTS = {
   chat: async (url: string, stream: boolean) => (await runAgent(url, START, { stream, max: 6 })).steps,
-  messages: async (url: string, stream: boolean) =>
-    (await runMessagesAgent(url, ASKED, { stream, max: 6 })).steps,
-  responses: async (url: string, stream: boolean) =>
-    (await runResponses(url, 'Go.', { stream, max: 6 })).steps,
+  messages: async (url: string, stream: boolean) => (await runMessagesAgent(url, ASKED, { stream, max: 6 })).steps,
+  responses: async (url: string, stream: boolean) => (await runResponses(url, 'Go.', { stream, max: 6 })).steps,
 }
 const ways = (Object.keys(AGENTS) as (keyof typeof AGENTS)[]).flatMap((api) =>
   [400, 500].flatMap((status) => [false, true].map((stream) => ({ api, status, stream }))),

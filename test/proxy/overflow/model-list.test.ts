@@ -4,11 +4,7 @@ import { declaredWindows } from '../../../src/proxy/overflow/model-list.ts'
 describe('a list of models', () => {
   it.each([
     ['vLLM', { data: [{ id: 'm', max_model_len: 8192 }] }, 8192],
-    [
-      'OpenRouter',
-      { data: [{ id: 'm', context_length: 131072, top_provider: { context_length: 65536 } }] },
-      65536,
-    ],
+    ['OpenRouter', { data: [{ id: 'm', context_length: 131072, top_provider: { context_length: 65536 } }] }, 65536],
     ['Groq', { data: [{ id: 'm', context_window: 131072 }] }, 131072],
     ['LM Studio', { data: [{ id: 'm', max_context_length: 131072, loaded_context_length: 4096 }] }, 4096],
     ['llama.cpp', { data: [{ id: 'm', meta: { n_ctx: 4096, n_ctx_train: 32768 } }] }, 4096],

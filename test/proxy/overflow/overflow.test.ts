@@ -11,8 +11,7 @@ import { rawRequest } from '../../support/raw-reply.ts'
 
 const TOO_LONG = {
   error: {
-    message:
-      "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
+    message: "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
     type: 'invalid_request_error',
     param: 'messages',
     code: 'context_length_exceeded',
@@ -21,12 +20,7 @@ const TOO_LONG = {
 
 const HUMAN = { role: 'user', content: 'hello' }
 
-const ask = (
-  url: string,
-  more: object = {},
-  headers: Record<string, string> = {},
-  path = '/v1/chat/completions',
-) =>
+const ask = (url: string, more: object = {}, headers: Record<string, string> = {}, path = '/v1/chat/completions') =>
   fetch(`${url}${path}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: 'Bearer k', ...headers },
@@ -198,9 +192,7 @@ describe('an overflow error', () => {
   it('does not make Governor send the request again without its notice', async () => {
     const { url, provider, events } = await startBoth(
       ({ json }) =>
-        json.messages.length > 1
-          ? { status: 400, body: TOO_LONG }
-          : { calls: [{ name: 'search', arguments: {} }] },
+        json.messages.length > 1 ? { status: 400, body: TOO_LONG } : { calls: [{ name: 'search', arguments: {} }] },
       { budget: { max_iterations: 2 } },
     )
     const response = await ask(url, {
@@ -231,17 +223,10 @@ describe('an overflow error', () => {
 })
 
 describe('an error that is no overflow', () => {
-  const gzipped = gzipSync(
-    JSON.stringify({ error: { message: 'Rate limit reached: 40,000 tokens per minute' } }),
-  )
+  const gzipped = gzipSync(JSON.stringify({ error: { message: 'Rate limit reached: 40,000 tokens per minute' } }))
 
   it.each<[string, number, string | Buffer, Record<string, string>]>([
-    [
-      'a rate limit in tokens per minute',
-      429,
-      '{"error":{"message":"Too many tokens per minute: limit 40,000"}}',
-      {},
-    ],
+    ['a rate limit in tokens per minute', 429, '{"error":{"message":"Too many tokens per minute: limit 40,000"}}', {}],
     ['a parameter', 400, '{"error": {"message":"max_tokens: must be positive"} }', {}],
     ['too many bytes', 413, 'Payload Too Large', { 'content-type': 'text/plain' }],
     ['memory', 500, '{"error":"model requires more system memory (8.4 GiB) than is available"}', {}],
@@ -249,12 +234,7 @@ describe('an error that is no overflow', () => {
     ['a page', 502, '<html>Bad gateway</html>', { 'content-type': 'text/html' }],
     ['a coded body', 429, gzipped, { 'content-encoding': 'gzip' }],
     ['a body that is not in the coding it claims', 400, 'prompt is too long', { 'content-encoding': 'br' }],
-    [
-      'more than is looked at',
-      400,
-      `{"error":{"message":"prompt is too long","pad":"${'x'.repeat(70_000)}"}}`,
-      {},
-    ],
+    ['more than is looked at', 400, `{"error":{"message":"prompt is too long","pad":"${'x'.repeat(70_000)}"}}`, {}],
   ])('about %s is relayed byte for byte', async (_, status, body, headers) => {
     const provider = await serve((request, response) => {
       request.resume()
@@ -364,8 +344,7 @@ describe('the context window of a model', () => {
       usage: usage(tokens),
     },
   })
-  const contextOf = async (response: Response) =>
-    ((await governorOf(response)) as { context: unknown }).context
+  const contextOf = async (response: Response) => ((await governorOf(response)) as { context: unknown }).context
 
   it('comes from the configuration first, then from the provider, then from the catalogue', async () => {
     const answers: Answer[] = [{ status: 400, body: TOO_LONG }, COMPRESS]

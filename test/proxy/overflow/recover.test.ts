@@ -15,12 +15,7 @@ const BOUND = refusal(
   'max_tokens is too large: 9000. This model supports at most 4096 completion tokens, whereas you provided 9000.',
 )
 
-const ask = (
-  url: string,
-  body: object,
-  headers: Record<string, string> = {},
-  path = '/v1/chat/completions',
-) =>
+const ask = (url: string, body: object, headers: Record<string, string> = {}, path = '/v1/chat/completions') =>
   fetch(`${url}${path}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
@@ -36,12 +31,7 @@ describe('an output cap that is too large', () => {
   it.each<[string, object, Answer, object]>([
     ['max_tokens', { max_tokens: 9000 }, BOUND, { max_tokens: 4096 }],
     ['max_completion_tokens', { max_completion_tokens: 9000 }, BOUND, { max_completion_tokens: 4096 }],
-    [
-      'both',
-      { max_tokens: 9000, max_completion_tokens: 100 },
-      BOUND,
-      { max_tokens: 4096, max_completion_tokens: 100 },
-    ],
+    ['both', { max_tokens: 9000, max_completion_tokens: 100 }, BOUND, { max_tokens: 4096, max_completion_tokens: 100 }],
     ['the room of the window, less a margin', { max_tokens: 4000 }, SUM, { max_tokens: 1180 }],
   ])('is lowered once, in the field that the client used: %s', async (_, body, answer, sent) => {
     const { url, provider, events } = await startBoth(once(answer))
@@ -64,9 +54,7 @@ describe('an output cap that is too large', () => {
   it('uses up only one iteration', async () => {
     const { url } = await startBoth(once(BOUND))
     const headers = { 'x-governor-session': 's' }
-    expect((await ask(url, { max_tokens: 9000 }, headers)).headers.get('x-governor-iteration')).toMatch(
-      /^1\//,
-    )
+    expect((await ask(url, { max_tokens: 9000 }, headers)).headers.get('x-governor-iteration')).toMatch(/^1\//)
     const next = {
       max_tokens: 9000,
       messages: [HUMAN, { role: 'assistant', content: 'done' }, { role: 'user', content: 'more' }],
@@ -159,12 +147,7 @@ describe('a long context that the plan does not include', () => {
   it.each<[string, { [key: string]: unknown }, object, Record<string, string>]>([
     ['the configuration says so', { overflow: { tier_downgrade: 'annotate' } }, body, headers],
     ['no beta asked for it', {}, body, { 'anthropic-version': '2023-06-01' }],
-    [
-      'the request needs it',
-      {},
-      { ...body, messages: [{ role: 'user', content: 'word '.repeat(200_000) }] },
-      headers,
-    ],
+    ['the request needs it', {}, { ...body, messages: [{ role: 'user', content: 'word '.repeat(200_000) }] }, headers],
   ])('is only annotated when %s', async (_, config, asked, sent) => {
     const { url, provider } = await startBoth(once(TIER), config)
     const response = await ask(url, asked, sent, '/v1/messages')

@@ -96,9 +96,7 @@ describe('an error event in a stream', () => {
       error: { type: 'invalid_request_error', message: 'prompt is too long: 9001 tokens > 8192 maximum' },
     }
     const { text } = await ask(`event: error\ndata: ${JSON.stringify(error)}\n\n`, {}, '/v1/messages')
-    expect(text).toMatch(
-      /^event: error\ndata: \{"type":"error","error":\{.*"governor":\{"recovery":"shrink_context"/,
-    )
+    expect(text).toMatch(/^event: error\ndata: \{"type":"error","error":\{.*"governor":\{"recovery":"shrink_context"/)
   })
 
   it('is replaced in its place by the canonical form', async () => {
@@ -127,10 +125,7 @@ describe('an error event in a stream', () => {
   })
 
   it.each([
-    [
-      'is about something else',
-      `${delta('a')}data: {"error":{"message":"Overloaded","type":"overloaded_error"}}\n\n`,
-    ],
+    ['is about something else', `${delta('a')}data: {"error":{"message":"Overloaded","type":"overloaded_error"}}\n\n`],
     ['is quoted by the model', `${delta('{"error": {"message": "prompt is too long"}}')}data: [DONE]\n\n`],
     [
       'belongs to a choice whose text mentions an overflow',
@@ -225,9 +220,7 @@ describe('watching a stream for error events', () => {
     const watch = watchErrorFrames(() => Buffer.from('changed'))
     const long = Buffer.concat([Buffer.from('data: {"error": {"pad":"'), Buffer.alloc(300_000, 0x61)])
     expect(Buffer.concat(watch.push(long)).equals(long)).toBe(true)
-    expect(Buffer.concat(watch.push(Buffer.from('"error":"more"}}\n\n'))).toString()).toBe(
-      '"error":"more"}}\n\n',
-    )
+    expect(Buffer.concat(watch.push(Buffer.from('"error":"more"}}\n\n'))).toString()).toBe('"error":"more"}}\n\n')
     expect(Buffer.concat(watch.push(Buffer.from(errorEvent))).toString()).toBe('changed')
   })
 })
