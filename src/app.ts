@@ -45,6 +45,7 @@ import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
 import type { Policies, Services } from './proxy/services.ts'
 import { createKnownPrefixes } from './proxy/session/known-prefixes.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
+import { createKnownStreaks } from './proxy/storm.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { subscribeToChanges, watchStore } from './store/changes.ts'
 import { createStore, type OpenStore } from './store/create.ts'
@@ -264,6 +265,7 @@ function createServices(
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
     prefixes: createKnownPrefixes(),
+    streaks: createKnownStreaks(),
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     stops: new Map(),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),

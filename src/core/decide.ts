@@ -15,8 +15,8 @@ import {
 } from './budget/tiers.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
-import type { StormReply } from './session/error-streak.ts'
 import type { RunState } from './session/session.ts'
+import type { StormReply } from './storm.ts'
 import { type FinalAnswer, type Limit, REASONS, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
@@ -209,6 +209,8 @@ export interface DecisionInput {
   readonly asksForSummary?: boolean | undefined
   /** The model may make a call that has to be blocked. */
   readonly mayBlock?: boolean | undefined
+  /** The error that the request gets at once, in a storm of errors. */
+  readonly storm?: StormReply | undefined
 }
 
 /** Returns the decision on a request. */
@@ -268,7 +270,7 @@ function replay(answer: FinalAnswer): Decision {
  * the model is not asked, as an answer would cost nobody knows how much.
  */
 function stop(
-  { runState: { storm }, policy, asksForSummary }: DecisionInput,
+  { storm, policy, asksForSummary }: DecisionInput,
   limit: Limit,
   fallback: string,
   isUnpriced = false,
@@ -290,8 +292,8 @@ function stop(
 
 /** Decides on a request that no limit stops. */
 function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
-  const { runState, policy, asksForSummary, mayBlock } = input
-  const { finalAnswer, asksForOtherForm, iteration, storm } = runState
+  const { runState, policy, asksForSummary, mayBlock, storm } = input
+  const { finalAnswer, asksForOtherForm, iteration } = runState
   // An agent that asks for its final answer itself is not warned.
   const verdict = speech?.notice === undefined || asksForSummary ? 'allow' : 'warn'
   if (storm) return { kind: 'wait', verdict, speech, storm }

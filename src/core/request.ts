@@ -5,7 +5,6 @@ import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'
 import type { LoopMode, LoopPolicy } from './loop/policy.ts'
 import type { LimitPair } from './operator/operator-settings.ts'
-import type { StormPolicy } from './session/error-streak.ts'
 import type { RequestFacts } from './session/request-facts.ts'
 import type { TranscriptState } from './session/transcript.ts'
 
@@ -38,7 +37,6 @@ export interface Request {
   readonly budget: BudgetPolicy
   /** The limits by the configuration and the client. */
   readonly limits: LimitPair
-  readonly storm: StormPolicy
   /** Governor adds, blocks and stops nothing. */
   readonly observesOnly: boolean
 }

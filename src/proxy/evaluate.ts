@@ -12,11 +12,12 @@ import { inMode, type Request } from '../core/request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
 import type { RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
+import type { StormReply } from '../core/storm.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { Lease } from '../http/buffer-budget.ts'
 import { headerOf, type RawHeaders } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
-import type { Link } from '../store/store.ts'
+import { type Link, sessionKey } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { isolated } from './fault.ts'
 import { governorHeadersOf } from './note-decision.ts'
@@ -28,6 +29,7 @@ import { longestKnown } from './session/known-prefixes.ts'
 import type { FoundSession } from './session/links.ts'
 import { findSession, openSession } from './session/open-session.ts'
 import { readInTurns } from './session/read-transcript.ts'
+import { stormReplyFor } from './storm.ts'
 import type { Turn } from './turn.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
@@ -70,8 +72,11 @@ export async function evaluate(
   const request = requestOf(services, exchange, asked, transcript, facts, found)
   await services.windows.refresh({ upstream, model: conversation.model })
   const { handle, runState } = await openSession(services, request, found)
+  const { id = runState.thread.number } = runState.thread
+  const streak = sessionKey(tenant, `${id} ${upstream.name} ${request.model}`)
+  const storm = await stormReplyFor(services, streak, request.now)
   const policy = budgetInForce(request, runState)
-  const decision = decideOn(services, exchange, request, sent, runState, policy)
+  const decision = decideOn(services, exchange, request, sent, runState, policy, storm)
   // Only a request that is edited needs to know which edits the model refuses.
   if (decision.kind !== 'allow' || decision.speech)
     await services.unsupportedEdits.refresh(upstream.name, conversation.model)
@@ -87,6 +92,7 @@ export async function evaluate(
     bytes,
     handle,
     runState,
+    streak,
     policy,
     decision,
     governorHeaders: governorHeadersOf(runState, policy, decision, found.name),
@@ -121,7 +127,7 @@ function requestOf(
   found: FoundSession,
 ): Request {
   const { conversation } = asked
-  const { budget: budgets, loop, storm, observesOnly } = services.policies()
+  const { budget: budgets, loop, observesOnly } = services.policies()
   const header = (name: string) => headerOf(headers, name)
   const subject = { model: conversation.model, upstream: upstream.name, header }
   const declared: Declared = {
@@ -148,7 +154,6 @@ function requestOf(
     loop: settingsFor(loop, subject),
     budget,
     limits: budget.enabled ? { run: budget.run, session: budget.session } : UNLIMITED,
-    storm,
     observesOnly,
   }
 }
@@ -189,6 +194,7 @@ function decideOn(
   sent: DialectRequest,
   runState: RunState,
   policy: BudgetPolicy,
+  storm: StormReply | undefined,
 ): Decision {
   const { emit, windows, catalogue } = services
   const { contextTokens, reductions = [] } = runState
@@ -198,6 +204,7 @@ function decideOn(
   const known = {
     runState,
     policy,
+    storm,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
     mayBlock: GUARDS.some(({ name, mayBlock }) => isolated(emit, name, () => mayBlock(request, runState))),

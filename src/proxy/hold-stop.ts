@@ -3,10 +3,10 @@
  * meanwhile: a comment or an unknown event breaks clients, and nobody knows yet which response it will be.
  */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
-import { targetOf, withoutProbe } from '../core/session/error-streak.ts'
-import { changeErrors, noteDelivery } from '../core/session/transitions.ts'
+import { noteDelivery } from '../core/session/transitions.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { countFault } from './fault.ts'
+import { endProbe } from './storm.ts'
 import type { Turn } from './turn.ts'
 
 /**
@@ -52,9 +52,9 @@ function limitToAskAbout({ services, exchange, decision }: Turn): Meter<LimitNam
 }
 
 /** Counts a sending of a request that got no answer as one that its client gave up. */
-export async function giveUp({ request, handle, runState }: Turn): Promise<void> {
-  await handle.change(noteDelivery, 'client_left', runState.isRetry)
-  if (runState.hasErrors) await handle.change(changeErrors, withoutProbe, targetOf(request))
+export async function giveUp(turn: Turn): Promise<void> {
+  await turn.handle.change(noteDelivery, 'client_left', turn.runState.isRetry)
+  await endProbe(turn, false)
 }
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */

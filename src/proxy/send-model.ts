@@ -2,12 +2,10 @@
  * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
  * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
  */
-import { isStormError, targetOf, withError, withoutErrors, withoutProbe } from '../core/session/error-streak.ts'
-import { changeErrors, dropBoundThinking, noteInjected } from '../core/session/transitions.ts'
+import { dropBoundThinking, noteInjected } from '../core/session/transitions.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { errorReplyOf } from './answer/storm-reply.ts'
 import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
 import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
@@ -20,6 +18,7 @@ import {
   withoutBoundThinking,
 } from './recoveries.ts'
 import { noteRefused, withEdits } from './request-edits.ts'
+import { noteOutcome } from './storm.ts'
 import type { Turn } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
@@ -139,23 +138,23 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
       const { code, status } = error.failure
       // Where nobody asked the provider, a status that says nothing of it.
       const wasAsked = code !== 'aborted' && code !== 'out_of_connections'
-      noteOutcome(x, { status: wasAsked ? status : 499, reason: '', headers: [] })
+      if (turn) noteOutcome(turn, { status: wasAsked ? status : 499, reason: '', headers: [] })
     }
     throw error
   }
   const { head } = response
   const isError = head.status >= 400
-  if (!isError) noteOutcome(x, head)
+  if (turn && !isError) noteOutcome(turn, head)
   if (!dialect && !(isError && services.policies().storm.enabled)) return response
   const body = await errorBodyOf(response, dialect !== undefined)
   const watched = dialect && body && watchedRequest(x, dialect, call)
   const explained = watched && (await explainRefusal(watched, response, body))
   if (!explained) {
-    if (isError) noteOutcome(x, head, body)
+    if (turn && isError) noteOutcome(turn, head, body)
     return response
   }
   // An error about the request itself does not show whether the provider is overloaded.
-  noteOutcome(x, { ...head, status: 400 })
+  if (turn) noteOutcome(turn, { ...head, status: 400 })
   const { overflow } = explained.classified
   const smaller = isError ? smallerCall(watched, overflow) : undefined
   if (!smaller) return explained.response
@@ -169,18 +168,4 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   if (isAnswered) return markedRecovered(again, recovery === 'loop_refused' ? 'collapse' : recovery)
   again?.abort()
   return explained.response
-}
-
-/** Records a success or an error in the error streak of the session. `body`: that of an error, if it is whole. */
-function noteOutcome({ services, exchange, turn }: ModelRequest, head: Head, body?: Buffer): void {
-  if (!turn) return
-  const { handle, request, runState } = turn
-  const { storm } = request
-  const target = targetOf(request)
-  if (isStormError(head.status)) {
-    const now = services.now()
-    const error = errorReplyOf(head, body, exchange.route.api, now)
-    if (storm.enabled) void handle.change(changeErrors, withError, target, error, storm, now)
-  } else if (runState.hasErrors)
-    void handle.change(changeErrors, head.status < 400 ? withoutErrors : withoutProbe, target)
 }

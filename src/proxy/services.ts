@@ -1,9 +1,9 @@
 /** What the handling of every request shares; created once, in app.ts. */
-
+import type { LRUCache } from 'lru-cache'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/policy.ts'
-import type { StormPolicy } from '../core/session/error-streak.ts'
+import type { StormPolicy } from '../core/storm.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/buffer-budget.ts'
 import type { Transport } from '../http/transport.ts'
@@ -61,6 +61,11 @@ export interface Services extends AccessSettings {
   readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: UnsupportedEdits
   readonly quietRuns: QuietRuns
+  /**
+   * Where this process has counted errors in a row, so that no other request waits for the store. A replica learns of
+   * the errors of all others with its own first one.
+   */
+  readonly streaks: LRUCache<SessionKey, true>
   /** The stops that this process asks for now, by thread. Each settles when its client has its answer, or has left. */
   readonly stops: Map<string, Promise<void>>
   /** The longest body that is read, in bytes. */

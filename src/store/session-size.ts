@@ -9,12 +9,11 @@ const BYTES_PER_LOOP_STATE = 8_192
 /** Bytes of a pending call. */
 const BYTES_PER_CALL = 384
 
-function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, errors, run }: Thread): number {
+function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, run }: Thread): number {
   const hashes =
     userMessageHashes.length + run.recentRequests.length + (responses?.length ?? 0) + (continuedFrom?.length ?? 0)
   let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
   if (loopState) size += BYTES_PER_LOOP_STATE + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
-  for (const { newest } of errors ?? []) size += BYTES_PER_CALL + newest.body.length * 2
   if (run.finalAnswer) size += run.finalAnswer.text.length * 2
   return size
 }

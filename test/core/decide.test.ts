@@ -139,8 +139,8 @@ describe('a decision that depends on more than the budget', () => {
   ] as const)(
     'tells the client to wait during a storm of errors on iteration %i of 20, with verdict %s',
     (iteration, verdict) => {
-      const runState = at(iteration, 0, { storm })
-      expect(decide({ runState, policy: POLICY, mayBlock: true })).toMatchObject({
+      const runState = at(iteration)
+      expect(decide({ runState, policy: POLICY, mayBlock: true, storm })).toMatchObject({
         kind: 'wait',
         verdict,
         storm,
@@ -149,7 +149,7 @@ describe('a decision that depends on more than the budget', () => {
   )
 
   it('replays the answer of a run that is over, also in a storm and after a fault in the budget', () => {
-    const over = { runState: at(22, 0, { storm, finalAnswer: ended }), policy: POLICY }
+    const over = { runState: at(22, 0, { finalAnswer: ended }), policy: POLICY, storm }
     const replayed = { kind: 'replay', verdict: 'stop', answer: ended }
     expect(decide(over)).toEqual(replayed)
     expect(decideWithoutBudget(over)).toEqual(replayed)

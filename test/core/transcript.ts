@@ -75,7 +75,6 @@ export function requestOf(facts: RequestFacts, more: Partial<Request> = {}): Req
     loop: LOOP,
     budget: BUDGET,
     limits: { run: NO_LIMITS, session: NO_LIMITS },
-    storm: { enabled: false, errors: 0 },
     observesOnly: false,
     ...more,
   }

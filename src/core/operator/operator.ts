@@ -149,7 +149,6 @@ function resetThread(thread: Thread, now: number): Thread {
   const { loopState, run } = thread
   return {
     ...thread,
-    errors: undefined,
     run: {
       ...run,
       isWarned: undefined,

@@ -8,7 +8,6 @@ import { recordRequest, threadNumber } from '../operator/record-request.ts'
 import { inMode, type Request } from '../request.ts'
 import { addCall } from '../usage.ts'
 import { isLate, withDemands } from './demands.ts'
-import { enterStorm, targetOf } from './error-streak.ts'
 import type { RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run-end.ts'
 import {
@@ -215,7 +214,6 @@ function threadAfter(
   run: Run,
   number: number,
   loopState: LoopState | undefined,
-  errors: Thread['errors'],
 ): Thread {
   // A request that was counted before may be older than the newest one.
   const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
@@ -241,7 +239,6 @@ function threadAfter(
     context: from?.context,
     continuedFrom: addContinuation(from, facts),
     loopState,
-    errors,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
   } satisfies Required<Thread>
@@ -302,11 +299,10 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const limits = limitsInForce(request.limits, session, known, over ? undefined : known?.run)
   const loopMode = loopModeInForce(session, known)
   const { loopState, fault } = observeCalls(request, place, loopMode)
-  const storm = known?.errors && enterStorm(known.errors, targetOf(request), request.storm, now)
   const reaction = reactionOf(known, facts, isRetry)
   const run = runAfter(request, place, before, iteration, reaction, limits)
   const number = threadNumber(session, known)
-  const thread = threadAfter(request, place, run, number, loopState, storm?.streaks ?? known?.errors)
+  const thread = threadAfter(request, place, run, number, loopState)
   const asksForOtherForm = isLate(run.demands, facts.fingerprint)
   const isRelayedAfterEnd = asksForOtherForm && !isRetry
   const change = { known, before: runBefore, after: run, reaction, isRelayedAfterEnd }
@@ -346,8 +342,6 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loopMode,
       reductions: session.contexts?.reductions,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
-      hasErrors: known?.errors !== undefined,
-      storm: storm?.reply,
       asksForOtherForm,
     },
   }

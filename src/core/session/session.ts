@@ -23,7 +23,6 @@ import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 import type { Demand } from './demands.ts'
-import type { ErrorStreak, StormReply } from './error-streak.ts'
 import type { StopAttempts } from './stop-attempts.ts'
 
 /** How many threads a session remembers. */
@@ -136,8 +135,6 @@ export interface Thread {
   readonly continuedFrom?: readonly string[] | undefined
   /** Unset while its calls are not observed. */
   readonly loopState?: LoopState | undefined
-  /** Errors in a row, by upstream and model; unset if there are none. */
-  readonly errors?: readonly ErrorStreak[] | undefined
   /**
    * Governor injected or removed content that the client's history does not contain. Some providers bind reasoning to
    * the prompt that it was made for, and refuse a history whose earlier content differs.
@@ -217,10 +214,6 @@ export interface RunState {
   readonly reductions?: readonly Reduction[] | undefined
   /** The answer that ended the run; unset where the request may be another agent's. */
   readonly finalAnswer?: FinalAnswer | undefined
-  /** The thread had errors before this request. */
-  readonly hasErrors: boolean
-  /** The error that the request gets at once, in a storm of errors. */
-  readonly storm?: StormReply | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */
   readonly asksForOtherForm: boolean
 }

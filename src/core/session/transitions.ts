@@ -8,7 +8,6 @@ import type { IterationFacts } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS, type Terminal } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { isLate } from './demands.ts'
-import type { ErrorStreak } from './error-streak.ts'
 import {
   type Changed,
   type FirstAnswer,
@@ -290,19 +289,6 @@ export function adoptFirst(
   }
   const used = usedBy(run, now, runState.used.iterations)
   return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }
-}
-
-/** Changes the error streaks of the thread that a request was counted in. */
-export function changeErrors<Args extends readonly unknown[]>(
-  session: Session,
-  request: CountedRequest,
-  change: (errors: readonly ErrorStreak[], ...args: Args) => readonly ErrorStreak[],
-  ...args: Args
-): Session {
-  return changeThread(session, request, (thread) => {
-    const errors = change(thread.errors ?? [], ...args)
-    return { ...thread, errors: errors.length === 0 ? undefined : errors }
-  })
 }
 
 /** Changes the known context windows of the session's models. */

@@ -1,12 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import {
-  type ErrorReply,
-  type ErrorStreak,
-  enterStorm,
-  withError,
-  withoutErrors,
-} from '../../../src/core/session/error-streak.ts'
+import { type ErrorReply, type ErrorStreak, enterStorm, withError } from '../../src/core/storm.ts'
 
 const POLICY = { enabled: true, errors: 20 }
 const reply = (waitMs?: number): ErrorReply => ({
@@ -24,29 +18,17 @@ it('any request goes through after the stated time to wait, whatever errors came
       }),
       (errors) => {
         let now = 0
-        let streaks: readonly ErrorStreak[] = []
+        let streak: ErrorStreak | undefined
         for (const [gap, wait] of errors) {
           now += gap
-          streaks = withError(streaks, 'a', reply(wait ?? undefined), POLICY, now)
+          streak = withError(streak, reply(wait ?? undefined), POLICY, now)
         }
-        const entered = enterStorm(streaks, 'a', POLICY, now)
+        const entered = enterStorm(streak, POLICY, now)
         if (!entered.reply) return
         now += entered.reply.retryAfter * 1_000
-        expect(enterStorm(entered.streaks, 'a', POLICY, now).reply).toBeUndefined()
+        expect(enterStorm(entered.streak, POLICY, now).reply).toBeUndefined()
       },
     ),
-  )
-})
-
-it('at most 4 error streaks are remembered, and a success removes its own', () => {
-  fc.assert(
-    fc.property(fc.array(fc.string(), { minLength: 1, maxLength: 40 }), (targets) => {
-      let streaks: readonly ErrorStreak[] = []
-      for (const [at, target] of targets.entries()) streaks = withError(streaks, target, reply(), POLICY, at * 1_000)
-      expect(streaks.length).toBeLessThanOrEqual(4)
-      const last = targets.at(-1) ?? ''
-      expect(withoutErrors(streaks, last).some(({ target }) => target === last)).toBe(false)
-    }),
   )
 })
 
@@ -56,14 +38,14 @@ it('any jumps of the clock leave nobody waiting for more than a minute without a
   fc.assert(
     fc.property(gaps, jump, gaps, jump, (before, first, after, last) => {
       let now = 1_800_000_000_000
-      let streaks: readonly ErrorStreak[] = []
+      let streak: ErrorStreak | undefined
       for (const gap of [...before, first, ...after]) {
         now += gap
-        streaks = withError(streaks, 'a', reply(), POLICY, now)
+        streak = withError(streak, reply(), POLICY, now)
       }
       now += last
-      const entered = enterStorm(streaks, 'a', POLICY, now)
-      if (entered.reply) expect(enterStorm(entered.streaks, 'a', POLICY, now + 60_000).reply).toBeUndefined()
+      const entered = enterStorm(streak, POLICY, now)
+      if (entered.reply) expect(enterStorm(entered.streak, POLICY, now + 60_000).reply).toBeUndefined()
     }),
   )
 })

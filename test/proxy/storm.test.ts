@@ -1,8 +1,9 @@
 import { EventEmitter, once } from 'node:events'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createMemoryStore } from '../../src/store/memory.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
-import { type Answer, runaway, type Script } from '../support/provider.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
+import { type Answer, runaway, type Script, startProvider } from '../support/provider.ts'
 
 const OVERLOADED: Answer = {
   status: 529,
@@ -226,4 +227,38 @@ it('overflow.enabled: false does not disable error storms', async () => {
   const { ask, errors } = await startStormy({ overflow: { enabled: false } })
   await errors(20, 4)
   expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
+})
+
+it('replicas count errors together, hold requests together, and let one probe at a time through', async () => {
+  let time = 1_000_000
+  const state: { answer: Answer; wait: Promise<void> | undefined } = { answer: OVERLOADED, wait: undefined }
+  const arrivals = new EventEmitter()
+  const provider = await startProvider(async () => {
+    arrivals.emit('request')
+    await state.wait
+    return state.answer
+  })
+  onTestFinished(() => provider.close())
+  const store = createMemoryStore({ maxSessions: 10, ttl: 600_000, maxBytes: 1_000_000 })
+  const start = () => startGovernor(provider.url, {}, { store, now: () => time })
+  const [one, other] = [await start(), await start()]
+  const ask = ({ url }: { readonly url: string }) => callModel(url, START, { headers: ID })
+  for (let at = 0; at < 20; at++) {
+    time += 4_000
+    await ask(at % 2 === 0 ? one : other)
+  }
+  for (const replica of [one, other]) expect((await ask(replica)).headers.get('x-governor-storm')).toBe('errors=20')
+  time += 5_000
+  let release = () => {}
+  state.wait = new Promise((resolve) => {
+    release = resolve
+  })
+  const arrived = once(arrivals, 'request')
+  const probe = ask(one)
+  await arrived
+  expect((await ask(other)).headers.get('x-governor-storm')).toBe('errors=20')
+  state.answer = { text: 'Here I am again.' }
+  release()
+  expect((await probe).status).toBe(200)
+  expect((await ask(other)).status).toBe(200)
 })

@@ -1,0 +1,92 @@
+/**
+ * Storms of errors: an agent sends one request after the other to a provider that is overloaded or gone. After enough
+ * errors in a row its requests get the newest error at once, with a time to wait, and one request at a time goes
+ * through as a probe. Plain data and pure functions. Times are milliseconds since the epoch.
+ */
+
+/** When errors in a row become a storm. */
+export interface StormPolicy {
+  readonly enabled: boolean
+  /** How many errors in a row make a storm. */
+  readonly errors: number
+}
+
+/** An error as the client got it. */
+export interface ErrorReply {
+  readonly status: number
+  readonly contentType: string
+  readonly body: string
+  /** How long the provider asks its clients to wait, in milliseconds; unset if it does not say. */
+  readonly waitMs?: number | undefined
+}
+
+/** Errors in a row that one thread got from one upstream and model. */
+export interface ErrorStreak {
+  readonly errors: number
+  readonly firstAt: number
+  readonly newestAt: number
+  readonly newest: ErrorReply
+  /** Requests that reached the provider since the storm began, and got an error too. */
+  readonly failedProbes: number
+  /** A probe is in flight; the next one may go from this time on. */
+  readonly probeUntil: number
+}
+
+/** The reply to a request in a storm. */
+export interface StormReply {
+  readonly error: ErrorReply
+  /** Seconds until the client should send the request again. */
+  readonly retryAfter: number
+  /** Errors in a row so far. */
+  readonly errors: number
+}
+
+/** Shorter periods of errors are not a storm: the client's retries outlast them. */
+const LEAST_MS = 60_000
+/** Milliseconds between two probes, by how many probes have failed. */
+const WAITS_MS = [5_000, 10_000, 30_000, 50_000] as const
+const LONGEST_WAIT_MS = 50_000
+/** Milliseconds until a probe without an answer counts as lost. */
+const PROBE_MS = 60_000
+
+/** Returns whether a status says that the provider is overloaded or gone, whatever the request was. */
+export function isStormError(status: number): boolean {
+  return status === 429 || status >= 500
+}
+
+function isStorm({ errors, firstAt, newestAt }: ErrorStreak, policy: StormPolicy): boolean {
+  return policy.enabled && errors >= policy.errors && newestAt - firstAt >= LEAST_MS
+}
+
+/** Returns the streak after one more error. */
+export function withError(
+  streak: ErrorStreak | undefined,
+  newest: ErrorReply,
+  policy: StormPolicy,
+  now: number,
+): ErrorStreak {
+  return {
+    errors: (streak?.errors ?? 0) + 1,
+    firstAt: Math.min(streak?.firstAt ?? now, now),
+    newestAt: now,
+    newest,
+    failedProbes: streak && isStorm(streak, policy) ? streak.failedProbes + 1 : 0,
+    probeUntil: 0,
+  }
+}
+
+/** Returns the reply that a request gets in a storm; `undefined` if it goes through, in a storm as a probe. */
+export function enterStorm(
+  streak: ErrorStreak | undefined,
+  policy: StormPolicy,
+  now: number,
+): { readonly streak: ErrorStreak | undefined; readonly reply?: StormReply } {
+  if (!streak || !isStorm(streak, policy)) return { streak }
+  const { errors, newest, newestAt, failedProbes, probeUntil } = streak
+  const wait = newest.waitMs ?? WAITS_MS[failedProbes] ?? LONGEST_WAIT_MS
+  const probeAt = Math.max(newestAt + Math.min(wait, LONGEST_WAIT_MS), probeUntil)
+  // A longer wait than there is comes from a clock that was set back, here or in another replica.
+  if (now >= probeAt || probeAt - now > PROBE_MS) return { streak: { ...streak, probeUntil: now + PROBE_MS } }
+  const left = probeUntil > now ? WAITS_MS[0] : newestAt + wait - now
+  return { streak, reply: { error: newest, retryAfter: Math.max(1, Math.ceil(left / 1_000)), errors } }
+}
