@@ -1,5 +1,5 @@
 /** Classifies the error of a provider: by the first row that matches, else by the general reader. */
-import { type Overflow, overInput, overOutput, overTotal, statedNumbers } from './overflow.ts'
+import { type Overflow, overInput, statedNumbers } from './overflow.ts'
 import { type QuotedRequest, withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
 import { plainNumbers } from './reader/text.ts'
@@ -87,9 +87,9 @@ function overflowOf({ means }: Row, groups: Groups, reply: Reply): Overflow | un
       // Without a limit it is `compress_only`.
       return overInput(limit ?? numbers?.limit, numberIn(groups['prompt']) ?? numbers?.promptTokens)
     case 'clamp_output_only':
-      return overOutput(limit ?? numbers?.maxOutput)
+      return { recovery: 'clamp_output_only', maxOutput: limit ?? numbers?.maxOutput }
     case 'unknown_overflow':
-      return overTotal(limit)
+      return { recovery: 'unknown_overflow', limit }
     case 'compress_only':
     case 'tier_downgrade':
     case 'loop_refused':

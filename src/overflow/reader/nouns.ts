@@ -1,54 +1,50 @@
 /** Finds the quantity that a number counts: the input, the output, both together, or the window. */
-import { MODALS } from './phrases.ts'
-import { isNumber, leftOf, rightOf, type Sentence, withoutUnit, wordsOf } from './sentence.ts'
-import { cueOf, type Noun, nounOf as nounOfWord, type Role, wordSet } from './words.ts'
+import { isNumberAt, leftOf, rightOf, type Sentence, upTo, withoutUnit, wordsOf } from './sentence.ts'
+import { cueOf, hasAny, MODALS, type Noun, nounOf, type Role, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
-const LEFT_ENDS = new Set([',', ';', ')', 'but', 'however', 'while', '>', '<='])
+const LEFT_ENDS = wordSet(', ; ) but however while > <=')
+
+/** Returns the nouns among some words. */
+export function nounsIn(words: readonly string[]): Noun[] {
+  return words.flatMap((word) => nounOf(word) ?? [])
+}
 
 /** Returns the first noun among the next words of the same phrase. */
 function nounAmong(words: readonly string[], reach: number): Noun | undefined {
-  for (const word of words.slice(0, reach)) {
-    if (PHRASE_ENDS.has(word)) return undefined
-    const noun = nounOfWord(word)
-    if (noun) return noun
-  }
-  return undefined
+  const near = words.slice(0, reach)
+  const end = near.findIndex((word) => PHRASE_ENDS.has(word))
+  return nounsIn(upTo(near, end))[0]
 }
 
-/** Returns the quantity that a number with this role counts, by the words before and after it. */
-export function nounOf(left: readonly string[], right: readonly string[], role: Role): Noun | undefined {
-  const after = nounAmong(withoutUnit(right), role === 'limit' ? 4 : 3)
-  if (role !== 'limit') {
-    const before = nounBefore(left, role)
-    // `the prompt has N tokens in total`
-    if (after === 'total' && before === 'input') return before
-    return after === 'window' ? before : (after ?? before)
+/** Returns the quantity that a number with this role counts, by the words before it and after its unit. */
+export function quantityOf(left: readonly string[], rest: readonly string[], role: Role): Noun | undefined {
+  const before = nounBefore(left, role)
+  const after = nounAmong(rest, role === 'limit' ? 4 : 3)
+  if (role === 'limit') {
+    const isElsewhere = after === 'window' || cueOf(rest[0] ?? '') === 'exceed'
+    return isElsewhere ? (before ?? after) : (after ?? before)
   }
-  return after && after !== 'window' && cueOf(withoutUnit(right)[0] ?? '') !== 'exceed'
-    ? after
-    : (nounBefore(left, role) ?? after)
+  // `the prompt has N tokens in total`
+  const isElsewhere = after === 'window' || (after === 'total' && before === 'input')
+  return isElsewhere ? before : (after ?? before)
 }
 
 /** The field for the output, in words. */
 const ASKED_OUTPUT =
   /(?:^| )(?:max|maximum) tokens? (?:you )?(?:requested|must|is|are|value|parameter|should|cannot|[:=(])/
 
+const WINDOW = wordSet('context window n_ctx context_length sequence max_model_len max_seq_len')
+
 /** Returns the quantity that the words before a number name; `input context length` is a window too. */
 function nounBefore(left: readonly string[], role: Role): Noun | undefined {
-  const phrase: string[] = []
-  for (const word of left) {
-    if (LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed')) break
-    phrase.push(word)
-  }
-  const nouns = phrase.flatMap((word) => nounOfWord(word) ?? [])
-  const isBoth = nouns.includes('input') && nouns.includes('output')
-  if (isBoth || (nouns.includes('total') && !nouns.includes('input') && !nouns.includes('output'))) return 'total'
-  const strong = phrase.find((word) =>
-    /^(?:context|window|n_ctx|context_length|sequence|max_model_len|max_seq_len)$/.test(word),
-  )
-  if (role === 'limit' && strong) return 'window'
+  const end = left.findIndex((word) => LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed'))
+  const phrase = upTo(left, end)
+  const nouns = nounsIn(phrase)
+  const [hasInput, hasOutput] = [nouns.includes('input'), nouns.includes('output')]
+  if (hasInput === hasOutput && (hasInput || nouns.includes('total'))) return 'total'
+  if (role === 'limit' && hasAny(phrase, WINDOW)) return 'window'
   const text = phrase.toReversed().join(' ')
   if (ASKED_OUTPUT.test(text)) return 'output'
   if (role === 'value' && /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(text)) return 'output'
@@ -56,29 +52,28 @@ function nounBefore(left: readonly string[], role: Role): Noun | undefined {
   return nouns.find((noun) => noun !== 'window' && noun !== 'total') ?? nouns[0]
 }
 
-const PLUS = new Set(['+', 'plus'])
-
-/** True if a plus is among the words right after a number. */
-const isPlusNear = (right: readonly string[]): boolean =>
-  withoutUnit(right)
-    .slice(0, 4)
-    .some((word) => PLUS.has(word))
+const PLUS = wordSet('+ plus')
 
 /** True for A and B in `A + B > C` and in `input (A) + output (B)`. */
 export function isSummand(sentence: Sentence, at: number): boolean {
   const right = rightOf(sentence, at)
   // The next summand follows, unless another phrase begins before the plus.
   const mark = right.find((word) => PLUS.has(word) || word === ',' || MODALS.has(word) || cueOf(word) === 'exceed')
-  if (isPlusNear(right) && PLUS.has(mark ?? '') && isNumber(sentence[at + right.length + 1])) return true
+  if (isBeforePlus(right) && PLUS.has(mark ?? '') && isNumberAt(sentence, at + right.length + 1)) return true
   const left = leftOf(sentence, at)
   // The other summand must be a number before the plus.
-  if (!isNumber(sentence[at - left.length - 1])) return false
+  if (!isNumberAt(sentence, at - left.length - 1)) return false
   for (const word of left.slice(0, 6)) {
     if (PLUS.has(word)) return true
     if (word === ')' && left[0] === ')') return false
     if (MODALS.has(word) || word === '<=' || word === '=' || cueOf(word) === 'exceed') return false
   }
   return false
+}
+
+/** True if a plus is among the words right after a number. */
+function isBeforePlus(right: readonly string[]): boolean {
+  return hasAny(withoutUnit(right).slice(0, 4), PLUS)
 }
 
 /** The most atoms before a number that are searched, because each number of a sentence searches for itself. */
@@ -91,12 +86,10 @@ function wordsBefore(sentence: Sentence, at: number): string[] {
 /** Returns the quantity of a summand: input or output. */
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
-  const plus = isPlusNear(rightOf(sentence, at)) ? -1 : left.findIndex((word) => PLUS.has(word))
-  const nearest = nounBefore(plus === -1 ? left : left.slice(0, plus), 'value')
+  const plus = isBeforePlus(rightOf(sentence, at)) ? -1 : left.findIndex((word) => PLUS.has(word))
+  const nearest = nounBefore(upTo(left, plus), 'value')
   if (nearest === 'input' || nearest === 'output') return nearest
-  const named = wordsBefore(sentence, at)
-    .map((word) => nounOfWord(word))
-    .find((noun) => noun === 'input' || noun === 'output')
+  const named = nounsIn(wordsBefore(sentence, at)).find((noun) => noun === 'input' || noun === 'output')
   return (plus === -1) === (named === 'output') ? 'output' : 'input'
 }
 
@@ -109,5 +102,5 @@ export function partNoun(rest: readonly string[]): Noun | undefined {
 /** Returns the quantity of the range that ends at a number. */
 export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
   const words = wordsBefore(sentence, at).filter((word) => word !== ',')
-  return nounBefore(words.toReversed(), 'limit')
+  return nounBefore(words.reverse(), 'limit')
 }

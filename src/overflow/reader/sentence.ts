@@ -1,13 +1,8 @@
 /** Splits a text into sentences of words and numbers, and finds the words around a number that may belong to it. */
 import { TOKENS, wordSet } from './words.ts'
 
-/** A word, a mark or a number. */
-export type Atom =
-  | { readonly kind: 'word'; readonly word: string }
-  | { readonly kind: 'number'; readonly value: number; readonly isNegative: boolean }
-
-/** The atoms of a sentence, in order. */
-export type Sentence = readonly Atom[]
+/** A word, a mark or a number, in the order of the text. */
+export type Sentence = readonly (string | number)[]
 
 const MARK = /[<>]=|=<|≤|≥|>>|[<>=+()[\]{},:;!?~/%]/
 /** A number that is not part of a name. */
@@ -16,23 +11,19 @@ const NUMBER = /-?\d{1,40}(?![\w]|[-.:/]\w)(?=\W|$)/
 const WORD = /[a-z_][\w'’.-]{0,80}|\d[\w.:/-]{0,80}/
 const ATOM = new RegExp(`${MARK.source}|${NUMBER.source}|${WORD.source}|-|\\.`, 'gu')
 
-/** Splits `131072-token` into the number and its unit, and `140000/131072` into its numbers. */
-function split(text: string): readonly string[] {
-  const [, digits, unit] = /^(\d{1,15})-?(tokens?|tok)\b/.exec(text) ?? []
-  if (digits && unit) return [digits, unit]
-  const [, used, most] = /^(\d{4,12})\/(\d{4,12})$/.exec(text) ?? []
-  return used && most ? [used, '/', most] : [text]
-}
-
 /** The names of fields that are read without the path before them: `max_new_tokens` of `parameters.max_new_tokens`. */
 const FIELD = /^[a-z_]\w{0,60}\.(?:[a-z_]\w{0,60}\.){0,4}((?:max|min|num|n|prompt|input|output|context)_?[a-z_]{3,40})$/
 
-function atomOf(text: string): Atom {
+/** Returns what an atom of the text consists of: `131072-token` is a number and its unit. */
+function partsOf(text: string): Sentence {
+  const [, digits, unit] = /^(\d{1,15})-?(tokens?|tok)\b/.exec(text) ?? []
+  if (digits && unit) return [Number(digits), unit]
+  const [, used, most] = /^(\d{4,12})\/(\d{4,12})$/.exec(text) ?? []
+  if (used && most) return [Number(used), '/', Number(most)]
   // Perhaps with the full stop of its sentence.
-  const [, minus, digits] = /^(-?)(\d{1,15})\.?$/.exec(text) ?? []
-  if (digits !== undefined) return { kind: 'number', value: Number(digits), isNegative: minus === '-' }
+  if (/^-?\d{1,15}\.?$/.test(text)) return [Number(text)]
   const word = text.length > 1 ? text.replace(/(?<![.'’-])[.'’-]+$/, '') : text
-  return { kind: 'word', word: FIELD.exec(word)?.[1] ?? word }
+  return [FIELD.exec(word)?.[1] ?? word]
 }
 
 const ABBREVIATION = /^(?:e\.g|i\.e|approx|max|min|no|vs|etc)\.$/
@@ -42,14 +33,14 @@ const MAX_ATOMS = 2_000
 
 /** Splits a text in normal form into sentences. */
 export function sentencesOf(source: string): Sentence[] {
-  const sentences: Atom[][] = []
+  const sentences: Sentence[] = []
   let count = 0
   for (const line of source.split('\n')) {
-    let current: Atom[] = []
+    let current: (string | number)[] = []
     for (const match of line.matchAll(ATOM)) {
       if (++count > MAX_ATOMS) break
       const [text] = match
-      if (text !== '.') current.push(...split(text).map(atomOf))
+      if (text !== '.') current.push(...partsOf(text))
       const isLastWord = text.endsWith('.') && /^\s?$/.test(line.charAt(match.index + text.length))
       if (/^[.!?;]$/.test(text) || (isLastWord && !ABBREVIATION.test(text))) {
         sentences.push(current)
@@ -58,51 +49,53 @@ export function sentencesOf(source: string): Sentence[] {
     }
     sentences.push(current)
   }
-  return sentences.filter((sentence) => sentence.length > 0)
+  return sentences
 }
-
-/** The most words before a number that may belong to it. */
-const REACH_LEFT = 14
-
-/** The most words after a number that may belong to it. */
-const REACH_RIGHT = 7
-
-/** True if the atom is a number. */
-export const isNumber = (atom: Atom | undefined): boolean => atom?.kind === 'number'
 
 /** Returns the words of a sentence, without its numbers. */
-export const wordsOf = (sentence: Sentence): string[] =>
-  sentence.flatMap((atom) => (atom.kind === 'word' ? [atom.word] : []))
+export function wordsOf(sentence: Sentence): string[] {
+  return sentence.filter((atom) => typeof atom === 'string')
+}
+
+/** True if there is a number at an index. */
+export function isNumberAt(sentence: Sentence, at: number): boolean {
+  return typeof sentence[at] === 'number'
+}
 
 /** Returns the word at an index; empty if there is a number or nothing. */
-export const wordAt = (sentence: Sentence, at: number): string => {
+export function wordAt(sentence: Sentence, at: number): string {
   const atom = sentence[at]
-  return atom?.kind === 'word' ? atom.word : ''
+  return typeof atom === 'string' ? atom : ''
 }
+
+/** The most words before and after a number that may belong to it. */
+const REACH_LEFT = 14
+const REACH_RIGHT = 7
 
 /** Returns the words between a number and the number before it, the nearest first. */
 export function leftOf(sentence: Sentence, at: number): string[] {
-  const words: string[] = []
-  for (let back = at - 1; back >= 0 && words.length < REACH_LEFT && !isNumber(sentence[back]); back--) {
-    words.push(wordAt(sentence, back))
-  }
-  return words
+  return wordsToNumber(sentence.slice(Math.max(0, at - REACH_LEFT), at).reverse())
 }
 
 /** Returns the words between a number and the next number, the nearest first. */
 export function rightOf(sentence: Sentence, at: number): string[] {
-  const words: string[] = []
-  for (let on = at + 1; on < sentence.length && words.length < REACH_RIGHT && !isNumber(sentence[on]); on++) {
-    words.push(wordAt(sentence, on))
-  }
-  return words
+  return wordsToNumber(sentence.slice(at + 1, at + 1 + REACH_RIGHT))
+}
+
+function wordsToNumber(atoms: Sentence): string[] {
+  const number = atoms.findIndex((atom) => typeof atom === 'number')
+  return wordsOf(upTo(atoms, number))
+}
+
+/** Returns the items before an index; all items if it is -1. */
+export function upTo<Item>(items: readonly Item[], end: number): readonly Item[] {
+  return end === -1 ? items : items.slice(0, end)
 }
 
 const SKIPPED = wordSet(') ] ( the a an your this its in of for from as to about roughly ~')
 
 /** Returns the words after a number without its unit, articles and prepositions. */
 export function withoutUnit(right: readonly string[]): readonly string[] {
-  let at = 0
-  while (at < right.length && (TOKENS.has(right[at] ?? '') || SKIPPED.has(right[at] ?? ''))) at++
-  return right.slice(at)
+  const start = right.findIndex((word) => !TOKENS.has(word) && !SKIPPED.has(word))
+  return start === -1 ? [] : right.slice(start)
 }

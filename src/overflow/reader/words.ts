@@ -12,20 +12,24 @@ export type Role = 'limit' | 'value' | 'excess' | 'room'
 /** The quantity that a number counts. */
 export type Noun = 'input' | 'output' | 'window' | 'total'
 
-const split = (words: string): string[] => words.trim().split(/\s+/)
-
 /** Returns the set of the words in a text. */
-export const wordSet = (words: string): ReadonlySet<string> => new Set(split(words))
+export function wordSet(words: string): ReadonlySet<string> {
+  return new Set(words.trim().split(/\s+/))
+}
+
+/** Returns true if one of the words is in the set. */
+export function hasAny(words: readonly string[], set: ReadonlySet<string>): boolean {
+  return words.some((word) => set.has(word))
+}
 
 /** Returns the meaning of each word; the rows are meanings with their words. */
-const table = <Meaning extends string>(rows: Readonly<Record<Meaning, string>>): ReadonlyMap<string, Meaning> =>
-  new Map(
-    (Object.entries(rows) as [Meaning, string][]).flatMap(([meaning, words]) =>
-      split(words).map((word): [string, Meaning] => [word, meaning]),
-    ),
-  )
+function table<Meaning extends string>(rows: Readonly<Record<Meaning, string>>): ReadonlyMap<string, Meaning> {
+  const meanings = new Map<string, Meaning>()
+  for (const meaning in rows) for (const word of wordSet(rows[meaning])) meanings.set(word, meaning)
+  return meanings
+}
 
-const CUES: ReadonlyMap<string, Cue> = table<Cue>({
+const CUES = table<Cue>({
   exceed: `
     exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed
     overflowing overrun overruns greater larger longer bigger beyond > >> outgrown outgrows overshoots`,
@@ -46,7 +50,7 @@ const CUES: ReadonlyMap<string, Cue> = table<Cue>({
     encoded long attempted tried trying asking wants wanted specified prompted observed`,
 })
 
-const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
+const NOUNS = table<Noun>({
   input: `
     prompt prompts input inputs message messages conversation history text texts document documents query
     content contents transcript chat dialog dialogue input_tokens prompt_tokens prompt_token_ids
@@ -64,41 +68,44 @@ const NOUNS: ReadonlyMap<string, Noun> = table<Noun>({
   total: 'total sum combined altogether together overall both total_tokens max_total_tokens',
 })
 
-/** Where names of fields that no table has are split: `max_prompt_len`, `requested_output`. */
-const PARTS = /[_.]/
-
-const CUE_PARTS: ReadonlyMap<string, Cue> = table<Cue>({
+/** Parts of names of fields that no table has: `max_prompt_len`, `requested_output`. */
+const CUE_PARTS = table<Cue>({
   exceed: 'exceeds exceeded overflow',
   bound: 'max maximum limit allowed cap budget',
   value: 'requested used current actual received total num count',
 })
 
-const NOUN_PARTS: ReadonlyMap<string, Noun> = table<Noun>({
+const NOUN_PARTS = table<Noun>({
   input: 'prompt input inputs message messages',
   output: 'output completion new gen generated response',
   window: 'context ctx seq window sequence',
   total: 'total',
 })
 
-/** Returns the meaning of the first known part of a field's name. */
-function byParts<Meaning>(word: string, parts: ReadonlyMap<string, Meaning>): Meaning | undefined {
-  if (!PARTS.test(word)) return undefined
-  for (const part of word.split(PARTS)) {
-    const meaning = parts.get(part)
-    if (meaning !== undefined) return meaning
-  }
-  return undefined
+/** Returns the meaning of a word; else, for the name of a field, of its first known part. */
+function meaningOf<Meaning>(
+  word: string,
+  words: ReadonlyMap<string, Meaning>,
+  parts: ReadonlyMap<string, Meaning>,
+): Meaning | undefined {
+  const known = words.get(word)
+  if (known !== undefined || !/[_.]/.test(word)) return known
+  const part = word.split(/[_.]/).find((part) => parts.has(part))
+  return part === undefined ? undefined : parts.get(part)
 }
 
 /** Returns what a word says about a number beside it; `undefined` if nothing. */
 export function cueOf(word: string): Cue | undefined {
-  return CUES.get(word) ?? byParts(word, CUE_PARTS)
+  return meaningOf(word, CUES, CUE_PARTS)
 }
 
 /** Returns the quantity that a word names; `undefined` if it names none. */
 export function nounOf(word: string): Noun | undefined {
-  return NOUNS.get(word) ?? byParts(word, NOUN_PARTS)
+  return meaningOf(word, NOUNS, NOUN_PARTS)
 }
+
+/** Verbs of rules: `must be at most N`. */
+export const MODALS = wordSet('must should cannot can may needs')
 
 /** The unit of contexts. */
 export const TOKENS = wordSet('token tokens tok toks token(s) -token -tokens')
@@ -111,89 +118,21 @@ export const OTHER_UNITS = wordSet(`
   functions item items file files credit credits cent cents dollar dollars usd eur % percent px pixels retries
   attempts times words word lines line layers gpus gpu`)
 
-/** Words that begin advice, which does not say what went wrong. */
-export const ADVICE = wordSet(`
-  please reduce reducing try consider shorten decrease increase increasing adjust lower truncate truncating
-  compress split remove use start enable upgrade see visit contact refer learn check switch set ensure make
-  retry`)
-
-/** Adjectives of size after "too". */
-export const SIZES = wordSet('long large many big lengthy much high')
-
-/** Words that say that a context is full. */
-export const FULL = wordSet('full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded')
-
-/** Chinese words and their English ones, longer words first. Chinese has no spaces between words. */
-const GLOSSARY: readonly (readonly [string, string])[] = [
-  ['每分钟', 'per minute'],
-  ['取值范围', 'range should be'],
-  ['范围', 'range'],
-  ['频率限制', 'rate limit'],
-  ['速率限制', 'rate limit'],
-  ['请求过于频繁', 'too many requests'],
-  ['限流', 'rate limit'],
-  ['余额不足', 'insufficient balance'],
-  ['余额', 'balance'],
-  ['配额', 'quota'],
-  ['额度', 'quota'],
-  ['内存', 'memory'],
-  ['显存', 'memory'],
-  ['上下文', 'context'],
-  ['提示词', 'prompt'],
-  ['输入', 'input'],
-  ['輸入', 'input'],
-  ['输出', 'output'],
-  ['輸出', 'output'],
-  ['生成', 'output'],
-  ['消息', 'messages'],
-  ['对话', 'conversation'],
-  ['文本', 'text'],
-  ['内容', 'content'],
-  ['窗口', 'window'],
-  ['长度', 'length'],
-  ['長度', 'length'],
-  ['超过', 'exceeds'],
-  ['超過', 'exceeds'],
-  ['超出', 'exceeds'],
-  ['大于', 'greater than'],
-  ['不能', 'cannot'],
-  ['不得', 'cannot'],
-  ['不可', 'cannot'],
-  ['小于等于', '<='],
-  ['小于', 'less than'],
-  ['过长', 'too long'],
-  ['過長', 'too long'],
-  ['太长', 'too long'],
-  ['超长', 'too long'],
-  ['超限', 'exceeds limit'],
-  ['过大', 'too large'],
-  ['太大', 'too large'],
-  ['过多', 'too many'],
-  ['最大', 'maximum'],
-  ['最多', 'at most'],
-  ['上限', 'limit'],
-  ['限制', 'limit'],
-  ['模型', 'model'],
-  ['请求', 'request'],
-  ['当前', 'current'],
-  ['实际', 'actual'],
-  ['总', 'total'],
-  ['数量', ' count'],
-  ['数目', ' count'],
-  ['令牌', 'tokens'],
-  ['字符', 'characters'],
-  ['字数', 'characters'],
-  ['字节', 'bytes'],
-  ['请减少', '. please reduce'],
-  ['请缩短', '. please shorten'],
-  ['请', '. please'],
-  ['。', '. '],
-  ['，', ', '],
-  ['；', '; '],
-  ['个', ' '],
-  ['為', 'is'],
-  ['为', 'is'],
-]
+/**
+ * Chinese words and their English ones. Chinese has no spaces between words: they are replaced in this order, a word
+ * before its parts.
+ */
+const GLOSSARY = `
+  每分钟 per minute | 取值范围 range should be | 范围 range | 频率限制 rate limit | 速率限制 rate limit
+  请求过于频繁 too many requests | 限流 rate limit | 余额不足 insufficient balance | 余额 balance | 配额 quota
+  额度 quota | 内存 memory | 显存 memory | 上下文 context | 提示词 prompt | 输入 input | 輸入 input | 输出 output
+  輸出 output | 生成 output | 消息 messages | 对话 conversation | 文本 text | 内容 content | 窗口 window
+  长度 length | 長度 length | 超过 exceeds | 超過 exceeds | 超出 exceeds | 大于 greater than | 不能 cannot
+  不得 cannot | 不可 cannot | 小于等于 <= | 小于 less than | 过长 too long | 過長 too long | 太长 too long
+  超长 too long | 超限 exceeds limit | 过大 too large | 太大 too large | 过多 too many | 最大 maximum
+  最多 at most | 上限 limit | 限制 limit | 模型 model | 请求 request | 当前 current | 实际 actual | 总 total
+  数量 count | 数目 count | 令牌 tokens | 字符 characters | 字数 characters | 字节 bytes | 请减少 . please reduce
+  请缩短 . please shorten | 请 . please | 。 . | ， , | ； ; | 个 | 為 is | 为 is`
 
 /** Han characters and their punctuation. */
 const HAN = /[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]/
@@ -201,7 +140,9 @@ const HAN = /[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]/
 /** Returns the text with its Chinese words replaced by English ones. */
 export function glossed(text: string): string {
   if (!HAN.test(text)) return text
-  return GLOSSARY.reduce((done, [word, english]) => done.replaceAll(word, ` ${english} `), text)
-    .replace(/ +/g, ' ')
-    .trim()
+  let english = text
+  for (const [, word = '', meaning] of GLOSSARY.matchAll(/([^\s|]{1,8}) ([^|\n]{0,24})/g)) {
+    english = english.replaceAll(word, ` ${meaning} `)
+  }
+  return english.replace(/ +/g, ' ').trim()
 }
