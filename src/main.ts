@@ -43,8 +43,12 @@ const terminal: Terminal = {
   onSignal: (name, handle) => process.on(name, handle),
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
-  columns: () => process.stdout.columns || 80,
-  rows: () => process.stdout.rows || 24,
+  get columns() {
+    return process.stdout.columns || 80
+  },
+  get rows() {
+    return process.stdout.rows || 24
+  },
   // Only a command that reads keys opens standard input.
   get onKey() {
     return process.stdin.isTTY === true ? onKey : undefined

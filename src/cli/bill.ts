@@ -1,36 +1,17 @@
 /** The bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
 import { tokens } from '../core/budget/amount.ts'
-import type { Emit } from '../telemetry/event.ts'
-import { fitted } from './session-table.ts'
+import type { ProxyEvent } from '../telemetry/event.ts'
+import { counted, fitted } from './terminal-text.ts'
 
-interface BillFacts {
-  /** All that clients sent, guarded or not, also those that failed. */
-  readonly requests: number
-  readonly iterations: number
-  readonly tokens: number
-  readonly cost_usd: number
-  readonly notices: number
-  readonly loops: number
-  readonly stops: number
-}
-
-/** The sums of everything so far. */
-export interface Bill {
-  readonly record: Emit
-  /** Returns the sums as the log has them. */
-  facts(): BillFacts
-  /** Returns two lines of text. */
-  text(): string
-}
-
-const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? '' : 's'}`
+export type Bill = ReturnType<typeof createBill>
 
 /** Creates an empty bill. */
-export function createBill(): Bill {
+export function createBill() {
+  // Requests are all that clients sent, guarded or not, also those that failed.
   const sums = { requests: 0, iterations: 0, tokens: 0, cost_usd: 0, notices: 0, loops: 0, stops: 0 }
   const unpriced = new Set<string>()
   return {
-    record(event) {
+    record(event: ProxyEvent) {
       if (event.kind === 'request_ended') {
         sums.requests++
         const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
@@ -45,8 +26,10 @@ export function createBill(): Bill {
       if (event.kind === 'loop') sums.loops++
       if (event.kind === 'stopped') sums.stops++
     },
+    /** Returns the sums as the log has them. */
     facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),
-    text() {
+    /** Returns two lines of text. */
+    text(): string {
       const { requests, iterations, cost_usd: cost, notices, loops, stops } = sums
       const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'
       const names = unpriced.size > 0 ? ` (price not known: ${[...unpriced].join(', ')})` : ''

@@ -1,5 +1,38 @@
-/** The interface between commands and the process. */
-import type { Environment } from '../config/load.ts'
+/** What a command gets: its arguments and flags, and the process that it runs in. */
+import type { Environment, Flags } from '../config/load.ts'
+
+/** Thrown for a wrong command line; the message is one line for people. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError'
+}
+
+/** The flags of some commands, as `parseArgs` of Node takes them; all others set keys of the configuration. */
+export const OWN_FLAGS = {
+  json: { type: 'boolean', help: 'as JSON lines' },
+  yes: { type: 'boolean', short: 'y', help: 'with init: ask nothing' },
+  csv: { type: 'boolean', help: 'as comma-separated values' },
+  by: { type: 'string', value: 'WHAT', help: 'day, model, client or session (default: day)' },
+  since: { type: 'string', value: 'TIME', help: 'a day such as 2026-11-01, or how long ago: 12h, 7d' },
+  transcript: {
+    type: 'boolean',
+    help: 'with session: what the user and the assistant said (sessions.transcript keeps it)',
+  },
+  url: {
+    type: 'string',
+    value: 'URL',
+    help: 'the running Governor (default: http://127.0.0.1:8787, or the port of --port or PORT)',
+  },
+} as const
+
+type OwnFlags = typeof OWN_FLAGS
+
+/** What was typed after the name of a command. */
+export interface Call {
+  readonly args: readonly string[]
+  readonly flags: Flags & {
+    readonly [Name in keyof OwnFlags]?: OwnFlags[Name]['type'] extends 'boolean' ? boolean : string
+  }
+}
 
 /** The process that a command runs in. */
 export interface Terminal {
@@ -16,9 +49,9 @@ export interface Terminal {
   onExit(handle: () => void): void
   /** Ends the process at once. */
   exit(code: number): void
-  /** Width and height of the screen, in characters; unset if there is no known screen. */
-  readonly columns?: () => number
-  readonly rows?: () => number
+  /** Width and height of the screen, in characters. */
+  readonly columns: number
+  readonly rows: number
   /** Calls `handle` with each key that is pressed; returns a function that ends this. Unset if there is no keyboard. */
   readonly onKey?: ((handle: (key: string) => void) => () => void) | undefined
   /** Bytes of memory that the process may use. */

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
-import type { Terminal } from './command.ts'
+import type { Call, Terminal } from './command.ts'
 
 const FILE = 'governor.yaml'
 const ADDRESS = 'http://127.0.0.1:8787'
@@ -46,14 +46,17 @@ async function ask(terminal: Terminal): Promise<Answers> {
     return amount >= 0 ? amount : undefined
   })
   const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
-    ['enforce', 'observe'].includes(text) ? (text as Answers['mode']) : undefined,
+    text === 'enforce' || text === 'observe' ? text : undefined,
   )
   input.close()
   return { client, dollars, mode }
 }
 
-function fileText({ client, dollars, mode }: Answers): string {
-  return `# Governor in front of ${client.name}: ${client.use}
+/** Writes the file. Returns 1 if there is one already, or it can't be written. */
+export async function init({ flags: { yes } }: Call, terminal: Terminal): Promise<number> {
+  const { client, dollars, mode } = yes ? DEFAULTS : await ask(terminal)
+  const { name, use } = client
+  const text = `# Governor in front of ${name}: ${use}
 # governor check-config says what is wrong here, governor --help names the commands.
 mode: ${mode.padEnd(22)}# enforce; or observe: count and report, change nothing
 budget:
@@ -63,20 +66,14 @@ budget:
 usage:
   journal: ${DEFAULT_JOURNAL} # governor report adds it up
 `
-}
-
-/** Writes the file. Returns 1 if there is one already, or it can't be written. */
-export async function init(isAsking: boolean, terminal: Terminal): Promise<number> {
-  const answers = isAsking ? await ask(terminal) : DEFAULTS
   try {
-    writeFileSync(FILE, fileText(answers), { flag: 'wx' })
+    writeFileSync(FILE, text, { flag: 'wx' })
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     const why = code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
     terminal.err(`governor: ${FILE} ${why}\n`)
     return 1
   }
-  const { use } = answers.client
   const isRun = use.startsWith('governor run')
   terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)
   terminal.out('`governor` stands for npx agent-governor; governor doctor checks everything.\n')

@@ -4,11 +4,11 @@ import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
 import { basename } from 'node:path'
 import { pino } from 'pino'
-import { type Environment, type Flags, loadConfig } from '../config/load.ts'
+import { type Environment, loadConfig } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { createBill } from './bill.ts'
-import type { Terminal } from './command.ts'
+import type { Call, Terminal } from './command.ts'
 import { listen } from './start.ts'
 
 /** Programs that do not read the variables of base URLs, and what tells them where to send requests. */
@@ -26,10 +26,9 @@ const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly str
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
-  const running = [`//127.0.0.1:${env['PORT'] || 8787}`, `//localhost:${env['PORT'] || 8787}`]
   // A variable may still name a Governor that ran before.
-  const upstream = (url = '') =>
-    env['GOVERNOR_UPSTREAM'] || running.some((one) => url.includes(one)) ? undefined : url
+  const running = new RegExp(`//(127\\.0\\.0\\.1|localhost):${env['PORT'] || 8787}`)
+  const upstream = (url = '') => (env['GOVERNOR_UPSTREAM'] || running.test(url) ? undefined : url)
   return {
     ...env,
     OPENAI_UPSTREAM_URL: env['OPENAI_UPSTREAM_URL'] || upstream(env['OPENAI_BASE_URL']),
@@ -71,9 +70,8 @@ function runProgram(file: string, args: readonly string[], env: Environment, ter
 }
 
 /** Guards one program until it ends, and returns its exit code. Throws `ConfigError`. */
-export async function run(command: readonly string[], flags: Flags, terminal: Terminal): Promise<number> {
-  const [file = '', ...args] = command
-  const here: Flags = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
+export async function run({ args: [file = '', ...args], flags }: Call, terminal: Terminal): Promise<number> {
+  const here = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
   const { config: given } = loadConfig(here, governorEnvironment(terminal.env))
   const config = { ...given, usage: { journal: given.usage.journal || DEFAULT_JOURNAL } }
   // The screen is the program's: Governor logs only if it is asked to.

@@ -1,62 +1,19 @@
 /** Sessions as text: a table of 80 columns, and one session in full. */
 import type { Transcript } from '../ops/sessions/schema.ts'
-import { amount, clock, labelOf, money, rate, shortModel, span, stateOf } from '../ops/sessions/words.ts'
+import {
+  amount,
+  clock,
+  doing,
+  labelOf,
+  money,
+  rate,
+  shortModel,
+  span,
+  stateOf,
+  type Tone,
+} from '../ops/sessions/words.ts'
 import type { Detail, Row } from './sessions-client.ts'
-
-/** Control characters, characters that change the direction of text, and invisible characters. */
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu
-/** Returns a value as a line of JSON that a terminal shows as it is: with characters nobody sees as escapes. */
-export function jsonLine(value: unknown): string {
-  const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
-  const text = JSON.stringify(value).replace(UNSEEN, (unseen) => unseen.split('').map(escaped).join(''))
-  return `${text}\n`
-}
-
-/** Characters that take two columns, roughly. */
-const WIDE =
-  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Emoji_Presentation}/u
-
-const widthOf = (character: string) => (WIDE.test(character) ? 2 : /\p{M}/u.test(character) ? 0 : 1)
-
-/** Cuts a text to so many columns; what clients and models chose may hold anything. */
-export function fitted(text: string, columns: number): string {
-  const characters = [...text.slice(0, 4 * columns + 8).replace(UNSEEN, '·')]
-  let width = characters.reduce((sum, one) => sum + widthOf(one), 0)
-  if (width <= columns) return padded(characters, width, columns)
-  while (width > columns - 1) width -= widthOf(characters.pop() ?? '')
-  return padded([...characters, '…'], width + 1, columns)
-}
-
-/** Breaks a text into lines of at most so many columns. */
-export function wrapped(text: string, columns: number): readonly string[] {
-  const lines: string[] = []
-  let line = ''
-  let width = 0
-  for (const one of text) {
-    if (width + widthOf(one) > columns) {
-      lines.push(line)
-      line = ''
-      width = 0
-    }
-    line += one
-    width += widthOf(one)
-  }
-  return [...lines, line]
-}
-
-function padded(characters: readonly string[], width: number, columns: number): string {
-  return characters.join('') + ' '.repeat(columns - width)
-}
-
-/** 45s, 12m, 3h, 2d. */
-const shortSpan = (seconds: number) => span(seconds, ['s', 'm', 'h', 'd'])
-
-/** Describes in a few words what a session is doing. */
-function doing({ asking, loop, last_tool: tool }: Row): string {
-  if (asking) return `waits ${shortSpan(asking.seconds_left)}`
-  if (loop) return `${loop.tools.join('+') || tool || loop.pattern} ×${loop.count}${loop.blocked ? ' blocked' : ''}`
-  return tool ?? ''
-}
+import { type Colour, coloured, counted, fitted, plainLines } from './terminal-text.ts'
 
 /** Returns the beginning of a session's name or id that the other commands take. */
 function handleOf(row: Row): string {
@@ -74,87 +31,64 @@ export interface TableStyle {
   readonly hasLabels?: boolean
 }
 
-interface Column {
-  readonly title: string
-  readonly width: number
-  /** Numbers are aligned to the right. */
-  readonly isRight?: boolean
-  readonly text: (row: Row) => string
-}
+const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
+const STATE = TITLES.indexOf('STATE')
+/** Columns of numbers, which are aligned to the right. */
+const NUMBERS = ['RISK', 'ITERATION', 'COST', '$/MIN'].map((title) => TITLES.indexOf(title))
+const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
 
-/** Returns the columns that fit, the most important ones together 78 characters wide. */
-function columnsFor({ columns, hasLabels = false }: TableStyle): readonly Column[] {
-  const room = Math.max(0, columns - 78)
-  const isWide = room >= 40
-  const doingWidth = room - (isWide ? 28 : 15)
+function cellsOf(row: Row, hasLabel: boolean): readonly string[] {
+  const { iteration, max_iterations: max } = row
   return [
-    { title: 'SESSION', width: isWide ? 28 : 14 + Math.min(14, room), text: hasLabels ? labelOf : handleOf },
-    { title: 'STATE', width: 17, text: (row) => stateOf(row).text },
-    { title: 'RISK', width: 4, isRight: true, text: ({ risk }) => `${Math.round(risk * 100)}%` },
-    {
-      title: 'ITERATION',
-      width: 9,
-      isRight: true,
-      text: ({ iteration, max_iterations: max }) => (max > 0 ? `${iteration}/${max}` : String(iteration)),
-    },
-    { title: 'COST', width: 6, isRight: true, text: money },
-    { title: '$/MIN', width: 6, isRight: true, text: rate },
-    { title: 'CLIENT', width: isWide ? 13 : 7, text: ({ client }) => client ?? '' },
-    { title: 'MODEL', width: isWide ? 15 : 8, text: ({ model }) => shortModel(model) ?? '' },
-    ...(doingWidth > 5 ? [{ title: 'DOING', width: doingWidth, text: doing }] : []),
+    hasLabel ? labelOf(row) : handleOf(row),
+    stateOf(row).text,
+    `${Math.round(row.risk * 100)}%`,
+    max > 0 ? `${iteration}/${max}` : String(iteration),
+    money(row),
+    rate(row),
+    row.client ?? '',
+    shortModel(row.model) ?? '',
+    doing(row),
   ]
 }
 
-function cell(text: string, { width, isRight = false }: Column): string {
-  const shown = fitted(text, width)
-  return isRight ? shown.trimEnd().padStart(width) : shown
-}
-
-const COLOURS = { bad: 31, warn: 33, good: 32, quiet: 90 } as const
-
-/** Returns a text as a terminal shows it in a colour, or bold. */
-export function coloured(text: string, colour: keyof typeof COLOURS | 'bold', { hasColours }: TableStyle): string {
-  if (!hasColours) return text
-  return `\u001b[${colour === 'bold' ? 1 : COLOURS[colour]}m${text}\u001b[0m`
-}
-
-/** Returns the titles of the columns of a table. */
-export function headLine(style: TableStyle): string {
-  const titles = columnsFor(style).map((column) => cell(column.title, column))
-  return coloured(titles.join(' ').trimEnd(), 'quiet', style)
-}
-
-/** Returns one session as a line of a table. */
-export function rowLine(row: Row, style: TableStyle): string {
-  const cells = columnsFor(style).map((column) => {
-    const text = cell(column.text(row), column)
-    return column.title === 'STATE' ? coloured(text, stateOf(row).tone, style) : text
-  })
-  return cells.join(' ').trimEnd()
+/** Returns the lines of a table: the titles of the columns that fit, and one line for each session. */
+export function tableLines(rows: readonly Row[], style: TableStyle): readonly string[] {
+  const { columns, hasColours = false, hasLabels = false } = style
+  const room = Math.max(0, columns - 78)
+  const isWide = room >= 40
+  const widths = [isWide ? 28 : 14 + Math.min(14, room), 17, 4, 9, 6, 6, isWide ? 13 : 7, isWide ? 15 : 8]
+  const doingWidth = room - (isWide ? 28 : 15)
+  if (doingWidth > 5) widths.push(doingWidth)
+  const lineOf = (cells: readonly string[], stateColour?: Colour) => {
+    const shown = widths.map((width, at) => {
+      const text = fitted(cells[at] ?? '', width)
+      if (at === STATE && stateColour) return coloured(text, stateColour, hasColours)
+      return NUMBERS.includes(at) ? text.trimEnd().padStart(width) : text
+    })
+    return shown.join(' ').trimEnd()
+  }
+  const lines = [coloured(lineOf(TITLES), 'grey', hasColours)]
+  for (const row of rows) lines.push(lineOf(cellsOf(row, hasLabels), COLOURS[stateOf(row).tone]))
+  return lines
 }
 
 /** Returns a table of sessions, or a sentence if there are none. */
 export function sessionTable(rows: readonly Row[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
-  return `${[headLine({ columns }), ...rows.map((row) => rowLine(row, { columns }))].join('\n')}\n`
-}
-
-/** Returns a text of several lines without characters that a terminal acts on. */
-function shownText(text: string): string {
-  return text.replace(/[^\S\n]/g, ' ').replace(UNSEEN, (one) => (one === '\n' ? one : '·'))
+  return `${tableLines(rows, { columns }).join('\n')}\n`
 }
 
 /** Returns what was said in a session, for people. Texts stand indented under who said them. */
 export function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
-  const said = entries.flatMap(({ at, thread, role, text, truncated: isCut, terminal_state: state }) => [
-    `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}`,
-    ...shownText(isCut ? `${text}\n[there was more]` : text)
-      .split('\n')
-      .map((line) => `  ${line}`.trimEnd()),
-    '',
-  ])
-  return `${[...(truncated ? ['[older texts were dropped]', ''] : []), ...said].join('\n')}`
+  let said = truncated ? '[older texts were dropped]\n\n' : ''
+  for (const { at, thread, role, text, truncated: isCut, terminal_state: state } of entries) {
+    said += `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}\n`
+    for (const line of plainLines(isCut ? `${text}\n[there was more]` : text)) said += `${`  ${line}`.trimEnd()}\n`
+    said += '\n'
+  }
+  return said.slice(0, -1)
 }
 
 function iterationLine(one: Detail['iterations'][number], columns: number): string {
@@ -186,7 +120,7 @@ export interface SessionLines {
 export function sessionLines(session: Detail, columns: number): SessionLines {
   const facts: string[] = []
   const add = (name: string, text: string) => facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
-  const { terminal, final_answer: answer, loop, asking } = session
+  const { terminal, final_answer: answer, loop, asking, agents, seconds_to_limit: left } = session
   add('session', session.id)
   if (session.name !== null) add('name', session.name)
   add('state', stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''))
@@ -196,40 +130,30 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   const perMinute = rate(session)
   const spent = `${money(session)}${perMinute ? `, ${perMinute}/min` : ''}`
   add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${spent}`)
-  const { agents, seconds_to_limit: left } = session
-  add(
-    'agents',
-    `${agents.alive} of ${agents.total} at work${left === null ? '' : `, at a limit in ${shortSpan(left)}`}`,
-  )
-  const limits = session.threads.flatMap(({ thread, meters }) =>
-    meters.filter(({ max }) => max > 0).map((meter) => ({ thread, ...meter })),
-  )
-  if (limits.length > 0) facts.push('limits:')
-  for (const { thread, name, used, max } of limits)
-    add(`  agent ${thread}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
+  const limitIn = left === null ? '' : `, at a limit in ${span(left)}`
+  add('agents', `${agents.alive} of ${agents.total} at work${limitIn}`)
+  const limited = session.threads.filter(({ meters }) => meters.some(({ max }) => max > 0))
+  if (limited.length > 0) facts.push('limits:')
+  for (const { thread, meters } of limited)
+    for (const { name, used, max } of meters)
+      if (max > 0) add(`  agent ${thread}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
   for (const { model, used, base, effective, source } of session.contexts)
     add('context', `${model}: ${used ?? '?'} of ${effective ?? base ?? '?'} tokens (${source})`)
   if (loop) {
-    const { pattern, tools, count, since, warnings, blocked } = loop
-    const reaction = blocked ? 'calls blocked' : `told ${warnings === 1 ? 'once' : `${warnings} times`}`
-    add('loop', `${pattern} ${tools.join('+')} ×${count} since iteration ${since}, ${reaction}`)
+    const reaction = loop.blocked ? 'calls blocked' : `told ${counted(loop.warnings, 'time')}`
+    add('loop', `${loop.pattern} ${loop.tools.join('+')} ×${loop.count} since iteration ${loop.since}, ${reaction}`)
   }
   if (asking) {
-    const left = shortSpan(asking.seconds_left)
-    const limit = asking.limit.replace('_', ' ')
-    add('asking', `limit of ${asking.max} ${limit} reached: extend or stop within ${left}`)
+    const limit = `${asking.max} ${asking.limit.replace('_', ' ')}`
+    add('asking', `limit of ${limit} reached: extend or stop within ${span(asking.seconds_left)}`)
   }
   if (terminal) add('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)
-  return {
-    facts,
-    iterations: session.iterations
-      .slice(-TAIL)
-      .flatMap((one) => [
-        iterationLine(one, columns),
-        ...(one.said ? [fitted(`         Governor: ${one.said}`, columns).trimEnd()] : []),
-      ]),
-    answer: answer ? shownText(answer.text).split('\n') : [],
+  const iterations: string[] = []
+  for (const one of session.iterations.slice(-TAIL)) {
+    iterations.push(iterationLine(one, columns))
+    if (one.said) iterations.push(fitted(`         Governor: ${one.said}`, columns).trimEnd())
   }
+  return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
 }
 
 /** One session in full, as text. */

@@ -3,6 +3,7 @@
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import type { SessionDetail as Detail, SessionRow as Row, SessionPage, Transcript } from '../ops/sessions/schema.ts'
+import type { Call } from './command.ts'
 
 export type { Detail, Row }
 
@@ -18,20 +19,7 @@ export class ClientError extends Error {
   }
 }
 
-export interface SessionsClient {
-  /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
-  list(query?: Readonly<Record<string, string>>): Promise<SessionPage>
-  session(id: string): Promise<Detail>
-  /** Returns what was said; rejects where transcripts are not kept. */
-  transcript(id: string): Promise<Transcript>
-  /** Returns a session; `undefined` where Governor does not know it any more. */
-  find(id: string): Promise<Detail | undefined>
-  stop(id: string): Promise<Detail>
-  /** `by`: a share such as `25%`, or a number of iterations. */
-  extend(id: string, by: string | number): Promise<Detail>
-  /** Returns the id of the session whose id begins with a text, or whose client calls it so. */
-  resolve(text: string): Promise<string>
-}
+export type SessionsClient = ReturnType<typeof createSessionsClient>
 
 const DEFAULT_PORT = '8787'
 /** Milliseconds within which Governor has to answer. */
@@ -39,20 +27,21 @@ const PATIENCE = 10_000
 
 interface Connection {
   readonly base: string
-  readonly env: Environment
+  readonly token: string | undefined
   /** Ends the requests under way. */
   readonly signal: AbortSignal | undefined
 }
 
-async function send<Reply>({ base, env, signal }: Connection, path: string, init: RequestInit = {}): Promise<Reply> {
-  const token = env['GOVERNOR_ADMIN_TOKEN']
-  const headers = { ...init.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
+async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
   const unanswered = (cause: unknown) => {
     throw new ClientError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
   }
   const patience = AbortSignal.timeout(PATIENCE)
-  const until = signal ? AbortSignal.any([signal, patience]) : patience
-  const response = await fetch(`${base}/governor/${path}`, { ...init, headers, signal: until }).catch(unanswered)
+  const response = await fetch(`${base}/governor/${path}`, {
+    headers: { 'content-type': 'application/json', ...(token ? { authorization: `Bearer ${token}` } : {}) },
+    signal: signal ? AbortSignal.any([signal, patience]) : patience,
+    ...(body ? { method: 'POST', body: JSON.stringify(body) } : {}),
+  }).catch(unanswered)
   const text = await response.text().catch(unanswered)
   let reply: { readonly error?: { readonly message?: string } } | undefined
   try {
@@ -68,34 +57,28 @@ async function send<Reply>({ base, env, signal }: Connection, path: string, init
   return reply as Reply
 }
 
-/** `url`: as given by `--url`; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
-export function createSessionsClient(url: string | undefined, env: Environment, signal?: AbortSignal): SessionsClient {
-  // By default the address that a Governor with this environment would use.
-  const base = url ?? `http://127.0.0.1:${env['PORT'] || DEFAULT_PORT}`
-  if (!/^https?:\/\//.test(base) || !URL.canParse(base))
-    throw new ClientError(`--url ${base}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
-  const connection: Connection = { base: withoutTrailingSlashes(base), env, signal }
+/** Creates a client; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
+export function createSessionsClient({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal) {
+  // By default the address that a Governor with these flags and this environment would use.
+  const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`
+  if (!/^https?:\/\//.test(given) || !URL.canParse(given))
+    throw new ClientError(`--url ${given}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
+  const connection = { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
   const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
-  const post = (body: object): RequestInit => ({
-    method: 'POST',
-    body: JSON.stringify(body),
-    headers: { 'content-type': 'application/json' },
-  })
-  const list: SessionsClient['list'] = (query = {}) =>
-    send(connection, `sessions?${new URLSearchParams(query).toString()}`)
-  const session: SessionsClient['session'] = (id) => send(connection, path(id))
+  /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
+  const list = (query: Readonly<Record<string, string>>) =>
+    send<SessionPage>(connection, `sessions?${new URLSearchParams(query).toString()}`)
+
   return {
     list,
-    session,
-    find: (id) =>
-      session(id).catch((error: unknown) => {
-        if (error instanceof ClientError && error.status === 404) return undefined
-        throw error
-      }),
-    transcript: (id) => send(connection, path(id, '/transcript')),
-    stop: (id) => send(connection, path(id, '/stop'), post({})),
-    extend: (id, by) => send(connection, path(id, '/extend'), post({ by })),
-    async resolve(text) {
+    session: (id: string) => send<Detail>(connection, path(id)),
+    /** Returns what was said; rejects where transcripts are not kept. */
+    transcript: (id: string) => send<Transcript>(connection, path(id, '/transcript')),
+    stop: (id: string) => send<Detail>(connection, path(id, '/stop'), {}),
+    /** `by`: a share such as `25%`, or a number of iterations. */
+    extend: (id: string, by: string | number) => send<Detail>(connection, path(id, '/extend'), { by }),
+    /** Returns the id of the session whose id begins with a text, or whose client calls it so. */
+    async resolve(text: string): Promise<string> {
       const { sessions } = await list({ id: text, limit: '2' })
       const [first, second] = sessions
       if (first && second && first.id !== text)
@@ -115,10 +98,10 @@ const MOST = 10_000
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
 /** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
-export async function allSessions(client: SessionsClient, warn: (text: string) => void): Promise<readonly Row[]> {
+export async function allSessions(client: SessionsClient, warn?: (text: string) => void): Promise<readonly Row[]> {
   let page = await client.list({ limit: '200' })
   const sessions = [...page.sessions]
-  if (!page.complete) warn(INCOMPLETE)
+  if (!page.complete) warn?.(INCOMPLETE)
   while (page.next !== null && sessions.length < MOST) {
     page = await client.list({ limit: '200', cursor: page.next })
     sessions.push(...page.sessions)

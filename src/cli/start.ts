@@ -1,5 +1,5 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
-import { type DestinationStream, type Logger, pino } from 'pino'
+import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -9,9 +9,9 @@ import { holdsKey } from '../proxy/door/route.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { VERSION } from '../version.ts'
 import { type Bill, createBill } from './bill.ts'
-import type { Terminal } from './command.ts'
+import type { Call, Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
-import { jsonLine } from './session-table.ts'
+import { jsonLine } from './terminal-text.ts'
 
 const STDOUT = 1
 
@@ -57,20 +57,8 @@ export function proxiesIn(env: Environment): Proxies | undefined {
   return { http, https, noProxy: env['no_proxy'] ?? env['NO_PROXY'] }
 }
 
-/** A Governor that listens. */
-interface Listening {
-  readonly governor: Governor
-  /** `http://host:port`. */
-  readonly address: string
-}
-
 /** Builds a Governor that listens; returns `undefined` after the reason on standard error. Throws `ConfigError`. */
-export async function listen(
-  config: Config,
-  terminal: Terminal,
-  log: Logger,
-  onEvent: Emit,
-): Promise<Listening | undefined> {
+export async function listen(config: Config, terminal: Terminal, log: Logger, onEvent: Emit) {
   const governor = buildGovernor(config, {
     log,
     onEvent,
@@ -89,30 +77,25 @@ export async function listen(
 }
 
 /** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
-export async function start(flags: Flags, terminal: Terminal): Promise<number> {
+export async function start({ flags }: Call, terminal: Terminal): Promise<number> {
   const loaded = loadConfig(flags, terminal.env)
   const { level } = loaded.config.log
   const options = { base: null, timestamp: pino.stdTimeFunctions.isoTime }
-  if (terminal.isInteractive && !flags['log-level'] && !terminal.env['LOG_LEVEL']) {
-    const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, linesForPeople(terminal))
-    return serve(loaded, flags, terminal, log, true)
+  if (!terminal.isInteractive || flags['log-level'] || terminal.env['LOG_LEVEL']) {
+    const output = createLogOutput(STDOUT, terminal.onExit)
+    try {
+      return await serve(loaded, flags, terminal, pino({ ...options, level }, output), false)
+    } finally {
+      output.close()
+    }
   }
-  const output = createLogOutput(STDOUT, terminal.onExit)
-  try {
-    return await serve(loaded, flags, terminal, pino({ ...options, level }, output), false)
-  } finally {
-    output.close()
+  /** Writes log lines for people on standard error: the time, the message, and its facts. */
+  const write = (line: string) => {
+    const { level: _, time, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
+    terminal.err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
   }
-}
-
-/** Writes log lines for people on standard error: the time, the message, and its facts. */
-function linesForPeople({ err }: Terminal): DestinationStream {
-  return {
-    write(line) {
-      const { level: _, time, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
-      err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
-    },
-  }
+  const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, { write })
+  return serve(loaded, flags, terminal, log, true)
 }
 
 async function serve(
@@ -131,9 +114,8 @@ async function serve(
   const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }
   terminal.onSignal('SIGHUP', () => reload(governor, config, reloadFlags, terminal, log))
   const stopped = untilStopped(governor, terminal, log, bill)
-  const upstreams = Object.fromEntries(
-    Object.entries(config.upstreams).map(([name, { url }]) => [name, new URL(url).origin]),
-  )
+  const upstreams: Record<string, string> = {}
+  for (const [name, { url }] of Object.entries(config.upstreams)) upstreams[name] = new URL(url).origin
   const { max_iterations } = config.budget
   const { page } = governor
   log.info(

@@ -2,15 +2,9 @@
 import { tokens } from '../core/budget/amount.ts'
 import { type LimitName, METERS } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/schema.ts'
-import type { Terminal } from './command.ts'
-import { fitted, jsonLine } from './session-table.ts'
-import { allSessions, createSessionsClient, type SessionsClient } from './sessions-client.ts'
-
-/** The options of the command. */
-export interface SuggestOptions {
-  readonly json: boolean
-  readonly url: string | undefined
-}
+import type { Call, Terminal } from './command.ts'
+import { allSessions, ClientError, createSessionsClient } from './sessions-client.ts'
+import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
 export const LEAST_RUNS = 30
@@ -51,30 +45,19 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
     if (group) group.push(run)
     else groups.set(key, [run])
   }
-  return [...groups.values()]
-    .map((group) => {
-      const amounts = group.map(({ iterations, tool_calls, tokens: used, cost_usd, price_known: isKnown }) => {
-        // A cost with a missing part gives no limit.
-        return { iterations, tool_calls, tokens: used, cost: isKnown ? (cost_usd ?? 0) : 0 }
-      })
-      const spreads = AMOUNTS.map((name) => {
-        const sorted = amounts.map((amount) => amount[name]).toSorted((a, b) => a - b)
-        return [name, { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: sorted.at(-1) ?? 0 }]
-      })
-      const [first] = group
-      return {
-        agent: first?.agent ?? null,
-        model: first?.model ?? null,
-        runs: group.length,
-        spreads: Object.fromEntries(spreads) as RunGroup['spreads'],
-      }
-    })
-    .sort((a, b) => b.runs - a.runs)
-}
-
-/** Rounds up to what the limit counts in; money to cents. */
-function roundedUp(name: Amount, value: number): number {
-  return name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
+  const found: RunGroup[] = []
+  for (const group of groups.values()) {
+    const [{ agent, model } = { agent: null, model: null }] = group
+    const spreads = {} as Record<Amount, Spread>
+    for (const name of AMOUNTS) {
+      // A cost with a missing part gives no limit.
+      const amountOf = (run: RunView) => (name !== 'cost' ? run[name] : run.price_known ? (run.cost_usd ?? 0) : 0)
+      const sorted = group.map(amountOf).sort((a, b) => a - b)
+      spreads[name] = { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: percentile(sorted, 1) }
+    }
+    found.push({ agent, model, runs: group.length, spreads })
+  }
+  return found.sort((a, b) => b.runs - a.runs)
 }
 
 /** A limit of runs: the key in the configuration, and its value at p95 and at twice that. */
@@ -88,126 +71,115 @@ interface Suggestion {
 /** Returns the limits for a group, none where too few runs are known; 0 would be no limit. */
 export function suggestionsFor({ runs, agent, model, spreads }: RunGroup): readonly Suggestion[] {
   if (runs < LEAST_RUNS || (agent === null && model === null)) return []
-  return AMOUNTS.map((name) => {
+  // Rounds up to what the limit counts in; money to cents.
+  const roundedUp = (name: Amount, value: number) =>
+    name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
+  const limits: Suggestion[] = []
+  for (const name of AMOUNTS) {
     const { p95 } = spreads[name]
     const key = METERS[name].limit.setting
-    return { name, key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) }
-  }).filter(({ p95 }) => p95 > 0)
-}
-
-type Budget = Readonly<Record<string, number | Readonly<Record<string, number>>>>
-
-/** Returns limits as `budget` has them in the configuration. */
-function budgetOf(limits: readonly Suggestion[], at: 'p95' | 'twice'): Budget {
-  const own = limits.filter(({ name }) => name === 'iterations')
-  const further = limits.filter(({ name }) => name !== 'iterations')
-  const entriesOf = (some: typeof limits) => Object.fromEntries(some.map((limit) => [limit.key, limit[at]]))
-  return { ...entriesOf(own), run: entriesOf(further) }
+    if (p95 > 0) limits.push({ name, key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
+  }
+  return limits
 }
 
 /** Returns a group as one JSON object; `budget` is `null` where too few runs are known. */
 function jsonOf(group: RunGroup): object {
-  const { agent, model, runs, spreads } = group
+  const { spreads, ...rest } = group
+  const { cost, ...others } = spreads
   const limits = suggestionsFor(group)
-  const { iterations, tool_calls, tokens: used, cost } = spreads
-  return {
-    agent,
-    model,
-    runs,
-    iterations,
-    tool_calls,
-    tokens: used,
-    cost_usd: cost,
-    budget: limits.length === 0 ? null : { p95: budgetOf(limits, 'p95'), twice_p95: budgetOf(limits, 'twice') },
+  /** Limits as `budget` has them in the configuration. */
+  const budgetOf = (at: 'p95' | 'twice') => {
+    const budget: Record<string, number | object> = {}
+    const run: Record<string, number> = {}
+    for (const limit of limits) (limit.name === 'iterations' ? budget : run)[limit.key] = limit[at]
+    return { ...budget, run }
   }
+  const budget = limits.length === 0 ? null : { p95: budgetOf('p95'), twice_p95: budgetOf('twice') }
+  return { ...rest, ...others, cost_usd: cost, budget }
 }
 
-const FORMATS: Readonly<Record<Amount, readonly [title: string, format: (value: number) => string]>> = {
-  iterations: ['iterations', String],
-  tool_calls: ['tool calls', String],
-  tokens: ['tokens', (value) => tokens(value, 0).used],
-  cost: ['cost', (value) => (value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`)],
+function shown(name: Amount, value: number): string {
+  if (name === 'tokens') return tokens(value, 0).used
+  if (name === 'cost') return value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`
+  return String(value)
 }
 
 /** A group as a table, each line of which is a comment in YAML. */
-function tableOf(group: RunGroup, columns: number): readonly string[] {
-  const { agent, model, runs, spreads } = group
+function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): readonly string[] {
   const few = runs < LEAST_RUNS ? ` (no suggestion below ${LEAST_RUNS})` : ''
   const name = `${agent ?? 'unknown agent'}, ${model ?? 'unknown model'}`
-  const title = `${runs} completed run${runs === 1 ? '' : 's'}${few}`
-  const line = (cells: readonly string[]) =>
-    `#   ${cells.map((text, at) => (at === 0 ? text.padEnd(12) : text.padStart(10))).join('')}`
-  return [
+  const title = `${counted(runs, 'completed run')}${few}`
+  const lines = [
     `# ${fitted(name, Math.max(8, columns - title.length - 5)).trimEnd()}: ${title}`,
-    line(['', 'p50', 'p95', 'max']),
-    ...AMOUNTS.map((name) => {
-      const [heading, format] = FORMATS[name]
-      const { p50, p95, max } = spreads[name]
-      return line([heading, format(p50), format(p95), format(max)])
-    }),
+    `#   ${''.padEnd(12)}       p50       p95       max`,
   ]
+  for (const amount of AMOUNTS) {
+    const { p50, p95, max } = spreads[amount]
+    const cells = [p50, p95, max].map((value) => shown(amount, value).padStart(10))
+    lines.push(`#   ${amount.replace('_', ' ').padEnd(12)}${cells.join('')}`)
+  }
+  return lines
 }
 
 /** A text as YAML and terminals take it: what clients chose may hold anything. */
-function quoted(text: string): string {
-  return JSON.stringify(text).replace(/[^\x20-\x7e]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`)
-}
+const quoted = (text: string) => escaped(JSON.stringify(text), /[^\x20-\x7e]/g)
 
 function overrideOf(group: RunGroup): readonly string[] {
   const limits = suggestionsFor(group)
   if (limits.length === 0) return []
   const { agent, model, runs } = group
-  const match = [
-    ...(model === null ? [] : [`model: ${quoted(model)}`]),
-    ...(agent === null ? [] : [`header: { user-agent: ${quoted(`${agent}*`)} }`]),
-  ]
-  const linesOf = (indent: string, some: typeof limits) =>
-    some.map(({ key, p95, twice }) => `${`${indent}${key}: ${twice}`.padEnd(34)}# p95: ${p95}`)
-  const further = limits.filter(({ name }) => name !== 'iterations')
-  return [
-    `  # of ${runs} completed runs`,
-    ...match.map((text, at) => `${at === 0 ? '  - ' : '    '}${text}`),
-    '    budget:',
-    ...linesOf(
-      '      ',
-      limits.filter(({ name }) => name === 'iterations'),
-    ),
-    ...(further.length > 0 ? ['      run:', ...linesOf('        ', further)] : []),
-  ]
+  const keys: string[] = []
+  if (model !== null) keys.push(`model: ${quoted(model)}`)
+  if (agent !== null) keys.push(`header: { user-agent: ${quoted(`${agent}*`)} }`)
+  keys.push('budget:')
+  let isInRun = false
+  // The first limit is the one on iterations, if there is one; all others stand in `run`.
+  for (const { name, key, p95, twice } of limits) {
+    const isOfRun = name !== 'iterations'
+    if (isOfRun && !isInRun) keys.push('  run:')
+    isInRun = isOfRun
+    keys.push(`${`${isOfRun ? '    ' : '  '}${key}: ${twice}`.padEnd(30)}# p95: ${p95}`)
+  }
+  return [`  # of ${runs} completed runs`, ...keys.map((text, at) => `  ${at === 0 ? '- ' : '  '}${text}`)]
 }
 
 /** Groups as text that is a part of a configuration: the tables are comments in it. */
 export function suggestionText(groups: readonly RunGroup[], columns: number): string {
   if (groups.length === 0) return '# no completed runs yet: see governor sessions\n'
+  const lines = groups.flatMap((group) => [...tableOf(group, columns), '#'])
+  lines.pop()
   // The first override that matches counts, so that one for any agent comes last.
   const ordered = groups.toSorted((a, b) => Number(a.agent === null) - Number(b.agent === null))
   const overrides = ordered.flatMap(overrideOf)
-  const head = [
-    '# 2 × p95: twice what 19 of 20 completed runs took at most. A limit of p95, in',
-    '# the comments, would have stopped 1 of 20 runs that came to a good end.',
-    'overrides:',
-  ]
-  const tables = groups.flatMap((group) => [...tableOf(group, columns), '#'])
-  return `${[...tables.slice(0, -1), ...(overrides.length > 0 ? ['', ...head, ...overrides] : [])].join('\n')}\n`
-}
-
-/** Returns all runs that Governor remembers. A session that is forgotten meanwhile has none. */
-async function allRuns(client: SessionsClient): Promise<readonly RunView[]> {
-  const left = (await allSessions(client, () => {})).map(({ id }) => id)
-  const runs: RunView[] = []
-  const next = async (): Promise<void> => {
-    for (let id = left.pop(); id !== undefined; id = left.pop()) {
-      const session = await client.find(id)
-      if (session) runs.push(...session.runs)
-    }
-  }
-  await Promise.all(Array.from({ length: AT_ONCE }, next))
-  return runs
+  if (overrides.length > 0)
+    lines.push(
+      '',
+      '# 2 × p95: twice what 19 of 20 completed runs took at most. A limit of p95, in',
+      '# the comments, would have stopped 1 of 20 runs that came to a good end.',
+      'overrides:',
+      ...overrides,
+    )
+  return `${lines.join('\n')}\n`
 }
 
 /** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
-export async function suggest({ json, url }: SuggestOptions, terminal: Terminal): Promise<void> {
-  const groups = groupRuns(await allRuns(createSessionsClient(url, terminal.env)))
-  if (!json) return terminal.out(suggestionText(groups, terminal.columns?.() ?? 80))
-  for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
+export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
+  const client = createSessionsClient(flags, terminal.env)
+  const ids = (await allSessions(client)).map(({ id }) => id)
+  const runs: RunView[] = []
+  /** A session that was forgotten meanwhile has no runs. */
+  const ifForgotten = (error: unknown) => {
+    if (error instanceof ClientError && error.status === 404) return undefined
+    throw error
+  }
+  for (let at = 0; at < ids.length; at += AT_ONCE) {
+    const some = ids.slice(at, at + AT_ONCE)
+    const details = await Promise.all(some.map((id) => client.session(id).catch(ifForgotten)))
+    for (const detail of details) runs.push(...(detail?.runs ?? []))
+  }
+  const groups = groupRuns(runs)
+  if (flags.json) for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
+  else terminal.out(suggestionText(groups, terminal.columns))
+  return 0
 }

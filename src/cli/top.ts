@@ -1,17 +1,8 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
 import { headText, labelOf, nextLimit } from '../ops/sessions/words.ts'
-import type { Terminal } from './command.ts'
-import {
-  coloured,
-  fitted,
-  headLine,
-  rowLine,
-  sessionLines,
-  sessionTable,
-  type TableStyle,
-  wrapped,
-} from './session-table.ts'
+import type { Call, Terminal } from './command.ts'
+import { sessionLines, sessionTable, tableLines } from './session-table.ts'
 import {
   ClientError,
   createSessionsClient,
@@ -20,6 +11,7 @@ import {
   type Row,
   type SessionsClient,
 } from './sessions-client.ts'
+import { coloured, fitted, showsColours, wrapped } from './terminal-text.ts'
 
 const REFRESH_MS = 1_000
 /** Rows that are requested: the first ones in the order of the list. */
@@ -99,26 +91,31 @@ const LEAST_ITERATIONS = 5
 function detailLines(detail: Detail, columns: number, room: number): readonly string[] {
   const { facts, iterations, answer } = sessionLines(detail, columns)
   const said = answer.flatMap((line) => wrapped(line, columns))
-  const left = room - facts.length - 1
-  const shown = Math.max(LEAST_ITERATIONS, left - (said.length > 0 ? said.length + 1 : 0))
-  return [...facts, '', ...iterations.slice(-shown), ...(said.length > 0 ? ['', ...said] : [])].slice(0, room)
+  if (said.length > 0) said.unshift('')
+  const shown = Math.max(LEAST_ITERATIONS, room - facts.length - 1 - said.length)
+  return [...facts, '', ...iterations.slice(-shown), ...said].slice(0, room)
 }
 
-/** Returns the lines of a screen; the selected row is marked by an arrow, so that no colour is needed. */
-function screenLines(screen: Screen, style: TableStyle, lines: number): readonly string[] {
-  const { columns } = style
-  const last = coloured(fitted(footer(screen), columns).trimEnd(), 'quiet', style)
-  if (screen.detail) return [...detailLines(screen.detail, columns, lines - 1), last]
-  const chosen = selectedRow(screen)
-  const room = Math.max(1, lines - 3)
-  const at = chosen ? screen.rows.indexOf(chosen) : -1
-  const start = Math.max(0, at - room + 1)
-  const shown = screen.rows.slice(start, start + room)
-  const inner = { ...style, columns: columns - 2 }
-  const body = shown.map((row) => `${row === chosen ? '>' : ' '} ${rowLine(row, inner)}`)
-  const empty = `  ${screen.search === '' ? 'no sessions yet: point an agent at Governor' : 'no session matches'}`
-  const head = coloured(fitted(screen.head, columns).trimEnd(), 'bold', style)
-  return [head, `  ${headLine(inner)}`, ...(body.length === 0 ? [empty] : body), last]
+/** Draws the screen; the selected row is marked by an arrow, so that no colour is needed. */
+function draw(terminal: Terminal, screen: Screen): void {
+  const { columns, rows } = terminal
+  const hasColours = showsColours(terminal)
+  const lines: string[] = []
+  if (screen.detail) lines.push(...detailLines(screen.detail, columns, rows - 1))
+  else {
+    const chosen = selectedRow(screen)
+    const room = Math.max(1, rows - 3)
+    const start = Math.max(0, (chosen ? screen.rows.indexOf(chosen) : -1) - room + 1)
+    const shown = screen.rows.slice(start, start + room)
+    const table = tableLines(shown, { columns: columns - 2, hasColours, hasLabels: true })
+    lines.push(coloured(fitted(screen.head, columns).trimEnd(), 'bold', hasColours))
+    for (const [at, line] of table.entries()) lines.push(`${at > 0 && shown[at - 1] === chosen ? '>' : ' '} ${line}`)
+    if (shown.length === 0)
+      lines.push(`  ${screen.search === '' ? 'no sessions yet: point an agent at Governor' : 'no session matches'}`)
+  }
+  lines.push(coloured(fitted(footer(screen), columns).trimEnd(), 'grey', hasColours))
+  // Writes from the top, and clears the rest of each line and everything below the last one.
+  terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
 }
 
 /** Does something that Governor may refuse; returns why it did, or ''. */
@@ -234,45 +231,26 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
 // biome-ignore lint/suspicious/noControlCharactersInRegex: keys begin with one
 const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
-function draw(terminal: Terminal, screen: Screen): void {
-  const { NO_COLOR: noColour, TERM: kind } = terminal.env
-  const hasColours = !noColour && kind !== 'dumb'
-  const style = { columns: terminal.columns?.() ?? 80, hasColours, hasLabels: true }
-  const lines = screenLines(screen, style, terminal.rows?.() ?? 24)
-  // Writes from the top, and clears the rest of each line and everything below the last one.
-  terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
-}
-
-/** Calls back with keys one by one, each after what the one before does; `q` and Ctrl-C end all at once. */
-function watchKeys(
-  terminal: Terminal,
-  screen: Screen,
-  quit: AbortController,
-  act: (key: string) => Promise<void>,
-): () => Promise<void> {
-  let keys = Promise.resolve()
-  const end = terminal.onKey?.((text) => {
-    for (const [key] of text.matchAll(KEYS)) {
-      if (key === '\u0003' || (key === 'q' && !screen.question)) quit.abort()
-      else keys = keys.then(() => (quit.signal.aborted ? undefined : act(key)))
-    }
-    // A fault; it is thrown when the keys end.
-    keys.catch(() => quit.abort())
-  })
-  return async () => {
-    end?.()
-    await keys
-  }
-}
-
-async function live(url: string | undefined, terminal: Terminal): Promise<void> {
+/** Shows sessions until q, Ctrl-C or a signal ends that. */
+async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   const screen: Screen = { ...EMPTY_SCREEN }
   const quit = new AbortController()
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
-  const client = createSessionsClient(url, terminal.env, quit.signal)
-  const endKeys = watchKeys(terminal, screen, quit, async (key) => {
+  const client = createSessionsClient(flags, terminal.env, quit.signal)
+  // Keys act one by one, each after what the one before does; q and Ctrl-C end all at once.
+  let keys = Promise.resolve()
+  const act = async (key: string) => {
+    if (quit.signal.aborted) return
     await press(client, screen, key)
     if (!quit.signal.aborted) draw(terminal, screen)
+  }
+  const endKeys = terminal.onKey?.((text) => {
+    for (const [key] of text.matchAll(KEYS)) {
+      if (key === '\u0003' || (key === 'q' && !screen.question)) quit.abort()
+      else keys = keys.then(() => act(key))
+    }
+    // A fault; it is thrown when the keys end.
+    keys.catch(() => quit.abort())
   })
   // Uses the alternate screen, so that the terminal shows its earlier content afterwards.
   terminal.out('\u001b[?1049h\u001b[?25l')
@@ -288,13 +266,15 @@ async function live(url: string | undefined, terminal: Terminal): Promise<void> 
     }
   } finally {
     terminal.out('\u001b[?25h\u001b[?1049l')
-    await endKeys()
+    endKeys?.()
+    await keys
   }
 }
 
 /** Shows sessions until q is pressed; once if the output is no terminal. Throws `ClientError` at the start. */
-export async function top(url: string | undefined, terminal: Terminal): Promise<void> {
-  const { sessions } = await createSessionsClient(url, terminal.env).list({ limit: MOST_ROWS })
-  if (terminal.isInteractive && terminal.onKey) await live(url, terminal)
-  else terminal.out(sessionTable(sessions, terminal.columns?.() ?? 80))
+export async function top({ flags }: Call, terminal: Terminal): Promise<number> {
+  const { sessions } = await createSessionsClient(flags, terminal.env).list({ limit: MOST_ROWS })
+  if (terminal.isInteractive && terminal.onKey) await live(flags, terminal)
+  else terminal.out(sessionTable(sessions, terminal.columns))
+  return 0
 }

@@ -358,14 +358,14 @@ describe('governor replay', () => {
 
   it('prints no control characters that a recording contains', async () => {
     const { out } = await governor(['replay', fileWith(talk('\u001b[2Jx', times(3, ['\u001b]0;hi\u0007', '{}', 'a'])))])
-    expect(out).toContain('�[2Jx')
+    expect(out).toContain('·[2Jx')
     expect(out).not.toContain('\u001b')
   })
 
   it('shows a progress bar on a terminal, and removes it at the end', async () => {
     const file = fileWith(talk('x', [['read', '{}', 'x'.repeat(1_000_000)]]).repeat(10))
     const { err } = await governor(['replay', file], { isInteractive: true })
-    expect(err).toMatch(/█+░+ 50 %/)
+    expect(err).toMatch(/█+░+ 5\d %/)
     expect(err.endsWith('\r\u001b[K')).toBe(true)
     expect((await governor(['replay', file])).err).toBe('')
   })

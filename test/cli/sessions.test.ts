@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import type { Terminal } from '../../src/cli/command.ts'
-import { fitted } from '../../src/cli/session-table.ts'
+import { fitted } from '../../src/cli/terminal-text.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
@@ -138,7 +138,7 @@ describe('governor top', () => {
     await until(({ kind }) => kind === 'operator_asked')
     expect((await called(url, 'top')).printed).toMatch(/night job +asks: 3 → 4\? +100% +3\/3/)
     expect((await called(url, 'session', 'night job')).printed).toMatch(
-      /state: +asks[\s\S]*asking: +limit of 3 iterations reached: extend or stop within 10m/,
+      /state: +asks[\s\S]*asking: +limit of 3 iterations reached: extend or stop within 10 min/,
     )
     expect((await called(url, 'extend', 'night job', '1')).code).toBe(0)
     expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
@@ -156,8 +156,8 @@ describe('governor top', () => {
     let press: (key: string) => void = () => undefined
     const captured = captureTerminal({ isInteractive: true, env: { NO_COLOR: '1' } })
     const terminal: Terminal = Object.assign(Object.create(captured) as Terminal, {
-      columns: () => 80,
-      rows: () => 12,
+      columns: 80,
+      rows: 12,
       onKey: (handle: (key: string) => void) => {
         press = handle
         return () => undefined

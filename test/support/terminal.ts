@@ -16,6 +16,8 @@ export function captureTerminal(
     isInteractive: false,
     memory: Number.POSITIVE_INFINITY,
     maxOpenFiles: Number.POSITIVE_INFINITY,
+    columns: 80,
+    rows: 24,
     async *input() {},
     ...options,
     get printed() {

@@ -11,8 +11,6 @@ export interface Line {
   readonly text: string
   /** 1-based. */
   readonly number: number
-  /** Bytes of the file up to the end of the line. */
-  readonly offset: number
 }
 
 /** A recorded conversation. */
@@ -32,25 +30,22 @@ function isMessage(value: Json | undefined): boolean {
 }
 
 /** Yields the conversations of a file: its lines, or one list of all messages if the first line is a message. */
-export async function* conversationsIn(lines: AsyncIterable<Line>): AsyncGenerator<Line> {
-  let held: string[] | undefined
-  let first: Line | undefined
-  let last: Line | undefined
+export async function* conversationsIn(lines: AsyncIterable<string>): AsyncGenerator<Line> {
+  const held: string[] = []
+  let first: number | undefined
   let length = 0
-  for await (const line of lines) {
-    if (line.text.trim() === '') continue
-    const value = first === undefined || held ? parseObject(line.text) : undefined
-    if (first === undefined && isMessage(value)) held = []
-    first ??= line
-    if (!held || !isMessage(value) || length > MAX_HELD) {
-      yield line
-      continue
-    }
-    held.push(line.text)
-    length += line.text.length
-    last = line
+  let number = 0
+  for await (const text of lines) {
+    number++
+    if (text.trim() === '') continue
+    const mayBeHeld = (first === undefined || held.length > 0) && length <= MAX_HELD
+    first ??= number
+    if (mayBeHeld && isMessage(parseObject(text))) {
+      held.push(text)
+      length += text.length
+    } else yield { text, number }
   }
-  if (held && first && last) yield { ...first, text: `[${held.join(',')}]`, offset: last.offset }
+  if (first !== undefined && held.length > 0) yield { text: `[${held.join(',')}]`, number: first }
 }
 
 /** Returns the API whose items or messages these are. */
