@@ -26,9 +26,10 @@ const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly str
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
+  const port = env['PORT'] || 8787
   // A variable may still name a Governor that ran before.
-  const running = new RegExp(`//(127\\.0\\.0\\.1|localhost):${env['PORT'] || 8787}`)
-  const upstream = (url = '') => (env['GOVERNOR_UPSTREAM'] || running.test(url) ? undefined : url)
+  const isOwn = (url: string) => url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
+  const upstream = (url = '') => (env['GOVERNOR_UPSTREAM'] || isOwn(url) ? undefined : url)
   return {
     ...env,
     OPENAI_UPSTREAM_URL: env['OPENAI_UPSTREAM_URL'] || upstream(env['OPENAI_BASE_URL']),
