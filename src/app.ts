@@ -34,8 +34,9 @@ import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
+import { problem, replyToProblem } from './ops/problem.ts'
 import { createDayCost, type DayCost } from './ops/sessions/day-cost.ts'
-import { notFound, replyToProblem, sessionRoutes } from './ops/sessions/routes.ts'
+import { sessionRoutes } from './ops/sessions/routes.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
@@ -349,7 +350,7 @@ function serveOwnRoutes(
   })
   // Before the body is read, which no route needs.
   app.addHook('onRequest', async (request, answer) => {
-    if (request.is404) return replyToProblem(notFound(), answer)
+    if (request.is404) return replyToProblem(problem('not_found'), answer)
   })
   app.addHook('onSend', async ({ raw }, answer) => closeIfUnread(raw, answer))
   app.register(ops, {
@@ -374,14 +375,12 @@ function serveOwnRoutes(
     emit,
     keepsTranscripts: config.sessions.transcript,
     dayCost: state.dayCost,
-    contextOf:
-      ({ contexts }) =>
-      (name, model) => {
-        const upstream = upstreams.get(name)
-        if (!upstream) return undefined
-        const of = { upstream, model }
-        return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
-      },
+    contextOf({ contexts }, name, model) {
+      const upstream = upstreams.get(name)
+      if (!upstream) return undefined
+      const of = { upstream, model }
+      return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
+    },
     isLoopGuardOff() {
       const { settings, rules } = policies().loop
       return !settings.enabled && rules.every((rule) => !rule.settings.enabled)

@@ -3,6 +3,7 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyReply } from 'fastify'
 import { isLoopback } from '../http/loopback.ts'
+import { problemBody } from './problem.ts'
 
 export interface AdminSettings {
   /** Unset: requests from loopback alone are allowed. */
@@ -13,8 +14,13 @@ export interface AdminSettings {
   readonly namesNeedToken: boolean
 }
 
-/** How a request proved that it may use the API; `undefined` if it did not. */
-export type AdminAccess = 'token' | 'loopback' | undefined
+/** How a request may read and steer sessions. */
+export interface AdminAccess {
+  /** What proved that. */
+  readonly by: 'token' | 'loopback'
+  /** It also sees the names that clients chose for their sessions. */
+  readonly seesNames: boolean
+}
 
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
@@ -39,25 +45,13 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
 }
 
 /** Returns how a request may read and steer sessions, if it may. A wrong token is refused from loopback as well. */
-export function adminAccess(request: IncomingMessage, { token, trustsLoopback }: AdminSettings): AdminAccess {
+export function adminAccess(request: IncomingMessage, settings: AdminSettings): AdminAccess | undefined {
+  const { token, trustsLoopback, namesNeedToken } = settings
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined)
     // In constant time, so that the time reveals nothing about the token.
-    return timingSafeEqual(digest(given), digest(token)) ? 'token' : undefined
-  return trustsLoopback && isFromHere(request) ? 'loopback' : undefined
-}
-
-/** Returns true if a request that may use the API also sees the names that clients chose for their sessions. */
-export function seesNames(request: IncomingMessage, settings: AdminSettings): boolean {
-  const by = adminAccess(request, settings)
-  return by === 'token' || (by === 'loopback' && !settings.namesNeedToken)
-}
-
-const TYPES: Readonly<Record<number, string>> = { 401: 'authentication_error', 404: 'not_found_error' }
-
-/** Returns the body of an error reply. */
-export function problemBody(statusCode: number, code: string, message: string): object {
-  return { error: { type: TYPES[statusCode] ?? 'invalid_request_error', code, message } }
+    return timingSafeEqual(digest(given), digest(token)) ? { by: 'token', seesNames: true } : undefined
+  return trustsLoopback && isFromHere(request) ? { by: 'loopback', seesNames: !namesNeedToken } : undefined
 }
 
 /** Sends 401 to a request that may not use the API, in the same way for existing and unknown sessions. */

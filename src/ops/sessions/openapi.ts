@@ -1,43 +1,28 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
-import {
-  apiError,
-  budgetBody,
-  extendBody,
-  listQuery,
-  loopGuardBody,
-  sessionDetail,
-  sessionPage,
-  threadBody,
-  transcript,
-} from './schema.ts'
+import { ACTIONS } from './actions.ts'
+import { apiError, listQuery, sessionDetail, sessionPage, transcript } from './schema.ts'
 
 type Json = Readonly<Record<string, unknown>>
 
-const REPLIES = {
-  SessionPage: sessionPage,
-  SessionDetail: sessionDetail,
-  Transcript: transcript,
-  Error: apiError,
-} as const
-type ReplyName = keyof typeof REPLIES
+const REPLIES = { SessionPage: sessionPage, SessionDetail: sessionDetail, Transcript: transcript, Error: apiError }
+
+function schemaOf(schema: z.ZodType, io: 'input' | 'output'): Record<string, unknown> {
+  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io })
+  return rest
+}
 
 /** Schemas that others name stand in `components`. */
 function componentsOf(): Json {
   const schemas: Record<string, unknown> = {}
   for (const [id, schema] of Object.entries(REPLIES)) {
-    const { $schema: _dialect, $defs, ...rest } = z.toJSONSchema(schema) as Record<string, unknown>
+    const { $defs, ...rest } = schemaOf(schema, 'output')
     Object.assign(schemas, $defs, { [id]: rest })
   }
   return JSON.parse(JSON.stringify(schemas).replaceAll('"#/$defs/', '"#/components/schemas/')) as Json
 }
 
-function inputOf(schema: z.ZodType): Json {
-  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io: 'input' }) as Record<string, unknown>
-  return rest
-}
-
-const reply = (description: string, name: ReplyName): Json => ({
+const reply = (description: string, name: keyof typeof REPLIES): Json => ({
   description,
   content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
 })
@@ -56,27 +41,28 @@ const IDEMPOTENCY = {
   description: 'The same key for the same session changes nothing a second time.',
   schema: { type: 'string', maxLength: 200 },
 }
-
 const LOOP_GUARD_OFF: Json = { 409: reply('The loop guard is off in the configuration.', 'Error') }
 
-function action(
-  summary: string,
-  body: z.ZodType,
-  isRequired: boolean,
-  headers: readonly Json[] = [],
-  otherReplies: Json = {},
-): Json {
-  return {
-    summary,
-    parameters: [ID, ...headers],
-    requestBody: { required: isRequired, content: { 'application/json': { schema: inputOf(body) } } },
-    responses: {
-      200: reply('The session after it.', 'SessionDetail'),
-      ...REFUSALS,
-      ...UNKNOWN,
-      ...otherReplies,
-    },
+/** Returns the paths of all actions. */
+function actionPaths(session: string): Json {
+  const paths: Record<string, Json> = {}
+  for (const [path, { name, method, summary, body }] of Object.entries(ACTIONS)) {
+    const required = !body.safeParse(undefined).success
+    paths[`${session}/${path}`] = {
+      [method.toLowerCase()]: {
+        summary,
+        parameters: name === 'extend' ? [ID, IDEMPOTENCY] : [ID],
+        requestBody: { required, content: { 'application/json': { schema: schemaOf(body, 'input') } } },
+        responses: {
+          200: reply('The session after it.', 'SessionDetail'),
+          ...REFUSALS,
+          ...UNKNOWN,
+          ...(name === 'loop_guard' && LOOP_GUARD_OFF),
+        },
+      },
+    }
   }
+  return paths
 }
 
 const EVENTS = {
@@ -95,7 +81,7 @@ const EVENTS = {
 /** Returns the API as an OpenAPI 3.1 document. */
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
-  const query = inputOf(listQuery)['properties'] as Json
+  const query = schemaOf(listQuery, 'input')['properties'] as Json
   return {
     openapi: '3.1.0',
     info: { title: 'Governor', version, description: 'Sessions of agents: see them, steer them.' },
@@ -104,12 +90,7 @@ export function openApi(version: string): Json {
       '/governor/sessions': {
         get: {
           summary: 'Sessions, the one with the highest risk first',
-          parameters: Object.entries(query).map(([name, schema]) => ({
-            name,
-            in: 'query',
-            required: false,
-            schema,
-          })),
+          parameters: Object.entries(query).map(([name, schema]) => ({ name, in: 'query', required: false, schema })),
           responses: { 200: reply('A page of sessions.', 'SessionPage'), ...REFUSALS },
         },
       },
@@ -131,15 +112,7 @@ export function openApi(version: string): Json {
           },
         },
       },
-      [`${session}/stop`]: { post: action('End current runs with an answer', threadBody, false) },
-      [`${session}/reset`]: { post: action('Begin current runs anew', threadBody, false) },
-      [`${session}/extend`]: {
-        post: action('Raise the limits of current runs', extendBody, true, [IDEMPOTENCY]),
-      },
-      [`${session}/budget`]: { patch: action('Set limits of runs', budgetBody, true) },
-      [`${session}/loop-guard`]: {
-        patch: action('Set what happens in a loop', loopGuardBody, true, [], LOOP_GUARD_OFF),
-      },
+      ...actionPaths(session),
       '/governor/events': { get: EVENTS },
     },
     components: {

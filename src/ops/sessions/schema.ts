@@ -297,7 +297,8 @@ const percent = z
   .string()
   .regex(/^\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
 
-export const threadBody = z.strictObject({ thread: only })
+export const threadBody = z.strictObject({ thread: only }).prefault({})
+export type ThreadBody = z.output<typeof threadBody>
 export const extendBody = z.union([
   z.strictObject({
     by: z

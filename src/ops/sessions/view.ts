@@ -387,28 +387,30 @@ export function answerView(text: string, isCut = false): SessionDetail['final_an
   return { text: text.slice(0, read), truncated: isCut || read < text.length }
 }
 
-/** Returns the known context window of each model that a session uses. */
+/** Returns the known context window of a model that a session uses. */
 export type ContextOf = (
+  session: Session,
   upstream: string,
   model: string,
 ) => { readonly base: BaseContext; readonly effective: EffectiveContext } | undefined
 
-function contextViews({ threads }: Session, contextOf: ContextOf): readonly ContextView[] {
+function contextViews(session: Session, contextOf: ContextOf): readonly ContextView[] {
   const views = new Map<string, ContextView>()
-  for (const { run, context } of threads) {
+  for (const { run, context } of session.threads) {
     const { upstream, model } = run
     if (upstream === undefined || model === undefined) continue
-    const known = contextOf(upstream, model)
+    const known = contextOf(session, upstream, model)
     if (!known) continue
+    const { base, effective } = known
     views.set(`${upstream} ${model}`, {
       upstream,
       model,
-      base: known.base.tokens ?? null,
-      source: known.base.source,
-      effective: known.effective.tokens ?? null,
+      base: base.tokens ?? null,
+      source: base.source,
+      effective: effective.tokens ?? null,
       used: context?.tokens ?? null,
-      reason: known.effective.reason ?? null,
-      until: known.effective.until === undefined ? null : iso(known.effective.until),
+      reason: effective.reason ?? null,
+      until: effective.until === undefined ? null : iso(effective.until),
     })
   }
   return [...views.values()]

@@ -1,0 +1,55 @@
+/** Errors of Governor's own routes, and the replies that describe them. */
+import type { FastifyReply } from 'fastify'
+
+/** The reason why a request is rejected. */
+export class RequestProblem extends Error {
+  override readonly name = 'RequestProblem'
+  readonly statusCode: number
+  readonly code: string
+
+  constructor(statusCode: number, code: string, message: string) {
+    super(message)
+    this.statusCode = statusCode
+    this.code = code
+  }
+}
+
+const PROBLEMS = {
+  unknown_session: [404, 'No session has this id or name. GET /governor/sessions lists those there are.'],
+  ambiguous_name: [409, 'Several clients call a session so: give the id of one.'],
+  unknown_thread: [404, 'The session has no agent of this number.'],
+  not_found: [404, 'There is nothing here: GET /governor/openapi.json says what there is.'],
+  transcript_off: [
+    404,
+    'No transcripts are kept. Set sessions.transcript: true in the configuration to keep what is said from then on.',
+  ],
+  loop_guard_off: [
+    409,
+    'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',
+  ],
+  invalid_cursor: [400, 'query: cursor: not one that a page gave as next'],
+} as const
+
+/** Returns the error of a request that is rejected for a known reason. */
+export function problem(code: keyof typeof PROBLEMS): RequestProblem {
+  const [status, message] = PROBLEMS[code]
+  return new RequestProblem(status, code, message)
+}
+
+const TYPES: Readonly<Record<number, string>> = { 401: 'authentication_error', 404: 'not_found_error' }
+
+/** Returns the body of an error reply. */
+export function problemBody(statusCode: number, code: string, message: string): object {
+  return { error: { type: TYPES[statusCode] ?? 'invalid_request_error', code, message } }
+}
+
+/** Sends an error as JSON. A fault of Governor's own is not described. */
+export function replyToProblem(
+  error: Error & { statusCode?: number; code?: string },
+  reply: FastifyReply,
+): FastifyReply {
+  const status = error.statusCode ?? 500
+  const code = error instanceof RequestProblem ? error.code : status < 500 ? 'invalid_request' : 'internal_error'
+  const message = status < 500 ? error.message : 'Governor could not do this. Its log names the fault.'
+  return reply.code(status).send(problemBody(status, code, message))
+}
