@@ -242,11 +242,11 @@ function Curves({ detail: { minutes } }: { detail: SessionDetail }) {
     <div class="curves">
       {minutes.some(({ cost_usd }) => (cost_usd ?? 0) > 0) && (
         <Section title="Dollars per minute">
-          <Chart minutes={minutes} amount="cost_usd" title="Dollars per minute" />
+          <Chart minutes={minutes} field="cost_usd" title="Dollars per minute" />
         </Section>
       )}
       <Section title="Tokens per minute">
-        <Chart minutes={minutes} amount="tokens" title="Tokens per minute" />
+        <Chart minutes={minutes} field="tokens" title="Tokens per minute" />
       </Section>
     </div>
   )

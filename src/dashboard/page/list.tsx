@@ -42,18 +42,18 @@ function lineOf(row: SessionRow, isOpen: boolean) {
           {what.join(' · ')}
         </bdi>
       </td>
-      <td role="cell" class="wide" data-label="Client">
+      <td role="cell" class="wide">
         <bdi>{row.client ?? ''}</bdi>
       </td>
-      <td role="cell" class="wide" data-label="Model">
+      <td role="cell" class="wide">
         <bdi title={row.model ?? ''}>{shortModel(row.model) ?? ''}</bdi>
       </td>
-      <td role="cell" data-label="Iterations">
+      <td role="cell">
         {iteration}
         {max > 0 && ` of ${max}`}
         <Bar used={iteration} max={max} isOver={groupOf(row) === 3} />
       </td>
-      <td role="cell" class="number" data-label="Cost">
+      <td role="cell" class="number">
         {money(row)}
         {perMinute && <small>{perMinute === '?' ? 'no price' : `${perMinute}/min`}</small>}
       </td>

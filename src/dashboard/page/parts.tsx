@@ -1,6 +1,5 @@
 /** Small parts that list and detail share. */
 import { stateOf } from '../../ops/sessions/words.ts'
-import type { SessionRow } from './api.ts'
 
 /** What a session or an agent does, in its colour. */
 export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {
@@ -39,5 +38,3 @@ export function Section({
     </section>
   )
 }
-
-export type { SessionRow }

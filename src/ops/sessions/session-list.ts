@@ -45,8 +45,9 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   if (upstream !== undefined && row.upstream !== upstream) return false
   // As the API calls it, as its client does, and as headers name a session that its client does not.
   if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id))) return false
+  if (!q) return true
   const text = [row.name, row.client, row.model, row.upstream, row.id].join(' ').toLowerCase()
-  return (q ?? '').split(' ').every((word) => text.includes(word.toLowerCase()))
+  return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
 /** What the order of a list depends on: the group of its state, the amount it is sorted by, when it came. */
@@ -82,13 +83,12 @@ function summaryOf(rows: readonly SessionRow[]): Snapshot['summary'] {
     if (rate !== null || !price_known)
       gap = gapOfSum(gap, price_known ? undefined : cost_estimated ? 'estimate' : 'partial')
   }
-  const { cost_usd, ...known } = costView(cost, gap)
   return {
     sessions: rows.length,
     at_work: rows.filter((row) => groupOf(row) < 2).length,
     need_you: rows.filter((row) => groupOf(row) === 0).length,
     asking: rows.filter(({ state }) => state === 'asking').length,
-    per_minute: { cost_usd, ...known },
+    per_minute: costView(cost, gap),
   }
 }
 

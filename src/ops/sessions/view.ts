@@ -3,11 +3,11 @@
  * public contract. No field contains an argument, a prompt or a result; clients and models choose the names of
  * tools, models and threads.
  */
-import { type Amounts, LIMITS, type LimitName, METERS, type Meter } from '../../core/budget/meters.ts'
+import { type Amounts, LIMITS, type LimitName, METERS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
-import { limitsInForce } from '../../core/operator/operator.ts'
+import { limitsInForce, loopModeInForce } from '../../core/operator/operator.ts'
 import type { Question } from '../../core/operator/operator-settings.ts'
 import { openQuestion } from '../../core/operator/question.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
@@ -26,25 +26,41 @@ const PACE_WINDOW = 300_000
 const MINUTE = 60_000
 /** The fewest minutes from which a median is computed. */
 const LEAST_MINUTES = 3
+/** How many of the newest iterations a list shows the tokens of. */
 const SPARK = 30
+/** Bytes of a final answer that are shown. */
+const MAX_ANSWER = 65_536
 
 type SessionState = SessionRow['state']
-type RiskReason = NonNullable<SessionRow['risk_by']>
-type LoopView = NonNullable<SessionRow['loop']>
-type QuestionView = NonNullable<SessionRow['asking']>
 type MeterView = SessionDetail['meters'][number]
 type ThreadView = SessionDetail['threads'][number]
-type IterationView = SessionDetail['iterations'][number]
-type ContextView = SessionDetail['contexts'][number]
 /** Without what the stored session does not know. */
 type Row = Omit<SessionRow, 'id'>
 type Detail = Omit<SessionDetail, 'id' | 'transcript'>
-type CostView = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
+/** Returns US dollars, in millionths; `null` if nothing is known of them. */
+function knownCost(cost: number, gap: CostGap | undefined): number | null {
+  return gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
+}
+
+/** Returns a cost as it is shown. */
+export function costView(
+  cost: number,
+  gap: CostGap | undefined,
+): Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'> {
+  return { cost_usd: knownCost(cost, gap), price_known: gap === undefined, cost_estimated: gap === 'estimate' }
+}
+
+/** Returns the part of a final answer that is shown. `isCut`: `text` is not all of it. */
+export function answerView(text: string, isCut = false): SessionDetail['final_answer'] {
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_ANSWER))
+  return { text: text.slice(0, read), truncated: isCut || read < text.length }
+}
+
 /** Returns the loop in which a thread is; `null` if it is in none. */
-function loopOf({ loopState, run }: Thread): LoopView | null {
+function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
   if (!loopState || terminalIn(run)) return null
   const { finding, isWarned, memory } = loopState
   const current = currentLoop(memory)
@@ -54,10 +70,10 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
   const { span } = PATTERNS[pattern]
   const count = Math.max(loop.count, current?.pattern === pattern ? current.count : 0)
   // The tools of the newest calls, as many as the pattern has.
-  const newest = () => [...new Set(memory.history.window.slice(-span).map(({ tool }) => tool))]
+  const newest = memory.history.window.slice(-span).map(({ tool }) => tool)
   return {
     pattern,
-    tools: finding?.tools ?? newest(),
+    tools: finding?.tools ?? [...new Set(newest)],
     count,
     warnings: finding ? finding.warnings - (isWarned ? 0 : 1) : (memory.levels[pattern] ?? 0),
     blocked: memory.blockedLoop !== undefined,
@@ -66,70 +82,46 @@ function loopOf({ loopState, run }: Thread): LoopView | null {
 }
 
 /**
- * Returns a meter of a run that has reached its limit, where the last answer before may have used more: it shows no
- * more than the limit, as the end that the client gets.
+ * Returns all meters as they are shown. `isReached`: the run is at its limit, and shows no more than that, as the end
+ * that the client gets; its last answer may have used more.
  */
-function atMost(meter: Meter<LimitName>): Meter<LimitName> {
-  const { used, max } = meter
-  return max > 0 && used > max ? { ...meter, used: max } : meter
-}
-
-function metersOf(used: Amounts, limits: Amounts | undefined, isReached: boolean): readonly Meter<LimitName>[] {
-  const meters = LIMITS.map((name) => ({ name, used: used[name], max: limits?.[name] ?? 0 }))
-  return isReached ? meters.map(atMost) : meters
+function metersOf(used: Amounts, limits: Amounts | undefined, gap: CostGap | undefined, isReached: boolean) {
+  return LIMITS.map((name): MeterView => {
+    const max = limits?.[name] ?? 0
+    const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
+    return { name, used: name === 'cost' ? knownCost(shown, gap) : shown, max }
+  })
 }
 
 /** Limits of the session as a whole are those that its newest request had. */
-function sessionMeters(session: Session, now: number): readonly Meter<LimitName>[] {
-  const { threads, operator } = session
+function sessionMeters(session: Session, now: number): readonly MeterView[] {
+  const { threads, operator, usage } = session
   const used = usedIn(session, Math.max(0, ...threads.map(({ run }) => clockOf(run, now))))
   const configured = threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...operator?.extended }
   const isReached = threads.some((thread) => terminalIn(thread.run) || openQuestion(session, thread, now))
-  return metersOf(used, limits, isReached)
+  return metersOf(used, limits, usage?.costGap, isReached)
 }
 
-/** Returns meters as they are shown: a cost of which nothing is known is no number. */
-function meterViews(meters: readonly Meter<LimitName>[], gap: CostGap | undefined): readonly MeterView[] {
-  if (gap === undefined) return meters
-  return meters.map((meter) => (meter.name === 'cost' ? { ...meter, used: knownCost(meter.used, gap) } : meter))
-}
-
-const knownCost = (cost: number, gap: CostGap | undefined) => (gap === 'partial' && cost === 0 ? null : money(cost))
-
-/** Returns a cost as it is shown. */
-export function costView(cost: number, gap: CostGap | undefined): CostView {
-  return {
-    cost_usd: knownCost(cost, gap),
-    price_known: gap === undefined,
-    cost_estimated: gap === 'estimate',
-  }
-}
-
-const shareOf = ({ used, max }: Meter) => (max > 0 ? used / max : 0)
-
-function nearest(meters: readonly Meter<LimitName>[]): Meter<LimitName> | undefined {
-  let first: Meter<LimitName> | undefined
-  for (const meter of meters) if (shareOf(meter) > (first ? shareOf(first) : 0)) first = meter
-  return first
-}
+const shareOf = ({ used, max }: MeterView) => (max > 0 ? (used ?? 0) / max : 0)
 
 /** An agent of a session: a thread with the values that are computed from it once. */
 interface Agent {
   readonly thread: Thread
   readonly state: SessionState
-  readonly loop: LoopView | null
-  readonly question: Question | undefined
-  readonly meters: readonly Meter<LimitName>[]
-  /** The meter that is nearest to its limit, including the limits of the session; unset if there is no limit. */
-  readonly nearest: Meter<LimitName> | undefined
-  /** The used share of that limit. */
+  readonly loop: SessionRow['loop']
+  readonly asking: SessionRow['asking']
+  readonly meters: readonly MeterView[]
+  readonly iteration: number
+  readonly max_iterations: number
+  /** The meter that is nearest to its limit, including the limits of the session, and the used share of it. */
+  readonly nearest: LimitName
   readonly share: number
   /** An operator has asked for its end: its next request gets the last answer. */
   readonly isStopping: boolean
 }
 
-function stateOf(run: Run, loop: LoopView | null, share: number, now: number): SessionState {
+function stateOf(run: Run, loop: SessionRow['loop'], share: number, now: number): SessionState {
   if (terminalIn(run)) return 'stopped'
   const end = quietEnd(run, now)
   if (end) return end
@@ -139,22 +131,33 @@ function stateOf(run: Run, loop: LoopView | null, share: number, now: number): S
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
-function agentsOf(session: Session, now: number): readonly Agent[] {
-  const ofSession = sessionMeters(session, now)
-  return session.threads.map((thread) => {
-    const { run } = thread
-    const loop = loopOf(thread)
-    const question = openQuestion(session, thread, now)
-    // An operator may have changed the limits since the newest request.
-    const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
-    const isReached = question !== undefined || terminalIn(run) !== undefined
-    const meters = metersOf(spentBy(run, now), limits, isReached)
-    const first = nearest([...meters, ...ofSession])
-    const share = first ? shareOf(first) : 0
-    const state = question ? 'asking' : stateOf(run, loop, share, now)
-    const isStopping = run.operator?.isStopAsked === true && !run.finalAnswer
-    return { thread, state, loop, question, meters, nearest: first, share, isStopping }
-  })
+function questionView({ meter: limit, max, until }: Question, now: number): SessionRow['asking'] {
+  return { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
+}
+
+function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView[], now: number): Agent {
+  const { run } = thread
+  const loop = loopOf(thread)
+  const question = openQuestion(session, thread, now)
+  // An operator may have changed the limits since the newest request.
+  const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
+  const isReached = question !== undefined || terminalIn(run) !== undefined
+  const meters = metersOf(spentBy(run, now), limits, run.usage?.costGap, isReached)
+  const nearest = [...meters, ...ofSession].reduce((a, b) => (shareOf(b) > shareOf(a) ? b : a))
+  const share = shareOf(nearest)
+  const steps = meters.find(({ name }) => name === 'iterations')
+  return {
+    thread,
+    state: question ? 'asking' : stateOf(run, loop, share, now),
+    loop,
+    asking: question ? questionView(question, now) : null,
+    meters,
+    iteration: steps?.used ?? 0,
+    max_iterations: steps?.max ?? 0,
+    nearest: nearest.name,
+    share,
+    isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
+  }
 }
 
 /** States of agents that are at work, the one that needs attention first. */
@@ -174,12 +177,11 @@ function leaderOf(agents: readonly Agent[]): Agent | undefined {
  * known: 0 if it is not larger, towards 1 as it grows.
  */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
-  if (!iterations.some(({ at }) => now - at < MINUTE)) return 0
   const hasPrices = iterations.some(({ cost }) => cost > 0)
   const minutes = new Map<number, number>()
-  for (const one of iterations) {
-    const minute = Math.floor((now - one.at) / MINUTE)
-    minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? one.cost : one.input + one.output))
+  for (const { at, cost, input, output } of iterations) {
+    const minute = Math.floor((now - at) / MINUTE)
+    minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? cost : input + output))
   }
   const newest = minutes.get(0) ?? 0
   minutes.delete(0)
@@ -199,15 +201,15 @@ function riskOf(
   now: number,
 ): Pick<SessionRow, 'risk' | 'risk_by'> {
   let risk = 0
-  let risk_by: RiskReason | null = null
-  const consider = (by: RiskReason, much: number) => {
+  let risk_by: SessionRow['risk_by'] = null
+  const consider = (by: SessionRow['risk_by'], much: number) => {
     if (much <= risk) return
     risk = Math.min(1, much)
     risk_by = by
   }
   const present = agents.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
-  for (const { nearest: first, loop } of present) {
-    if (first) consider(first.name, shareOf(first))
+  for (const { nearest, share, loop } of present) {
+    consider(nearest, share)
     if (loop) consider('loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings))
   }
   if (present.length > 0) consider('spend', spendRisk(iterations, now))
@@ -227,15 +229,14 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
   const since = paceSince(iterations, run.startedAt, now)
   const newest = iterations.filter((one) => one.thread === number && one.at >= since)
   const seconds = Math.max(1, (now - since) / 1_000)
-  const pace = (name: LimitName) => {
-    const { usedByIteration: used } = METERS[name].limit
-    return used ? newest.reduce((total, one) => total + used(one), 0) / seconds : 1
+  let least = Number.POSITIVE_INFINITY
+  for (const { name, used, max } of leader.meters) {
+    if (max === 0) continue
+    const { usedByIteration } = METERS[name].limit
+    const pace = usedByIteration ? newest.reduce((sum, one) => sum + usedByIteration(one), 0) / seconds : 1
+    if (pace > 0) least = Math.min(least, Math.max(0, max - (used ?? 0)) / pace)
   }
-  const times = leader.meters
-    .filter(({ max }) => max > 0)
-    .map(({ name, used, max }) => Math.max(0, max - used) / pace(name))
-    .filter(Number.isFinite)
-  return times.length === 0 ? null : Math.round(Math.min(...times))
+  return Number.isFinite(least) ? Math.round(least) : null
 }
 
 /** Returns US dollars; `null` if no price is known. */
@@ -253,8 +254,6 @@ function spendPerMinute(iterations: readonly IterationRecord[], startedAt: numbe
   return knownCost((cost * MINUTE) / Math.max(least, now - since), gap)
 }
 
-const money = (dollars: number) => Math.round(dollars * 1e6) / 1e6
-
 /** Returns why the newest request of a thread that is over failed; `null` if it did not. */
 function lastError(thread: Thread | undefined, iterations: readonly IterationRecord[]): string | null {
   const newest = iterations.findLast((one) => one.thread === thread?.number)
@@ -263,37 +262,30 @@ function lastError(thread: Thread | undefined, iterations: readonly IterationRec
   return newest.status === 0 ? 'no answer' : `error ${newest.status}`
 }
 
-function questionView(question: Question | undefined, now: number): QuestionView | null {
-  if (!question) return null
-  const { meter: limit, max, until } = question
-  return { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
-}
-
-function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
-  const { totals, record } = session
+function overviewOf(session: Session, now: number) {
+  const { threads, totals, record } = session
+  const meters = sessionMeters(session, now)
+  const agents = threads.map((thread) => agentOf(session, thread, meters, now))
   const leader = leaderOf(agents)
   const run = leader?.thread.run
-  const terminal = run && terminalIn(run)
   const iterations = record?.iterations ?? []
   const used = usedIn(session, now)
   const startedAt = totals?.startedAt ?? now
-  const lastAt = session.threads.reduce((last, thread) => Math.max(last, thread.run.askedAt), startedAt)
-  const steps = leader?.meters.find(({ name }) => name === 'iterations')
-  return {
+  const row: Row = {
     name: record?.name ?? null,
     state: leader?.state ?? 'idle',
     ...riskOf(agents, iterations, now),
     stopping: agents.some(({ isStopping }) => isStopping),
     terminal_state: (run && endOf(run, now)) ?? null,
-    terminal_reason: terminal?.terminal_reason ?? null,
+    terminal_reason: (run && terminalIn(run))?.terminal_reason ?? null,
     last_error: lastError(leader?.thread, iterations),
     client: run?.agent ?? null,
     model: run?.model ?? null,
     upstream: run?.upstream ?? null,
     started_at: iso(startedAt),
-    last_at: iso(lastAt),
-    iteration: steps?.used ?? 0,
-    max_iterations: steps?.max ?? 0,
+    last_at: iso(Math.max(startedAt, ...threads.map((thread) => thread.run.askedAt))),
+    iteration: leader?.iteration ?? 0,
+    max_iterations: leader?.max_iterations ?? 0,
     total_iterations: used.iterations,
     tool_calls: used.tool_calls,
     tokens: used.tokens,
@@ -307,45 +299,36 @@ function rowFrom(session: Session, agents: readonly Agent[], now: number): Row {
     },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
     loop: leader?.loop ?? null,
-    asking: questionView(leader?.question, now),
+    asking: leader?.asking ?? null,
     overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
   }
+  return { row, agents, meters }
 }
 
 /** Returns a session as a list shows it. */
 export function rowOf(session: Session, now: number): Row {
-  return rowFrom(session, agentsOf(session, now), now)
+  return overviewOf(session, now).row
 }
 
-function threadView(
-  { thread, state, loop, question, meters, isStopping }: Agent,
-  { threads, operator }: Session,
-  now: number,
-): ThreadView {
+function threadView({ thread, isStopping, nearest, share, ...shown }: Agent, session: Session): ThreadView {
   const { run, name, number = 0 } = thread
-  const steps = meters.find((meter) => meter.name === 'iterations')
   return {
+    ...shown,
     thread: number,
     // A named agent works for the one without a name, if the session has it.
-    parent: name === '' ? null : (threads.find((other) => other.name === '')?.number ?? null),
+    parent: name === '' ? null : (session.threads.find((other) => other.name === '')?.number ?? null),
     name: name === '' ? null : name,
-    state,
     stopping: isStopping,
     model: run.model ?? null,
     upstream: run.upstream ?? null,
     started_at: iso(run.startedAt),
     last_at: iso(run.askedAt),
-    iteration: steps?.used ?? 0,
-    max_iterations: steps?.max ?? 0,
-    meters: meterViews(meters, run.usage?.costGap),
-    loop,
-    asking: questionView(question, now),
     terminal: terminalIn(run) ?? null,
-    loop_guard_mode: thread.operator?.loopMode ?? operator?.loopMode ?? null,
+    loop_guard_mode: loopModeInForce(session, thread) ?? null,
   }
 }
 
-function iterationView(one: IterationRecord): IterationView {
+function iterationView(one: IterationRecord): SessionDetail['iterations'][number] {
   return {
     thread: one.thread,
     iteration: one.iteration,
@@ -378,15 +361,6 @@ function runView(run: RunRecord): RunView {
   }
 }
 
-/** Bytes of a final answer that are shown. */
-const MAX_ANSWER = 65_536
-
-/** Returns the part of a final answer that is shown. `isCut`: `text` is not all of it. */
-export function answerView(text: string, isCut = false): SessionDetail['final_answer'] {
-  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_ANSWER))
-  return { text: text.slice(0, read), truncated: isCut || read < text.length }
-}
-
 /** Returns the known context window of a model that a session uses. */
 export type ContextOf = (
   session: Session,
@@ -394,8 +368,8 @@ export type ContextOf = (
   model: string,
 ) => { readonly base: BaseContext; readonly effective: EffectiveContext } | undefined
 
-function contextViews(session: Session, contextOf: ContextOf): readonly ContextView[] {
-  const views = new Map<string, ContextView>()
+function contextViews(session: Session, contextOf: ContextOf): Detail['contexts'] {
+  const views = new Map<string, Detail['contexts'][number]>()
   for (const { run, context } of session.threads) {
     const { upstream, model } = run
     if (upstream === undefined || model === undefined) continue
@@ -418,27 +392,32 @@ function contextViews(session: Session, contextOf: ContextOf): readonly ContextV
 
 /** Returns all details of one session. */
 export function detailOf(session: Session, now: number, contextOf: ContextOf): Detail {
-  const agents = agentsOf(session, now)
-  const over = session.threads.findLast(({ run }) => terminalIn(run))?.run
-  const current = agents.map(({ thread: { run, number = 0 }, state, meters }): RunView => {
+  const { row, agents, meters } = overviewOf(session, now)
+  const { threads, totals, record } = session
+  const over = threads.findLast(({ run }) => terminalIn(run))?.run
+  const current = agents.map(({ thread: { run, number = 0 }, state, iteration }): RunView => {
     const end = endOf(run, now)
-    const iterations = meters.find(({ name }) => name === 'iterations')?.used ?? 0
-    return { ...runView(recordOf(run, number, end)), iterations, ended_at: null, state: end ?? state }
+    return {
+      ...runView(recordOf(run, number, end)),
+      iterations: iteration,
+      ended_at: null,
+      state: end ?? state,
+    }
   })
   return {
-    ...rowFrom(session, agents, now),
-    threads: agents.map((one) => threadView(one, session, now)),
-    runs: [...(session.record?.runs ?? []).map(runView), ...current],
-    iterations: (session.record?.iterations ?? []).map(iterationView),
-    minutes: (session.record?.minutes ?? []).map(({ at, tokens, cost, costGap }) => ({
+    ...row,
+    threads: agents.map((one) => threadView(one, session)),
+    runs: [...(record?.runs ?? []).map(runView), ...current],
+    iterations: (record?.iterations ?? []).map(iterationView),
+    minutes: (record?.minutes ?? []).map(({ at, tokens, cost, costGap }) => ({
       at: iso(at),
       tokens,
       ...costView(cost, costGap),
     })),
-    meters: meterViews(sessionMeters(session, now), session.usage?.costGap),
+    meters,
     contexts: contextViews(session, contextOf),
     terminal: (over && terminalIn(over)) ?? null,
     final_answer: over?.finalAnswer ? answerView(over.finalAnswer.text) : null,
-    warnings: { acknowledged: session.totals?.acknowledged ?? 0, ignored: session.totals?.ignored ?? 0 },
+    warnings: { acknowledged: totals?.acknowledged ?? 0, ignored: totals?.ignored ?? 0 },
   }
 }
