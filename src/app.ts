@@ -25,12 +25,9 @@ import { livePage } from './dashboard/page.ts'
 import type { Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
-import { createBufferBudget } from './http/buffer-budget.ts'
-import { createUploadWatch } from './http/client-idle.ts'
 import { isLoopback } from './http/loopback.ts'
-import { createOwnValues } from './http/own-values.ts'
 import { reply } from './http/response.ts'
-import { createClientServer, MAX_HEAD } from './http/server.ts'
+import { createClientServer, createUploadWatch, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
@@ -223,7 +220,7 @@ function openStore(
 function accessSettingsOf({ server, ops }: Config) {
   return {
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: createOwnValues([...server.access_keys, ops.admin_token ?? ''].filter(Boolean)),
+    ownValues: [...server.access_keys, ops.admin_token ?? ''].filter(Boolean),
     allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
     allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
   }
@@ -277,7 +274,7 @@ function createServices(
     ...accessSettingsOf(config),
     isOnLoopback: () => state.isOnLoopback,
     maxGuardedBody: server.max_guarded_body,
-    buffers: createBufferBudget(Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2))),
+    buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
     emit,
     tracing: createTracing(VERSION, options.semanticConventions),
     isCut: () => state.isCut,

@@ -2,7 +2,6 @@
 import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib from 'node:zlib'
-import { type Lease, REQUESTS_PART } from './buffer-budget.ts'
 import { headerOf, type RawHeaders } from './headers.ts'
 
 /** The client left before its request was complete. */
@@ -42,6 +41,58 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
     request.resume()
   })
   return body
+}
+
+/** Bounds the memory of all bodies that are held at a time. Changed by leases alone. */
+export interface BufferBudget {
+  /** Bytes. */
+  readonly max: number
+  /** Bytes that all leases hold. */
+  held: number
+}
+
+/** The bytes that one body takes from the budget. */
+export interface Lease {
+  /**
+   * Takes so many more bytes; returns false, and takes none, if there is no room for them or the lease was
+   * released. `part`: how much of the budget may be taken afterwards, from 0 to 1.
+   */
+  grow(bytes: number, part?: number): boolean
+  /** Gives all bytes back. May be called again. */
+  release(): void
+}
+
+/**
+ * The part of the budget that bodies of requests may take as they come: a quarter is left for decoded bodies
+ * and for the last answers of stopped runs.
+ */
+const REQUESTS_PART = 0.75
+
+/** What of a response a lease needs. */
+interface Closing {
+  readonly closed: boolean
+  once(event: 'close', call: () => void): unknown
+}
+
+/** Returns a lease that is released when the response closes, at the latest. */
+export function leaseFor(budget: BufferBudget, response: Closing): Lease {
+  let own = 0
+  let isReleased = response.closed
+  const release = () => {
+    isReleased = true
+    budget.held -= own
+    own = 0
+  }
+  response.once('close', release)
+  return {
+    grow(bytes, part = 1) {
+      if (isReleased || budget.held + bytes > budget.max * part) return false
+      own += bytes
+      budget.held += bytes
+      return true
+    },
+    release,
+  }
 }
 
 /** Bodies up to so many bytes mostly arrive in one chunk. */

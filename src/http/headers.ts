@@ -102,55 +102,6 @@ export function responseHeaders(headers: RawHeaders): string[] {
   return withoutFields(headers, (lower) => HOP_BY_HOP.has(lower) || named.has(lower))
 }
 
-/** Where clients send keys: names of headers, in lower case, and of parameters in the query. */
-export interface CredentialPlaces {
-  readonly headers: readonly string[]
-  readonly parameters: readonly string[]
-}
-
-/** Returns the keys that a client sent in the query of a target. */
-function keysInQuery(target: string, names: readonly string[]): string[] {
-  const at = target.indexOf('?')
-  if (at === -1) return []
-  const query = new URLSearchParams(target.slice(at))
-  return names.flatMap((name) => query.getAll(name))
-}
-
-/** Returns all credentials of a request, joined. They tell tenants apart, are hashed and never stored. */
-export function credentialsOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
-  const inHeaders = places.headers.map((name) => headerOf(headers, name) ?? '')
-  return [...inHeaders, ...keysInQuery(target, places.parameters)].join('\n')
-}
-
-/** Returns all keys of a request; some clients send two, for different servers. */
-export function clientKeysOf(headers: RawHeaders, target: string, places: CredentialPlaces): string[] {
-  const inHeaders = places.headers.flatMap((name) => {
-    const sent = headerOf(headers, name)
-    return (name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent) ?? []
-  })
-  return [...inHeaders, ...keysInQuery(target, places.parameters)]
-}
-
-/** Returns true if the name of a field says that its value is a credential. */
-export function namesKey(name: string): boolean {
-  return /key|token|secret|auth|cookie|credential|password/i.test(name)
-}
-
-/**
- * Replaces the client's credentials, in the headers `names`, by the `key` of the upstream. `headerFor`
- * returns the header for the key, given the one that the client used.
- */
-export function withCredential(
-  headers: RawHeaders,
-  names: readonly string[],
-  key: string,
-  headerFor: (sent: string | undefined) => string,
-): string[] {
-  const field = headerFor(names.find((name) => headerOf(headers, name) !== undefined))
-  const kept = withoutFields(headers, (lower) => names.includes(lower))
-  return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
-}
-
 /** Returns the headers with these fields in place of those of the same name. */
 export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, string>>): RawHeaders {
   const added = Object.keys(set)

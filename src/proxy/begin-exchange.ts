@@ -1,8 +1,7 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { relayInformational } from '../http/relay.ts'
-import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
+import { type GovernorHeaders, isGone, relayInformational, replyFailure } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Emit, Outcome, RequestEnded, VerdictName } from '../telemetry/event.ts'

@@ -1,8 +1,7 @@
 /** One request, from its bytes to its response. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
-import { ClientGone, hasBody, readBody, streamOf, type Unread, unpacked } from '../http/body.ts'
-import { leaseFor } from '../http/buffer-budget.ts'
+import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import { shareStop } from './answer/shared-stop.ts'

@@ -1,6 +1,6 @@
 /** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
 
-import { relay } from '../http/relay.ts'
+import { relay } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'

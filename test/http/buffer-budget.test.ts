@@ -1,24 +1,27 @@
 import { EventEmitter } from 'node:events'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { createBufferBudget, leaseFor } from '../../src/http/buffer-budget.ts'
+import { leaseFor } from '../../src/http/body.ts'
+
+const budgetOf100 = () => ({ max: 100, held: 0 })
+const openResponse = () => Object.assign(new EventEmitter(), { closed: false })
 
 describe('a budget of bytes', () => {
   it('grants room at once while there is some, and grants released room again', () => {
-    const budget = createBufferBudget(100)
-    const lease = budget.lease()
+    const budget = budgetOf100()
+    const lease = leaseFor(budget, openResponse())
     expect(lease.grow(60)).toBe(true)
-    expect(budget.lease().grow(40)).toBe(true)
-    expect(budget.lease().grow(1)).toBe(false)
+    expect(leaseFor(budget, openResponse()).grow(40)).toBe(true)
+    expect(leaseFor(budget, openResponse()).grow(1)).toBe(false)
     lease.release()
     lease.release()
     expect(budget.held).toBe(40)
-    expect(budget.lease().grow(60)).toBe(true)
+    expect(leaseFor(budget, openResponse()).grow(60)).toBe(true)
   })
 
   it('releases a lease when the response closes, also if it has closed before', () => {
-    const budget = createBufferBudget(100)
-    const response = Object.assign(new EventEmitter(), { closed: false })
+    const budget = budgetOf100()
+    const response = openResponse()
     expect(leaseFor(budget, response).grow(10)).toBe(true)
     response.emit('close')
     expect(budget.held).toBe(0)
@@ -34,9 +37,9 @@ describe('a budget of bytes', () => {
     })
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-        const budget = createBufferBudget(100)
+        const budget = budgetOf100()
         const leases = Array.from({ length: 6 }, () => ({
-          lease: budget.lease(),
+          lease: leaseFor(budget, openResponse()),
           held: 0,
           isReleased: false,
         }))

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it } from 'vitest'
-import { relay } from '../../src/http/relay.ts'
+import { relay } from '../../src/http/response.ts'
 import type { ResponseBody } from '../../src/http/upstream-response.ts'
 
 it('a chunk that is written in many pieces waits only once for a slow client', async () => {

@@ -15,10 +15,9 @@ import type {
   ReadAnswer,
   TerminalFor,
 } from '../../dialect/dialect.ts'
-import type { Lease } from '../../http/buffer-budget.ts'
+import type { Lease } from '../../http/body.ts'
 import { isEventStream } from '../../http/headers.ts'
-import { relay } from '../../http/relay.ts'
-import { type GovernorHeaders, reply } from '../../http/response.ts'
+import { type GovernorHeaders, relay, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'

@@ -1,7 +1,7 @@
 /** Makes one response for the client from one upstream response or several; calls are held until judged. */
 import type { BufferedCalls, Dialect, ToolCallFilter } from '../../dialect/dialect.ts'
+import type { Lease } from '../../http/body.ts'
 import { decoded } from '../../http/body.ts'
-import type { Lease } from '../../http/buffer-budget.ts'
 import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../../http/headers.ts'
 import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame } from '../../sse/frames.ts'

@@ -2,9 +2,9 @@
 import { globMatches } from '../../core/glob.ts'
 import { hashOf } from '../../core/hash.ts'
 import type { ErrorKind } from '../../dialect/dialect.ts'
-import { type CredentialPlaces, clientKeysOf, headerOf, type RawHeaders } from '../../http/headers.ts'
+import { type CredentialPlaces, clientKeysOf } from '../../http/credentials.ts'
+import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import { isLoopback } from '../../http/loopback.ts'
-import type { OwnValues } from '../../http/own-values.ts'
 import type { Route } from './route.ts'
 
 /** Who may use upstreams whose key Governor holds. */
@@ -13,7 +13,7 @@ export interface AccessSettings {
   /** Hashes of the access keys; empty: no key is needed. */
   readonly accessKeys: ReadonlySet<string>
   /** Access keys and the admin token, which never go upstream. */
-  readonly ownValues: OwnValues
+  readonly ownValues: readonly string[]
   /** Globs in lower case. */
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */

@@ -5,14 +5,12 @@ import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import {
   type CredentialPlaces,
-  headerOf,
   namesKey,
-  type RawHeaders,
-  requestHeaders,
   withCredential,
-  withHeaders,
-} from '../../http/headers.ts'
-import type { OwnValues } from '../../http/own-values.ts'
+  withoutValues,
+  withoutValuesInQuery,
+} from '../../http/credentials.ts'
+import { headerOf, type RawHeaders, requestHeaders, withHeaders } from '../../http/headers.ts'
 import type { Upstream } from '../../http/upstream.ts'
 
 export interface Route {
@@ -182,13 +180,13 @@ export function routeOf({ upstreams, dialects }: Routing, method: string, target
 export function upstreamHead(
   { upstream, path, api }: Route,
   headers: RawHeaders,
-  { credentialPlaces, ownValues }: { credentialPlaces: CredentialPlaces; ownValues: OwnValues },
+  { credentialPlaces, ownValues }: { credentialPlaces: CredentialPlaces; ownValues: readonly string[] },
 ): { readonly path: string; readonly headers: RawHeaders } {
-  const through = ownValues.withoutThemIn(requestHeaders(headers))
+  const through = withoutValues(requestHeaders(headers), ownValues)
   const { apiKey } = upstream
   const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey ?? '', sent)
   const keyed = apiKey ? withCredential(through, credentialPlaces.headers, apiKey, headerFor) : through
-  return { path: ownValues.withoutThemInQuery(path), headers: withHeaders(keyed, upstream.headers) }
+  return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(keyed, upstream.headers) }
 }
 
 /** Returns true if this path belongs to a dialect that is guarded over POST. */

@@ -1,7 +1,8 @@
 /** What a client says about itself and its request: tenant, ids of session and thread, the kind of request. */
 import { nameOf } from '../../core/hash.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import { type CredentialPlaces, credentialsOf, headerOf, type RawHeaders } from '../../http/headers.ts'
+import { type CredentialPlaces, credentialsOf } from '../../http/credentials.ts'
+import { headerOf, type RawHeaders } from '../../http/headers.ts'
 
 /** Header names in lower case; body fields as paths of keys. */
 export interface IdentitySettings {
