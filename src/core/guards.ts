@@ -115,5 +115,5 @@ export function judgeCalls(
       ? { ...(thread.loopState ?? INITIAL_LOOP_STATE), pendingNotice: [...texts].join('\n\n') }
       : thread.loopState
   const after = { ...thread, loopState }
-  return { session: changeThread(session, counted, () => after), result: { blocked, endsRun, faults } }
+  return { session: changeThread(session, counted, after), result: { blocked, endsRun, faults } }
 }

@@ -4,8 +4,8 @@ import type { BudgetPolicy } from './decide.ts'
 import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'
 import type { LoopMode, LoopPolicy } from './loop/policy.ts'
-import type { LimitPair } from './operator/operator-settings.ts'
 import type { RequestFacts } from './session/request-facts.ts'
+import type { LimitPair } from './session/session.ts'
 import type { TranscriptState } from './session/transcript.ts'
 
 export interface Request {

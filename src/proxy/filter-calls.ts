@@ -8,7 +8,7 @@
 import { fill } from '../core/budget/notice.ts'
 import { type Block, type Judgement, NOTHING_BLOCKED } from '../core/guards.ts'
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
-import { noteInjected } from '../core/session/transitions.ts'
+import { changeThread } from '../core/session/transitions.ts'
 import { type CallGuardName, type Limit, REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
@@ -110,7 +110,7 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
 }
 
 function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block[]): void {
-  if (!runState.thread.noticeSent) void handle.change(noteInjected)
+  if (!runState.thread.noticeSent) void handle.change(changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
     exchange.emit({ kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...handle.names })
     exchange.noteVerdict('block', loop?.pattern)

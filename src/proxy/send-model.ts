@@ -2,7 +2,7 @@
  * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
  * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
  */
-import { dropBoundThinking, noteInjected } from '../core/session/transitions.ts'
+import { changeThread } from '../core/session/transitions.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
@@ -102,7 +102,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
       x.thinking.isDropped = true
-      void handle.change(dropBoundThinking)
+      void handle.change(changeThread, { dropsThinking: true })
       response.abort()
       response = await sendOnce(model, again)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
@@ -110,7 +110,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   }
   // The model has seen content that the client's history does not contain.
   const isEdited = call.body !== x.call.body && response.head.status < 400
-  if (isEdited && !noticeSent) void handle.change(noteInjected)
+  if (isEdited && !noticeSent) void handle.change(changeThread, { noticeSent: true })
   return response
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { QUIET_MS } from '../../src/core/session/run-end.ts'
+import { QUIET_MS } from '../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../src/core/session/session.ts'
 import { agentNameOf } from '../../src/proxy/session/identity.ts'
 import { createQuietRuns } from '../../src/proxy/session/quiet-runs.ts'

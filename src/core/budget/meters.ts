@@ -1,6 +1,6 @@
 /**
  * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these
- * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or `totals.ts`.
+ * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or `count-request.ts`.
  */
 import type { Usage } from '../usage.ts'
 import { dollars, type FormattedAmounts, seconds, tokens, whole } from './amount.ts'

@@ -5,7 +5,6 @@
  * The same functions serve live runs, request by request, and recorded ones.
  */
 import type { Hash } from '../hash.ts'
-import { withNewest } from '../newest.ts'
 import {
   addToHistory,
   type CallHistory,
@@ -157,11 +156,10 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
   const next: LoopMemory = {
     ...memory,
     history: markHandled(memory.history, mayBlock),
-    loops: withNewest(
-      memory.loops.filter((other) => other !== known),
+    loops: [
+      ...memory.loops.filter((other) => other !== known).slice(1 - MAX_LOOPS),
       { loop: loopHash(loop), pattern, count, noticedAt: isDue ? count : before.noticedAt, notices },
-      MAX_LOOPS,
-    ),
+    ],
     // The call should have been blocked, but its result is there already.
     blockedLoop: mayBlockLoop(memory, loop, loop.calls.at(-1) ?? loop.calls[0], policy)
       ? { pattern, calls, count }
@@ -216,7 +214,7 @@ function addToMemory(
     const { answers } = memory
     const isAnswer = entry?.isPoll && now !== undefined && (!answers || answers.call === call)
     if (!isAnswer) return { ...memory, history: added }
-    const times = withNewest(answers?.times ?? [], now, MAX_ANSWERS)
+    const times = [...(answers?.times ?? []).slice(1 - MAX_ANSWERS), now]
     return { ...memory, history: added, answers: { call, times } }
   }
   // A different call that may bring something new leaves the loop.

@@ -6,7 +6,6 @@
 import { type Conversation, lastMessage, type ToolCall } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
-import { withNewest } from '../newest.ts'
 import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
 import {
   type BlockedCall,
@@ -137,7 +136,7 @@ function observeCalls(
   return {
     ...loopState,
     memory,
-    assistantHashes: hash === undefined ? hashes : withNewest(hashes, hash, MAX_ASSISTANT_HASHES),
+    assistantHashes: hash === undefined ? hashes : [...hashes.slice(1 - MAX_ASSISTANT_HASHES), hash],
     newestIndex: index,
     finding,
     isWarned: false,

@@ -1,9 +1,21 @@
-/** The changes that an operator makes to a session. Pure: a store may run each change again. */
-import { type Amounts, LIMITS, type LimitName } from '../budget/meters.ts'
+/** What operators change in a session, and what they are asked. Pure: a store may run each change again. */
+import { type Amounts, LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
+import { addMeters, exhausted } from '../budget/tiers.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/policy.ts'
-import { type Run, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
-import type { LimitPair, RunSettings, ThreadSettings } from './operator-settings.ts'
+import {
+  type Changed,
+  type LimitPair,
+  type Question,
+  type Run,
+  type RunSettings,
+  type Session,
+  type Thread,
+  type ThreadSettings,
+  usedBy,
+  usedIn,
+} from '../session/session.ts'
+import { type CountedRequest, changeRun, threadOf } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
@@ -33,21 +45,17 @@ export function loopModeInForce(session: Session, thread: Thread | undefined): L
 /** The number of a thread; unset: all threads of the session. */
 export type ThreadNumber = number | undefined
 
-function changeThreads(session: Session, only: ThreadNumber, change: (thread: Thread) => Thread): Session {
+function changeThreads(session: Session, only: ThreadNumber, change: (thread: Thread) => Partial<Thread>): Session {
   const threads = session.threads.map((thread) =>
-    only === undefined || thread.number === only ? change(thread) : thread,
+    only === undefined || thread.number === only ? { ...thread, ...change(thread) } : thread,
   )
   return { ...session, threads }
 }
 
-function changeRuns(session: Session, only: ThreadNumber, change: (run: Run) => Run): Session {
-  return changeThreads(session, only, (thread) => ({ ...thread, run: change(thread.run) }))
-}
-
 /** Makes the next request of each run the last one; finished runs stay as they are. */
 export function stopRuns(session: Session, only: ThreadNumber): Session {
-  return changeRuns(session, only, (run) =>
-    run.finalAnswer ? run : { ...run, operator: { ...run.operator, isStopAsked: true } },
+  return changeThreads(session, only, ({ run }) =>
+    run.finalAnswer ? {} : { run: { ...run, operator: { ...run.operator, isStopAsked: true } } },
   )
 }
 
@@ -57,33 +65,23 @@ export type Extension = { readonly share: number } | { readonly iterations: numb
 /** No extension raises a limit above this number: numbers stay exact, and finite in JSON. */
 export const HIGHEST_LIMIT = 1e12
 
-/** Rounds up to the unit of the meter; sums of fractions are never exact. */
-function roundedUp(name: LimitName, amount: number): number {
-  const scale = name === 'cost' ? 1e6 : 1
-  return Math.min(HIGHEST_LIMIT, Math.ceil(amount * scale - 1e-6) / scale)
-}
-
-/** Returns the limits that an extension raises; it lowers no limit, and adds none where there was none. */
-function raisedLimits(limits: Amounts, by: Extension): Partial<Amounts> {
-  if ('share' in by) {
-    const set = LIMITS.filter((name) => limits[name] > 0)
-    return Object.fromEntries(
-      set.map((name) => [name, Math.max(limits[name], roundedUp(name, limits[name] * (1 + by.share)))]),
-    )
-  }
-  if (limits.iterations === 0) return {}
-  const to = roundedUp('iterations', 'to' in by ? by.to : limits.iterations + by.iterations)
-  return to > limits.iterations ? { iterations: to } : {}
-}
-
-/** Returns settings of a run or a session whose limits are raised. */
+/** Returns settings whose limits are raised; an extension lowers no limit, and adds none where there was none. */
 function extended<Settings extends Pick<RunSettings, 'extended'>>(
   settings: Settings | undefined,
-  limits: Amounts,
+  configured: Amounts,
   by: Extension,
 ) {
-  const raised = raisedLimits({ ...limits, ...settings?.extended }, by)
-  return { ...settings, extended: { ...settings?.extended, ...raised } }
+  const limits: Partial<Record<LimitName, number>> = { ...settings?.extended }
+  for (const name of LIMITS) {
+    const limit = limits[name] ?? configured[name]
+    if (limit === 0 || !('share' in by || name === 'iterations')) continue
+    const raised = 'share' in by ? limit * (1 + by.share) : 'to' in by ? by.to : limit + by.iterations
+    // Up to the unit of the meter; sums of fractions are never exact.
+    const scale = name === 'cost' ? 1e6 : 1
+    const to = Math.min(HIGHEST_LIMIT, Math.ceil(raised * scale - 1e-6) / scale)
+    if (to > limit) limits[name] = to
+  }
+  return { ...settings, extended: limits }
 }
 
 /**
@@ -93,8 +91,8 @@ function extended<Settings extends Pick<RunSettings, 'extended'>>(
 export function extendRuns(session: Session, only: ThreadNumber, by: Extension, key: string | undefined): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
-  const after = changeRuns(session, only, (run) =>
-    run.limits ? { ...run, operator: extended(run.operator, run.limits.run, by) } : run,
+  const after = changeThreads(session, only, ({ run }) =>
+    run.limits ? { run: { ...run, operator: extended(run.operator, run.limits.run, by) } } : {},
   )
   // Those of the session as a whole are as its newest request had them.
   const limits = session.threads.findLast(({ run }) => run.limits)?.run.limits?.session
@@ -118,37 +116,34 @@ function withBudget<Settings extends ThreadSettings>(settings: Settings | undefi
 
 /** Setting a limit ends its extension. */
 function withoutExtension(run: Run, change: BudgetChange): Run {
-  const { extended } = run.operator ?? {}
-  if (!extended) return run
-  const left = LIMITS.filter((name) => extended[name] !== undefined && change[name] === undefined)
-  const kept = Object.fromEntries(left.map((name) => [name, extended[name]]))
-  return { ...run, operator: { ...run.operator, extended: kept } }
+  if (!run.operator?.extended) return run
+  const extended: Partial<Record<LimitName, number>> = { ...run.operator.extended }
+  for (const name of LIMITS) if (change[name] !== undefined) delete extended[name]
+  return { ...run, operator: { ...run.operator, extended } }
 }
 
 /** Sets limits of runs; without a thread also of later runs. */
 export function setBudget(session: Session, only: ThreadNumber, change: BudgetChange): Session {
-  const after = changeRuns(session, only, (run) => withoutExtension(run, change))
-  if (only === undefined) return { ...after, operator: withBudget(session.operator, change) }
-  return changeThreads(after, only, (thread) => ({
-    ...thread,
-    operator: withBudget(thread.operator, change),
+  const after = changeThreads(session, only, ({ run, operator }) => ({
+    run: withoutExtension(run, change),
+    operator: only === undefined ? operator : withBudget(operator, change),
   }))
+  return only === undefined ? { ...after, operator: withBudget(session.operator, change) } : after
 }
 
 /** Sets the mode of the loop guard; `null` restores the configured mode. */
 export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode | null): Session {
   const loopMode = mode ?? undefined
   if (only === undefined) return { ...session, operator: { ...session.operator, loopMode } }
-  return changeThreads(session, only, (thread) => ({
-    ...thread,
-    operator: { ...thread.operator, loopMode },
-  }))
+  return changeThreads(session, only, ({ operator }) => ({ operator: { ...operator, loopMode } }))
 }
 
-function resetThread(thread: Thread, now: number): Thread {
-  const { loopState, run } = thread
-  return {
-    ...thread,
+/**
+ * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
+ * the models' own context windows. Limits and modes that an operator has set stay.
+ */
+export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
+  const after = changeThreads(session, only, ({ loopState, run }) => ({
     run: {
       ...run,
       isWarned: undefined,
@@ -168,16 +163,60 @@ function resetThread(thread: Thread, now: number): Thread {
       currentNotice: undefined,
       lastBlock: undefined,
     },
-  }
-}
-
-/**
- * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
- * the models' own context windows. Limits and modes that an operator has set stay.
- */
-export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
-  const after = changeThreads(session, only, (thread) => resetThread(thread, now))
+  }))
   if (only !== undefined) return after
   const base = usedIn({ ...session, operator: undefined }, now)
   return { ...after, contexts: undefined, operator: { ...session.operator, extended: undefined, base } }
+}
+
+/** A question that a request waits for. */
+export interface AskedOperator {
+  readonly until: number
+  /** Nobody was asked about this limit before. */
+  readonly isNew: boolean
+}
+
+/**
+ * Asks, before a limit stops a run, whether the run may go on, or joins that question; `undefined` if the request is
+ * forgotten.
+ */
+export function askOperator(
+  session: Session,
+  request: CountedRequest,
+  { name: meter, max }: Meter<LimitName>,
+  until: number,
+): Changed<AskedOperator | undefined> {
+  const thread = threadOf(session, request)
+  if (!thread) return { session, result: undefined }
+  const { question } = thread.run
+  if (question?.meter === meter && question.max === max)
+    return { session, result: { until: question.until, isNew: false } }
+  const after = changeRun(session, request, { question: { meter, max, until } })
+  return { session: after, result: { until, isNew: true } }
+}
+
+/** Returns true while a thread is at a limit, the session's own included, and its run was not stopped for that. */
+function isUnanswered(session: Session, thread: Thread, now: number): boolean {
+  const { run } = thread
+  const { finalAnswer, operator } = run
+  if (!run.limits || operator?.isStopAsked) return false
+  const limits = limitsInForce(run.limits, session, thread, run)
+  const meters: Meter[] = []
+  addMeters(meters, usedBy(run, now), limits.run)
+  addMeters(meters, usedIn(session, now), limits.session)
+  const reached = exhausted(meters)
+  // A run whose limit was raised keeps the answer of its earlier end until it goes on.
+  return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max)
+}
+
+/** Returns true if the run of a waiting request may go on or was stopped; false if it is forgotten. */
+export function isAnswered(session: Session | undefined, request: CountedRequest, now: number): boolean {
+  const thread = session && threadOf(session, request)
+  return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now)
+}
+
+/** Returns the question about a thread that an operator may still answer at `now`; `undefined` if there is none. */
+export function openQuestion(session: Session, thread: Thread, now: number): Question | undefined {
+  const { question } = thread.run
+  return question && question.until > now && isUnanswered(session, thread, now) ? question : undefined
 }

@@ -6,7 +6,6 @@
 import type { Recovery } from '../../overflow/overflow.ts'
 import type { Tier } from '../budget/tiers.ts'
 import type { Pattern } from '../loop/patterns.ts'
-import { withNewest } from '../newest.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
 
@@ -131,7 +130,7 @@ function withUsage(minutes: readonly MinuteRecord[] = [], endedAt: number, usage
     cost: cost + (usage.cost ?? 0),
     costGap: gapOfSum(costGap, usage.costGap),
   }
-  return place === -1 ? withNewest(minutes, minute, MAX_MINUTES_KEPT) : minutes.with(place, minute)
+  return place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
 }
 
 /**
@@ -170,7 +169,7 @@ export function withIteration(
   return {
     ...record,
     minutes: withUsage(record.minutes, endedAt, usage),
-    iterations: before ? iterations.with(at, entry) : withNewest(iterations, entry, MAX_ITERATIONS_KEPT),
+    iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
   }
 }
 
@@ -203,5 +202,5 @@ export function withTools(record: SessionRecord, thread: number, tools: readonly
 
 /** Adds a finished run. */
 export function withRun(record: SessionRecord, run: RunRecord): SessionRecord {
-  return { ...record, runs: withNewest(record.runs, run, MAX_RUNS_KEPT) }
+  return { ...record, runs: [...record.runs.slice(1 - MAX_RUNS_KEPT), run] }
 }

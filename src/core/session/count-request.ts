@@ -1,18 +1,17 @@
 /** How one more request changes its session. */
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/observe.ts'
 import type { LoopMode } from '../loop/policy.ts'
-import { withNewest } from '../newest.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
-import type { LimitPair } from '../operator/operator-settings.ts'
-import { recordRequest, threadNumber } from '../operator/record-request.ts'
+import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import { inMode, type Request } from '../request.ts'
 import { addCall } from '../usage.ts'
-import { isLate, withDemands } from './demands.ts'
-import type { RequestFacts } from './request-facts.ts'
-import { endBefore, recordOf } from './run-end.ts'
+import { callsLast, type RequestFacts } from './request-facts.ts'
+import { endBefore, isLate, recordOf, retryOf, withDemands } from './run.ts'
 import {
   type Changed,
+  type LimitPair,
   MAX_RECENT_REQUESTS,
+  MAX_RESPONSES,
   MAX_THREADS,
   MAX_USER_MESSAGES,
   type RecentRequest,
@@ -20,44 +19,15 @@ import {
   type RunState,
   type Session,
   type Thread,
+  type Totals,
   usedBy,
   usedIn,
   type WarningReaction,
 } from './session.ts'
-import { addContinuation, callsLast, findThread, retryOf } from './thread.ts'
-import { totalsAfter } from './totals.ts'
+import { findThread } from './thread.ts'
 
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
-
-/** Returns how many tokens fill the context window before a request: fewer in proportion for a shorter history. */
-function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
-  const context = thread?.context
-  if (!context) return undefined
-  const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
-  return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
-}
-
-/** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
-function reactionOf(known: Thread | undefined, facts: RequestFacts, isRetry: boolean): WarningReaction | undefined {
-  if (!known?.run.isWarned || isRetry) return undefined
-  const { newestAssistant: newest } = facts
-  if (newest === undefined || newest === known.newest) return undefined
-  const speaks = facts.speaks()
-  if (speaks === undefined) return undefined
-  return speaks ? 'acknowledged' : 'ignored'
-}
-
-function newRun(id: string | undefined, now: number): Run {
-  return { id, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
-}
-
-/** Puts a thread last, as the most recently used one, and removes `known`. */
-function withThread(threads: readonly Thread[], known: Thread | undefined, thread: Thread): readonly Thread[] {
-  if (threads.length === 1 && threads[0] === known) return [thread]
-  const others = known ? threads.filter((candidate) => candidate !== known) : threads
-  return withNewest(others, thread, MAX_THREADS)
-}
 
 /** The thread and run in which a request is counted. */
 interface Place {
@@ -65,7 +35,7 @@ interface Place {
   readonly known?: Thread
   /** The same thread if its conversation continues; unset if the conversation begins again. */
   readonly from?: Thread | undefined
-  /** The thread as the session holds it, which the request replaces. */
+  /** The same thread as the session holds it. */
   readonly replaces?: Thread
   /** The run it is counted in, before this request. */
   readonly run: Run
@@ -78,16 +48,15 @@ interface Place {
 }
 
 function placeOf(session: Session, { facts, thread: name, now, operation }: Request): Place {
+  const newRun: Run = { id: operation, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
   const found = findThread(session, facts, name, now)
   if (!found) {
-    const run = newRun(operation, now)
     // A thread that begins may carry the history of another: its own iterations begin after that.
     const isCarried = (other: Thread) =>
       other.name !== name && other.newest !== undefined && facts.assistantHashes.includes(other.newest)
-    const inherits = name !== '' && session.threads.some(isCarried)
-    if (!inherits) return { run }
+    if (name === '' || !session.threads.some(isCarried)) return { run: newRun }
     const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
-    return { run: { ...run, inherited }, skipsHistory: true }
+    return { run: { ...newRun, inherited }, skipsHistory: true }
   }
   const { dropsHistory, dropsMessage, showsRun } = found
   const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
@@ -97,7 +66,7 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
     known: thread,
     from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: isNewRun ? newRun(operation, now) : thread.run,
+    run: isNewRun ? newRun : thread.run,
     over: isNewRun ? thread.run : undefined,
     skipsLast: dropsMessage && !isNewRun && facts.endsInUserMessage,
   }
@@ -114,14 +83,60 @@ function withoutMessage(thread: Thread): Thread {
       ...interrupted.run,
       askedAt: run.askedAt,
       quietSince: run.quietSince,
-      iteration: interrupted.run.iteration + run.iteration,
-      toolCalls: interrupted.run.toolCalls + run.toolCalls,
       recentRequests: run.recentRequests,
-      usage: run.usage ? addCall(interrupted.run.usage, run.usage) : interrupted.run.usage,
       isAnswered: run.isAnswered,
       failedAs: run.failedAs,
+      iteration: interrupted.run.iteration + run.iteration,
+      toolCalls: interrupted.run.toolCalls + run.toolCalls,
+      usage: run.usage ? addCall(interrupted.run.usage, run.usage) : interrupted.run.usage,
     },
   }
+}
+
+/** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
+function numberOf({ known, run }: Place, { facts, isDerived }: Request, before: RecentRequest | undefined) {
+  const answered = before?.answered ?? 1
+  // Without a session id, equal first requests of a run may come from several agents.
+  const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
+  const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
+  if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
+  const { previous, newestAssistant, messages } = facts
+  const showsSame = previous === undefined && known?.newest === newestAssistant && known?.messages === messages
+  // A run that was stopped counts no more, and the same step in other bytes is not a further one.
+  const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
+  return {
+    iteration: Math.max(facts.iteration - (run.inherited?.iterations ?? 0), run.iteration + Number(isMore)),
+    resendCount: isRepeat ? answered + 1 : undefined,
+  }
+}
+
+/** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
+function reactionOf(known: Thread | undefined, facts: RequestFacts, isRetry: boolean): WarningReaction | undefined {
+  const { newestAssistant: newest } = facts
+  if (!known?.run.isWarned || isRetry || newest === undefined || newest === known.newest) return undefined
+  const speaks = facts.speaks()
+  return speaks === undefined ? undefined : speaks ? 'acknowledged' : 'ignored'
+}
+
+/** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
+function observeCalls(
+  { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now }: Request,
+  { from, skipsHistory, skipsLast }: Place,
+  mode: LoopMode | undefined,
+): { readonly loopState?: LoopState; readonly fault?: Error | undefined } {
+  // The budget may need to know whether a run stagnates.
+  const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
+  if (!isNeeded) return {}
+  const before = from?.loopState ?? INITIAL_LOOP_STATE
+  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast }
+  const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
+  let fault: Error | undefined
+  try {
+    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now) }
+  } catch (error) {
+    fault = error as Error
+  }
+  return { loopState: skipTranscript(before, transcript), fault }
 }
 
 /**
@@ -142,6 +157,8 @@ function runAfter(
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
+  const others = before ? run.recentRequests : run.recentRequests.slice(1 - MAX_RECENT_REQUESTS)
+  const counted = { fingerprint, iteration, answered: before?.answered }
   return {
     id: run.id,
     startedAt: run.startedAt,
@@ -152,9 +169,7 @@ function runAfter(
       facts.toolCalls - (run.inherited?.toolCalls ?? 0),
       run.toolCalls + (isCounted ? 0 : newToolCalls),
     ),
-    recentRequests: before
-      ? renumbered(run.recentRequests, before, iteration)
-      : withNewest(run.recentRequests, { fingerprint, iteration }, MAX_RECENT_REQUESTS),
+    recentRequests: before ? others.map((other) => (other === before ? counted : other)) : [...others, counted],
     usage: run.usage,
     isWarned: isReaction ? false : run.isWarned,
     wasIgnored: isReaction ? reaction === 'ignored' : run.wasIgnored,
@@ -178,36 +193,6 @@ function runAfter(
   } satisfies Required<Run>
 }
 
-/** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
-function numberOf(
-  { known, run }: Place,
-  { facts, isDerived }: Request,
-  before: RecentRequest | undefined,
-): { readonly iteration: number; readonly resendCount: number | undefined } {
-  const answered = before?.answered ?? 1
-  // Without a session id, equal first requests of a run may come from several agents.
-  const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
-  const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
-  if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
-  const { previous, newestAssistant, messages } = facts
-  const showsSame = previous === undefined && known?.newest === newestAssistant && known?.messages === messages
-  // A run that was stopped counts no more, and the same step in other bytes is not a further one.
-  const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
-  return {
-    iteration: Math.max(facts.iteration - (run.inherited?.iterations ?? 0), run.iteration + Number(isMore)),
-    resendCount: isRepeat ? answered + 1 : undefined,
-  }
-}
-
-function renumbered(
-  recentRequests: readonly RecentRequest[],
-  request: RecentRequest,
-  iteration: number,
-): readonly RecentRequest[] {
-  if (request.iteration === iteration) return recentRequests
-  return recentRequests.map((other) => (other === request ? { ...request, iteration } : other))
-}
-
 function threadAfter(
   { facts, thread: name, operation }: Request,
   { known, from, over }: Place,
@@ -218,6 +203,8 @@ function threadAfter(
   // A request that was counted before may be older than the newest one.
   const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
   const shown = isRetry ? from : shownAfter(facts, from, over)
+  const { previous, mayFork } = facts
+  const continued = from?.continuedFrom
   return {
     id: known ? known.id : operation,
     name,
@@ -237,7 +224,10 @@ function threadAfter(
     run,
     responses: from?.responses,
     context: from?.context,
-    continuedFrom: addContinuation(from, facts),
+    continuedFrom:
+      previous === undefined || !mayFork
+        ? continued
+        : [...new Set([...(continued ?? []), previous])].slice(-MAX_RESPONSES),
     loopState,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
@@ -267,32 +257,42 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
   }
 }
 
-/** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
-function observeCalls(
-  { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now }: Request,
-  { from, skipsHistory, skipsLast }: Place,
-  mode: LoopMode | undefined,
-): { readonly loopState?: LoopState; readonly fault?: Error | undefined } {
-  // The budget may need to know whether a run stagnates.
-  const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
-  if (!isNeeded) return {}
-  const before = from?.loopState ?? INITIAL_LOOP_STATE
-  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast }
-  const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
-  let fault: Error | undefined
-  try {
-    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now) }
-  } catch (error) {
-    fault = error as Error
+/**
+ * Returns the totals of a session after one more request. A new session counts what the transcript shows. In a session
+ * that has counted before, a thread that begins adds one iteration: the session may have counted its history in
+ * another thread. A stopped run adds only the requests that are relayed after its end.
+ */
+function totalsAfter(
+  { totals, threads }: Session,
+  { now, facts }: Request,
+  { known, run: before }: Place,
+  after: Run,
+  reaction: WarningReaction | undefined,
+  isRelayedAfterEnd: boolean,
+): Totals {
+  let iterations = after.iteration - before.iteration
+  let toolCalls = Math.max(0, after.toolCalls - before.toolCalls)
+  if (before.finalAnswer) {
+    iterations = Number(isRelayedAfterEnd)
+    toolCalls = 0
+  } else if (totals && !known) {
+    iterations = 1
+    toolCalls = threads.some(({ newest }) => newest === facts.newestAssistant) ? 0 : facts.newToolCalls
   }
-  return { loopState: skipTranscript(before, transcript), fault }
+  return {
+    startedAt: totals ? totals.startedAt : now,
+    iterations: (totals ? totals.iterations : 0) + iterations,
+    toolCalls: (totals ? totals.toolCalls : 0) + toolCalls,
+    acknowledged: (totals ? totals.acknowledged : 0) + Number(reaction === 'acknowledged'),
+    ignored: (totals ? totals.ignored : 0) + Number(reaction === 'ignored'),
+  }
 }
 
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
   const place = placeOf(session, request)
-  const { known, run: runBefore, over } = place
+  const { known, from, replaces, run: runBefore, over } = place
   const before = retryOf(runBefore, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(place, request, before)
@@ -301,25 +301,27 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const { loopState, fault } = observeCalls(request, place, loopMode)
   const reaction = reactionOf(known, facts, isRetry)
   const run = runAfter(request, place, before, iteration, reaction, limits)
-  const number = threadNumber(session, known)
+  const { record = EMPTY_RECORD } = session
+  const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
   const thread = threadAfter(request, place, run, number, loopState)
   const asksForOtherForm = isLate(run.demands, facts.fingerprint)
-  const isRelayedAfterEnd = asksForOtherForm && !isRetry
-  const change = { known, before: runBefore, after: run, reaction, isRelayedAfterEnd }
+  const others = replaces ? session.threads.filter((other) => other !== replaces) : session.threads
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
+  const begun = { ...record, name: record.name ?? request.name, threads: Math.max(record.threads, number) }
+  // After the end of a run, the calls that a request shows belong to no iteration.
+  const shown = runBefore.finalAnswer ? begun : withTools(begun, number, request.tools)
   const after = {
     ...session,
-    threads: withThread(session.threads, place.replaces, thread),
-    totals: totalsAfter(session, request, change),
-    record: recordRequest(session, request, number, ended, runBefore.finalAnswer !== undefined),
+    // The most recently used thread is the last.
+    threads: [...others.slice(1 - MAX_THREADS), thread],
+    totals: totalsAfter(session, request, place, run, reaction, asksForOtherForm && !isRetry),
+    record: ended ? withRun(shown, ended) : shown,
   }
+  const { previous, assistantHashes } = facts
+  const newest = known?.newest
   // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
-  const isItsOwn =
-    isRetry ||
-    facts.previous !== undefined ||
-    known?.newest === undefined ||
-    facts.assistantHashes.includes(known.newest)
+  const isItsOwn = isRetry || previous !== undefined || newest === undefined || assistantHashes.includes(newest)
   const { base } = run.operator ?? {}
   return {
     session: after,
@@ -335,7 +337,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       used: usedBy(run, now, iteration),
       // A request after the end of its run is one too many.
       usedBySession: usedIn(after, now, runBefore.finalAnswer ? 1 : 0),
-      contextTokens: contextTokens(place.from, facts),
+      contextTokens: contextTokens(from, facts),
       reaction,
       loop: request.loop.enabled ? loopState?.finding : undefined,
       loopFault: fault,
@@ -345,4 +347,12 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       asksForOtherForm,
     },
   }
+}
+
+/** Returns how many tokens fill the context window before a request: fewer in proportion for a shorter history. */
+function contextTokens(thread: Thread | undefined, { bytes, previous }: RequestFacts): number | undefined {
+  const context = thread?.context
+  if (!context) return undefined
+  const isShorter = bytes !== undefined && previous === undefined && bytes < context.requestBytes
+  return isShorter ? (context.tokens * bytes) / context.requestBytes : context.tokens
 }

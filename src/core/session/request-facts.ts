@@ -159,6 +159,11 @@ export function withPrevious(
   }
 }
 
+/** Returns whether the newest answer of a transcript calls a tool. */
+export function callsLast({ callCounts }: RequestFacts): boolean {
+  return (callCounts.at(-1) ?? 0) > 0
+}
+
 /** Returns whether a request takes part in a tool loop: it offers tools or contains results. */
 export function isAgentic(conversation: Conversation): boolean {
   if (conversation.isCompaction) return false

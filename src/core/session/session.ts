@@ -6,24 +6,15 @@
  * that any store can hold a session and a replica that loses a race can run the same change again.
  */
 
-import { type Amounts, amountsBy, amountsOf } from '../budget/meters.ts'
+import { type Amounts, amountsBy, amountsOf, type LimitName } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/observe.ts'
 import type { LoopMode } from '../loop/policy.ts'
-import type {
-  LimitPair,
-  Question,
-  RunSettings,
-  SessionSettings,
-  ThreadSettings,
-} from '../operator/operator-settings.ts'
 import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
-import type { Demand } from './demands.ts'
-import type { StopAttempts } from './stop-attempts.ts'
 
 /** How many threads a session remembers. */
 export const MAX_THREADS = 64
@@ -43,6 +34,62 @@ export interface RecentRequest {
   readonly iteration: number
   /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
+}
+
+/** Requests for the final answer of a stopped run that brought no answer to record. */
+export interface StopAttempts {
+  /** Names of the request variants that the provider failed on; the newest failure is the last. */
+  readonly failedForms: readonly string[]
+  /** How often it failed. */
+  readonly failures: number
+  /** When it failed first, in milliseconds since the epoch. */
+  readonly failingSince: number
+  /** How many answers were cut off. */
+  readonly truncated: number
+}
+
+/** What a request demands besides plain text, as a call of a forced tool; identified by a hash of its name. */
+export interface Demand {
+  readonly name: Hash
+  /** Fingerprint of the request that made it after the end of the run; unset if it was made before. */
+  readonly lateIn?: string | undefined
+}
+
+/** Limits of a run, and of all runs of its session together; 0 is no limit. */
+export interface LimitPair {
+  readonly run: Amounts
+  readonly session: Amounts
+}
+
+/** The settings of an operator for a thread; they take precedence over all others. */
+export interface ThreadSettings {
+  /** Limits of each run. */
+  readonly budget?: Partial<Amounts> | undefined
+  readonly loopMode?: LoopMode | undefined
+}
+
+/** The changes of an operator to one run. */
+export interface RunSettings {
+  /** Limits that were raised. */
+  readonly extended?: Partial<Amounts> | undefined
+  /** The next request gets the last answer. */
+  readonly isStopAsked?: boolean | undefined
+  /** What it had used when it was reset; unset if it was never reset. */
+  readonly base?: Amounts | undefined
+}
+
+/** The settings of an operator for all threads of a session, including later ones. */
+export interface SessionSettings extends ThreadSettings, Pick<RunSettings, 'extended' | 'base'> {
+  /** Hashes of the idempotency keys of requests that must not be executed again, oldest first. */
+  readonly done?: readonly string[] | undefined
+}
+
+/** What an operator was asked about a run. Each limit is asked about once; one that was raised is another limit. */
+export interface Question {
+  readonly meter: LimitName
+  readonly max: number
+  /** Milliseconds since the epoch: without an answer the run is stopped then. */
+  readonly until: number
 }
 
 /** The steps of an agent from one user message to the next. */

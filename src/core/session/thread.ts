@@ -6,14 +6,12 @@
  * user messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
  */
 import type { Hash } from '../hash.ts'
-import type { RequestFacts } from './request-facts.ts'
-import { MAX_THREADS, type RecentRequest, type Run, type Session, type Thread } from './session.ts'
+import { callsLast, type RequestFacts } from './request-facts.ts'
+import { retryOf } from './run.ts'
+import { MAX_THREADS, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
-
-/** How many responses that requests continued from a thread remembers. */
-const MAX_CONTINUED = 8
 
 /** How a request continues a thread. */
 export interface Continuation {
@@ -40,15 +38,6 @@ interface Fit {
   readonly newer: number
   /** How many user messages it shows after those of the thread. */
   readonly users: number
-}
-
-/** Returns the request of the run with the same bytes; `undefined` if there is none. */
-export function retryOf(
-  { recentRequests }: Run,
-  { fingerprint }: { readonly fingerprint: string },
-): RecentRequest | undefined {
-  for (const one of recentRequests) if (one.fingerprint === fingerprint) return one
-  return undefined
 }
 
 /**
@@ -110,16 +99,6 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
   const { previous, mayFork, userMessageHashes } = facts
   if (previous === undefined || !mayFork || userMessageHashes.length === 0) return false
   return continuedFrom?.includes(previous) === true && !retryOf(run, facts)
-}
-
-/** Returns the responses that requests of a thread continued from, with this request; `undefined` for none. */
-export function addContinuation(
-  known: Thread | undefined,
-  { previous, mayFork }: RequestFacts,
-): readonly string[] | undefined {
-  const before = known?.continuedFrom
-  if (previous === undefined || !mayFork) return before
-  return [...new Set([...(before ?? []), previous])].slice(-MAX_CONTINUED)
 }
 
 /**
@@ -208,11 +187,6 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
   }
-}
-
-/** Returns whether the newest answer of a transcript calls a tool. */
-export function callsLast({ callCounts }: RequestFacts): boolean {
-  return (callCounts.at(-1) ?? 0) > 0
 }
 
 /** Returns how a request continues the thread that its client names, whatever its transcript shows. */

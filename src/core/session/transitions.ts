@@ -3,11 +3,10 @@
 import { NO_CONTEXTS, type SessionContexts } from '../context-window.ts'
 import { noticeTold, recordCalls } from '../loop/observe.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
-import { recordAnswer, recordFirst } from '../operator/record-request.ts'
-import type { IterationFacts } from '../operator/session-record.ts'
-import { type FinalAnswer, REASONS, type Terminal } from '../terminal.ts'
+import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
+import { type FinalAnswer, REASONS } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
-import { isLate } from './demands.ts'
+import { isLate, NO_STOP_ATTEMPTS, retryOf } from './run.ts'
 import {
   type Changed,
   type FirstAnswer,
@@ -15,12 +14,11 @@ import {
   type Run,
   type RunState,
   type Session,
+  type StopAttempts,
   type Thread,
   usedBy,
   usedIn,
 } from './session.ts'
-import { NO_STOP_ATTEMPTS, type StopAttempts } from './stop-attempts.ts'
-import { retryOf } from './thread.ts'
 
 /** Identifies a request that was counted: by a hash of its bytes, and by the name of its thread. */
 export interface CountedRequest {
@@ -28,34 +26,23 @@ export interface CountedRequest {
   readonly thread: string
 }
 
-/** Returns the index of the thread that a request was counted in; -1 if the session has forgotten it. */
-function placeOf({ threads }: Session, request: CountedRequest): number {
-  for (let at = threads.length - 1; at >= 0; at--) {
-    const thread = threads[at]
-    if (thread && thread.name === request.thread && retryOf(thread.run, request)) return at
-  }
-  return -1
-}
-
 /** Returns the thread that a request was counted in; `undefined` where the session has forgotten it. */
-export function threadOf(session: Session, request: CountedRequest): Thread | undefined {
-  return session.threads[placeOf(session, request)]
-}
-
-function withThreadAt(threads: readonly Thread[], at: number, thread: Thread): readonly Thread[] {
-  return threads.length === 1 ? [thread] : threads.with(at, thread)
+export function threadOf({ threads }: Session, request: CountedRequest): Thread | undefined {
+  return threads.findLast(({ name, run }) => name === request.thread && retryOf(run, request) !== undefined)
 }
 
 /** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
-export function changeThread(session: Session, request: CountedRequest, change: (thread: Thread) => Thread): Session {
-  const at = placeOf(session, request)
-  const thread = session.threads[at]
-  return thread ? { ...session, threads: withThreadAt(session.threads, at, change(thread)) } : session
+export function changeThread(session: Session, request: CountedRequest, change: Partial<Thread>): Session {
+  const thread = threadOf(session, request)
+  if (!thread) return session
+  const { threads } = session
+  return { ...session, threads: threads.with(threads.indexOf(thread), { ...thread, ...change }) }
 }
 
 /** Changes the run that a request was counted in; a session that has forgotten it stays unchanged. */
-export function changeRun(session: Session, request: CountedRequest, change: (run: Run) => Run): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, run: change(thread.run) }))
+export function changeRun(session: Session, request: CountedRequest, change: Partial<Run>): Session {
+  const thread = threadOf(session, request)
+  return thread ? changeThread(session, request, { run: { ...thread.run, ...change } }) : session
 }
 
 /** The facts about the answer to a counted request. */
@@ -73,63 +60,62 @@ export interface AnswerFacts {
   readonly calls?: readonly PendingCall[] | undefined
 }
 
-/** Adds ids and keeps the newest, each once. */
-function withIds(known: readonly string[] | undefined, ids: readonly string[]): readonly string[] | undefined {
-  if (ids.length === 0) return known
-  return [...new Set([...(known ?? []), ...ids])].slice(-MAX_RESPONSES)
-}
-
-/** Adds an answer to a thread. */
-function withAnswer(thread: Thread, request: CountedRequest, facts: AnswerFacts): Thread {
-  const { run, loopState } = thread
-  const { usage, ids, requestBytes, calls, callsNothing } = facts
-  // An answer to a request before the newest does not show whether the run has ended.
-  const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
-  return {
-    ...thread,
-    run: {
-      ...run,
-      quietSince: facts.iteration?.endedAt ?? run.quietSince,
-      usage: addCall(run.usage, usage),
-      isAnswered: isNewest ? (callsNothing ?? run.isAnswered) : run.isAnswered,
-      failedAs: undefined,
-    },
-    responses: withIds(thread.responses, ids),
-    // Estimated tokens say too little about the context window.
-    context:
-      usage.estimated || usage.input === 0 ? thread.context : { tokens: usage.input + usage.output, requestBytes },
-    loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
-  }
+/** Returns a thread's response ids with further ones: the newest, each once. */
+function withIds({ responses }: Thread, ids: readonly string[]): readonly string[] | undefined {
+  return ids.length === 0 ? responses : [...new Set([...(responses ?? []), ...ids])].slice(-MAX_RESPONSES)
 }
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { threads, usage, record } = session
-  const at = placeOf(session, request)
-  const before = threads[at]
-  const thread = before && withAnswer(before, request, facts)
-  // In its first run a session has used what the run has used: both share one sum.
-  const isOneSum = thread !== undefined && before?.run.usage === usage
+  const { usage, ids, requestBytes, calls, callsNothing, iteration } = facts
+  const thread = threadOf(session, request)
+  if (!thread) return { ...session, usage: addCall(session.usage, usage) }
+  const { run, loopState } = thread
+  const after = changeThread(session, request, {
+    run: {
+      ...run,
+      quietSince: iteration?.endedAt ?? run.quietSince,
+      usage: addCall(run.usage, usage),
+      // An answer to a request before the newest does not show whether the run has ended.
+      isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
+      failedAs: undefined,
+    },
+    responses: withIds(thread, ids),
+    // Estimated tokens say too little about the context window.
+    context:
+      usage.estimated || usage.input === 0 ? thread.context : { tokens: usage.input + usage.output, requestBytes },
+    loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
+  })
   return {
-    ...session,
-    threads: thread ? withThreadAt(threads, at, thread) : threads,
-    usage: isOneSum ? thread.run.usage : addCall(usage, facts.usage),
-    record: recordAnswer(
-      record,
-      before,
-      before && retryOf(before.run, request)?.iteration,
-      facts.iteration,
-      facts.usage,
-    ),
+    ...after,
+    usage: addCall(session.usage, usage),
+    record: recordAfter(session, request, thread, iteration, usage),
   }
+}
+
+/** Returns whether no other request of the run was counted after this one. */
+function isNewest({ recentRequests }: Run, { fingerprint }: CountedRequest): boolean {
+  return recentRequests.at(-1)?.fingerprint === fingerprint
+}
+
+/** Returns the record with the outcome of a request of a thread. */
+function recordAfter(
+  { record }: Session,
+  request: CountedRequest,
+  { run, number }: Thread,
+  facts: IterationFacts | undefined,
+  usage: CallUsage | undefined,
+): SessionRecord | undefined {
+  if (!record || !facts || number === undefined) return record
+  const made = (retryOf(run, request)?.iteration ?? run.iteration) - (run.operator?.base?.iterations ?? 0)
+  // The request for a final answer is no iteration: it stands beside the last one.
+  return withIteration(record, number, Math.max(1, facts.verdict === 'stop' ? made - 1 : made), facts, usage)
 }
 
 /** Records the ids of an answer that has begun: a client may continue from it before it is over. */
 export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
-  return changeThread(session, request, (thread) => ({
-    ...thread,
-    responses: withIds(thread.responses, ids),
-  }))
+  const thread = threadOf(session, request)
+  return thread ? changeThread(session, request, { responses: withIds(thread, ids) }) : session
 }
 
 /** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
@@ -137,16 +123,16 @@ export type Delivery = 'whole' | 'failed' | 'client_left'
 
 /** Records what became of one sending of a request. */
 export function noteDelivery(session: Session, request: CountedRequest, delivery: Delivery, isRetry: boolean): Session {
+  const run = threadOf(session, request)?.run
+  if (!run) return session
   const isWhole = delivery === 'whole'
-  return changeRun(session, request, (run) => ({
-    ...run,
-    recentRequests: run.recentRequests.map((one) => {
-      if (one.fingerprint !== request.fingerprint) return one
-      // The first sending counts as answered until it is known not to be.
-      const { answered = 1 } = one
-      return { ...one, answered: isRetry ? answered + Number(isWhole) : isWhole ? answered : 0 }
-    }),
-  }))
+  const recentRequests = run.recentRequests.map((one) => {
+    if (one.fingerprint !== request.fingerprint) return one
+    // The first sending counts as answered until it is known not to be.
+    const { answered = 1 } = one
+    return { ...one, answered: isRetry ? answered + Number(isWhole) : isWhole ? answered : 0 }
+  })
+  return changeRun(session, request, { recentRequests })
 }
 
 /**
@@ -154,32 +140,26 @@ export function noteDelivery(session: Session, request: CountedRequest, delivery
  * counts if no newer request was counted meanwhile. `isWarning`: it warned of the end of the budget.
  */
 export function noteTold(session: Session, request: CountedRequest, isWarning: boolean): Session {
-  return changeThread(session, request, (thread) => {
-    const { run, loopState } = thread
-    const isNewest = run.recentRequests.at(-1)?.fingerprint === request.fingerprint
-    return {
-      ...thread,
-      run: isWarning ? { ...run, isWarned: true } : run,
-      loopState: loopState && isNewest ? noticeTold(loopState) : loopState,
-    }
+  const thread = threadOf(session, request)
+  if (!thread) return session
+  const { run, loopState } = thread
+  return changeThread(session, request, {
+    run: isWarning ? { ...run, isWarned: true } : run,
+    loopState: loopState && isNewest(run, request) ? noticeTold(loopState) : loopState,
   })
-}
-
-/** Records that Governor injected or removed content that the client's history does not contain. */
-export function noteInjected(session: Session, request: CountedRequest): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, noticeSent: true }))
-}
-
-/** Records that from now on the provider is asked to drop reasoning that belongs to another prompt. */
-export function dropBoundThinking(session: Session, request: CountedRequest): Session {
-  return changeThread(session, request, (thread) => ({ ...thread, dropsThinking: true }))
 }
 
 /** Records that the model called no tool after a warning; the next request is not checked for its reaction. */
 export function noteAcknowledged(session: Session, request: CountedRequest): Session {
-  const after = changeRun(session, request, (run) => ({ ...run, isWarned: false, wasIgnored: false }))
+  const after = changeRun(session, request, { isWarned: false, wasIgnored: false })
   const { totals } = after
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
+}
+
+/** Adds to the iterations in the totals of a session; they are never less than 0. */
+function withIterations(session: Session, more: number): Session {
+  const { totals } = session
+  return totals ? { ...session, totals: { ...totals, iterations: Math.max(0, totals.iterations + more) } } : session
 }
 
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
@@ -189,67 +169,41 @@ export function releaseIteration(
   facts?: IterationFacts,
   failedAs?: Run['failedAs'],
 ): Session {
-  let isGiven = false
-  const after = changeThread(session, request, (thread) => {
-    const { run } = thread
-    const given = retryOf(run, request)?.iteration
-    isGiven = given === run.iteration && (!run.finalAnswer || isLate(run.demands, request.fingerprint))
-    return {
-      ...thread,
-      run:
-        given === run.iteration
-          ? { ...run, failedAs, quietSince: facts?.endedAt ?? run.quietSince, iteration: given - 1 }
-          : run,
-    }
-  })
-  const thread = session.threads[placeOf(session, request)]
-  const given = thread && retryOf(thread.run, request)?.iteration
-  const recorded = { ...after, record: recordAnswer(session.record, thread, given, facts, undefined) }
-  return isGiven ? uncounted(recorded) : recorded
-}
-
-/** Takes one iteration out of the session's totals. */
-function uncounted(session: Session): Session {
-  return session.totals?.iterations === 0 ? session : withIterations(session, -1)
-}
-
-function withIterations(session: Session, more: number): Session {
-  const { totals } = session
-  return totals ? { ...session, totals: { ...totals, iterations: totals.iterations + more } } : session
+  const thread = threadOf(session, request)
+  if (!thread) return session
+  const { run } = thread
+  const recorded = { ...session, record: recordAfter(session, request, thread, facts, undefined) }
+  if (retryOf(run, request)?.iteration !== run.iteration) return recorded
+  const quietSince = facts?.endedAt ?? run.quietSince
+  const after = changeRun(recorded, request, { failedAs, quietSince, iteration: run.iteration - 1 })
+  // Requests after the end of a run are not counted, but for those that are relayed.
+  const wasCounted = !run.finalAnswer || isLate(run.demands, request.fingerprint)
+  return wasCounted ? withIterations(after, -1) : after
 }
 
 /** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
 export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+  const run = threadOf(session, request)?.run
+  if (!run) return session
   // A request beyond a limit is no iteration; the loop guard ends a run within one.
   const isBeyond = !REASONS[answer.terminal.terminal_reason].countsLast
-  let isFirst = false
-  const after = changeRun(session, request, (run) => {
-    isFirst = run.finalAnswer === undefined
-    const used = usedBy(run, run.askedAt)
-    const iterations = Math.max(0, used.iterations - Number(isBeyond))
-    const ended = { at: run.askedAt, iterations, toolCalls: used.tool_calls }
-    return { ...run, finalAnswer: { ...answer, ended: run.finalAnswer?.ended ?? ended } }
-  })
-  return isFirst && isBeyond ? uncounted(after) : after
-}
-
-/** Records the terminal state that the client got at the end of a run whose answer is not recorded. */
-export function noteOwnEnd(session: Session, request: CountedRequest, terminal: Terminal): Session {
-  return changeRun(session, request, (run) => ({ ...run, ownEnd: terminal }))
+  const { iterations, tool_calls: toolCalls } = usedBy(run, run.askedAt)
+  const ended = { at: run.askedAt, iterations: Math.max(0, iterations - Number(isBeyond)), toolCalls }
+  const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }
+  const after = changeRun(session, request, { finalAnswer })
+  return isBeyond && !run.finalAnswer ? withIterations(after, -1) : after
 }
 
 /** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */
 export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
-  change: (tries: StopAttempts | undefined) => StopAttempts,
+  change: (tries: StopAttempts) => StopAttempts,
 ): Changed<StopAttempts> {
-  let tries = NO_STOP_ATTEMPTS
-  const after = changeRun(session, request, (run) => {
-    tries = change(run.stopTries)
-    return { ...run, stopTries: tries }
-  })
-  return { session: after, result: tries }
+  const thread = threadOf(session, request)
+  if (!thread) return { session, result: NO_STOP_ATTEMPTS }
+  const stopTries = change(thread.run.stopTries ?? NO_STOP_ATTEMPTS)
+  return { session: changeRun(session, request, { stopTries }), result: stopTries }
 }
 
 /**
@@ -257,35 +211,33 @@ export function noteStopAttempt(
  * before the end changes nothing.
  */
 export function resumeRun(session: Session, request: CountedRequest): Session {
-  let wasOver = false
-  const after = changeRun(session, request, (run) => {
-    wasOver = run.finalAnswer !== undefined && retryOf(run, request)?.iteration === run.iteration
-    return wasOver ? { ...run, finalAnswer: undefined } : run
-  })
-  return wasOver ? withIterations(after, 1) : after
+  const run = threadOf(session, request)?.run
+  if (!run?.finalAnswer || retryOf(run, request)?.iteration !== run.iteration) return session
+  return withIterations(changeRun(session, request, { finalAnswer: undefined }), 1)
 }
 
-/** Adds the first answer to a session that has just got its id. */
+/** Adds the first answer, whose request called `tools`, to a session that has just got its id. */
 export function adoptFirst(
   session: Session,
   request: CountedRequest,
   runState: RunState,
-  { askedAt, usage, endedAt }: FirstAnswer,
+  { askedAt, usage, endedAt = askedAt }: FirstAnswer,
   now: number,
   tools: readonly string[] = [],
 ): Changed<RunState> {
-  let { run, thread } = runState
-  const changed = changeThread(session, request, (before) => {
-    run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
-    thread = { ...before, run }
-    return thread
-  })
+  const before = threadOf(session, request) ?? runState.thread
+  const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
+  const thread = { ...before, run }
+  const changed = changeThread(session, request, { run })
   const { totals, record } = changed
+  const number = thread.number ?? 1
+  const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
+  const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
   const after: Session = {
     ...changed,
-    record: recordFirst(record, thread.number ?? 1, { askedAt, endedAt }, usage, tools),
+    record: first && withTools(first, number, tools),
     usage: addCall(session.usage, usage),
-    ...(totals ? { totals: { ...totals, startedAt: askedAt } } : {}),
+    totals: totals && { ...totals, startedAt: askedAt },
   }
   const used = usedBy(run, now, runState.used.iterations)
   return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }

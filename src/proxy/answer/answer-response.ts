@@ -3,8 +3,8 @@ import type { ToolCall } from '../../core/conversation.ts'
 import { isRealAnswer } from '../../core/final-answer.ts'
 import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
-import { isLastTry, withTruncated } from '../../core/session/stop-attempts.ts'
-import { endRun, noteOwnEnd } from '../../core/session/transitions.ts'
+import { isLastTry, withTruncated } from '../../core/session/run.ts'
+import { changeRun, endRun } from '../../core/session/transitions.ts'
 import type { FinalAnswer, Terminal } from '../../core/terminal.ts'
 import type {
   AnswerStream,
@@ -249,7 +249,7 @@ async function record(
   exchange.emit({ kind: 'stopped', reason, by, ...handle.names })
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
   handle.noteFinalText(recorded, terminal)
-  if (!isStop) return handle.end(noteOwnEnd, terminal)
+  if (!isStop) return handle.end(changeRun, { ownEnd: terminal })
   const final: FinalAnswer = {
     text: recorded,
     model: request.conversation.model,
@@ -263,7 +263,7 @@ async function record(
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
   if (!isHalf && isRecorded) return handle.end(endRun, final)
   void handle.releaseIteration()
-  await handle.end(noteOwnEnd, terminal)
+  await handle.end(changeRun, { ownEnd: terminal })
 }
 
 /** Returns the footer of an answer; a call of a tool has none. */

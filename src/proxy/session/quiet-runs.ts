@@ -2,7 +2,7 @@
  * Reports runs that end because nothing comes any more. The replica that gave a run's last answer looks again when the
  * run will have ended, and reports it once its session says so; one that ends before does not.
  */
-import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run-end.ts'
+import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
 import type { Session } from '../../core/session/session.ts'
 import { idOf } from '../../store/session-id.ts'
 import type { SessionKey, Store } from '../../store/store.ts'

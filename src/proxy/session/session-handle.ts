@@ -3,12 +3,17 @@ import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import type { ToolCall } from '../../core/conversation.ts'
 import { type Judgement, judgeCalls, NOTHING_BLOCKED } from '../../core/guards.ts'
 import { pendingCallsOf } from '../../core/loop/tool-call.ts'
-import { askOperator, isAnswered } from '../../core/operator/question.ts'
+import { askOperator, isAnswered } from '../../core/operator/operator.ts'
 import type { IterationFacts } from '../../core/operator/session-record.ts'
 import type { Request } from '../../core/request.ts'
-import { reportEnds } from '../../core/session/run-end.ts'
-import { type Changed, NEW_SESSION, type RunState, type Session } from '../../core/session/session.ts'
-import { NO_STOP_ATTEMPTS, type StopAttempts } from '../../core/session/stop-attempts.ts'
+import { NO_STOP_ATTEMPTS, reportEnds } from '../../core/session/run.ts'
+import {
+  type Changed,
+  NEW_SESSION,
+  type RunState,
+  type Session,
+  type StopAttempts,
+} from '../../core/session/session.ts'
 import {
   type CountedRequest,
   noteAnswer,
@@ -138,7 +143,7 @@ export function handleOf(state: State) {
       if (key) services.quietRuns.watch(key)
     },
     /** Records an attempt to get the final answer that brought no answer to record; returns all of them. */
-    noteStopAttempt: (by: (tries: StopAttempts | undefined) => StopAttempts): Promise<StopAttempts> =>
+    noteStopAttempt: (by: (tries: StopAttempts) => StopAttempts): Promise<StopAttempts> =>
       update(state, (session) => noteStopAttempt(session, counted, by), NO_STOP_ATTEMPTS),
     /** Returns which calls of a response are blocked; none if the store fails. */
     judge: (calls: readonly ToolCall[]) => judge(state, calls),

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { extendRuns, resetRuns, setBudget, stopRuns } from '../../../src/core/operator/operator.ts'
-import { askOperator, isAnswered, openQuestion } from '../../../src/core/operator/question.ts'
+import {
+  askOperator,
+  extendRuns,
+  isAnswered,
+  openQuestion,
+  resetRuns,
+  setBudget,
+  stopRuns,
+} from '../../../src/core/operator/operator.ts'
 import type { Run, Session, Thread } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 

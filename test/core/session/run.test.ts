@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run-end.ts'
+import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { type Limit, terminalOf } from '../../../src/core/terminal.ts'
 import { called, result, said, sightingOf, steps, system, user } from '../transcript.ts'

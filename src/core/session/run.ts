@@ -1,0 +1,170 @@
+/** One run of an agent: which requests belong to it, how it ends, and what it has used by then. */
+import type { Amounts } from '../budget/meters.ts'
+import type { Hash } from '../hash.ts'
+import type { EndedRun, RunRecord } from '../operator/session-record.ts'
+import type { EndState, Terminal } from '../terminal.ts'
+import type { RequestFacts } from './request-facts.ts'
+import {
+  type Changed,
+  type Demand,
+  type RecentRequest,
+  type Run,
+  type Session,
+  type StopAttempts,
+  usedBy,
+} from './session.ts'
+
+/** Returns the request of the run with the same bytes; `undefined` if there is none. */
+export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
+  for (const one of run.recentRequests) if (one.fingerprint === fingerprint) return one
+  return undefined
+}
+
+/** How many requests with a new demand are relayed after the end of a run. */
+const MAX_LATE = 4
+/** How many demands a run remembers. */
+const MAX_DEMANDS = 32
+
+/**
+ * Adds the demands of a request; `isOver`: its run has ended. A framework that needs its answer in another form asks
+ * for it once more when the run is over, and cannot use the recorded text. The same request again changes nothing.
+ */
+export function withDemands(
+  known: readonly Demand[] | undefined,
+  demands: readonly Hash[],
+  fingerprint: string,
+  isOver: boolean,
+): readonly Demand[] | undefined {
+  if (demands.length === 0) return known
+  const names = new Set<Hash>()
+  const late = new Set<string>()
+  for (const { name, lateIn } of known ?? []) {
+    names.add(name)
+    if (lateIn !== undefined) late.add(lateIn)
+  }
+  const fresh = demands.filter((name) => !names.has(name))
+  if (fresh.length === 0 || names.size >= MAX_DEMANDS || (isOver && late.size >= MAX_LATE)) return known
+  return [...(known ?? []), ...fresh.map((name) => ({ name, lateIn: isOver ? fingerprint : undefined }))]
+}
+
+/** Returns whether a request is relayed although its run is over. */
+export function isLate(demands: readonly Demand[] | undefined, fingerprint: string): boolean {
+  return demands?.some(({ lateIn }) => lateIn === fingerprint) === true
+}
+
+export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
+
+/** After this many failures over this many milliseconds the provider counts as down. */
+const MAX_FAILURES = 3
+const PASSING_MS = 10_000
+/** How many answers that were cut off are asked for again; the next one is recorded, as the limit stays reached. */
+const MAX_TRUNCATED = 3
+
+/** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset if the failure is not counted. */
+export function withFailure(tries: StopAttempts, form: string, now?: number): StopAttempts {
+  const { failures, failingSince } = tries
+  const failedForms = [...tries.failedForms.filter((failed) => failed !== form), form]
+  if (now === undefined) return { ...tries, failedForms }
+  return {
+    ...tries,
+    failedForms,
+    failures: failures + 1,
+    failingSince: Math.min(now, failures === 0 ? now : failingSince),
+  }
+}
+
+/** Returns whether the provider failed so often, and for so long, that the run has to end without its answer. */
+export function isHopeless({ failures, failingSince }: StopAttempts, now: number): boolean {
+  return failures >= MAX_FAILURES && now - failingSince >= PASSING_MS
+}
+
+/** Adds an answer that was cut off. */
+export function withTruncated(tries: StopAttempts): StopAttempts {
+  return { ...tries, truncated: tries.truncated + 1 }
+}
+
+/** Returns whether an answer that was cut off is recorded, instead of asking for it again. */
+export function isLastTry({ truncated }: StopAttempts): boolean {
+  return truncated > MAX_TRUNCATED
+}
+
+/** After an answer that calls no tool, or a failure, a run without requests for so many milliseconds has ended. */
+export const QUIET_MS = 300_000
+
+/** Returns when a request or its answer came last, in milliseconds since the epoch. */
+export function lastTime({ askedAt, quietSince = 0 }: Run): number {
+  return Math.max(askedAt, quietSince)
+}
+
+/** Returns what the client was told at the end of a run; `undefined` where it was told of none, or the run went on. */
+export function terminalIn({ finalAnswer, ownEnd }: Run): Terminal | undefined {
+  return finalAnswer?.terminal ?? ownEnd
+}
+
+/** Returns how a run has ended because nothing came any more; `undefined` if it goes on or was left unfinished. */
+export function quietEnd(run: Run, now: number): Exclude<EndState, Terminal['terminal_state']> | undefined {
+  if (now - lastTime(run) < QUIET_MS) return undefined
+  return run.failedAs ?? (run.isAnswered ? 'completed' : undefined)
+}
+
+/** Returns how a run has ended by `now`; `undefined` where it goes on, or was left in the middle. */
+export function endOf(run: Run, now: number): EndState | undefined {
+  return terminalIn(run)?.terminal_state ?? quietEnd(run, now)
+}
+
+/** Returns how a run ended when a request began another one; `undefined` if it was left unfinished. */
+export function endBefore(run: Run, { callCounts }: RequestFacts): EndState | undefined {
+  const hasAnswered = run.isAnswered ?? callCounts.at(-1) === 0
+  return terminalIn(run)?.terminal_state ?? run.failedAs ?? (hasAnswered ? 'completed' : undefined)
+}
+
+/** Returns when the clock of a run stopped, in milliseconds since the epoch: `now` while its agent works. */
+export function clockOf(run: Run, now: number): number {
+  const { finalAnswer, ownEnd, isAnswered, failedAs } = run
+  if (finalAnswer?.ended) return finalAnswer.ended.at
+  return ownEnd || isAnswered || failedAs ? lastTime(run) : now
+}
+
+/** Returns what a run has used by `now`. What it had used when it ended changes no more, whatever its agent sends. */
+export function spentBy(run: Run, now: number): Amounts {
+  const used = usedBy(run, clockOf(run, now))
+  const ended = run.finalAnswer?.ended
+  return ended ? { ...used, iterations: ended.iterations, tool_calls: ended.toolCalls } : used
+}
+
+/** Returns what is kept of a run that is over. `thread`: the number of its thread. */
+export function recordOf(run: Run, thread: number, state: EndState | undefined): RunRecord {
+  const { startedAt, usage, model, agent } = run
+  const endedAt = lastTime(run)
+  const { iterations, tool_calls: toolCalls, tokens, cost } = spentBy(run, endedAt)
+  const costGap = usage?.costGap
+  const terminal = terminalIn(run)
+  return { thread, startedAt, endedAt, iterations, toolCalls, tokens, cost, costGap, model, agent, state, terminal }
+}
+
+/**
+ * Returns when the first of the current runs will have ended if nothing comes until then, in milliseconds since the
+ * epoch; `undefined` where none will, or their ends were reported.
+ */
+export function nextQuietEnd({ threads }: Session): number | undefined {
+  let next: number | undefined
+  for (const { run } of threads) {
+    if (run.isReported || terminalIn(run) || !quietEnd(run, Number.POSITIVE_INFINITY)) continue
+    const end = lastTime(run) + QUIET_MS
+    next = Math.min(next ?? end, end)
+  }
+  return next
+}
+
+/** Marks the current runs that have ended by `now` as reported, and returns those that were not. */
+export function reportEnds(session: Session, now: number): Changed<readonly EndedRun[]> {
+  const ended: EndedRun[] = []
+  const threads = session.threads.map((thread) => {
+    const { run, number = 0 } = thread
+    const state = endOf(run, now)
+    if (run.isReported || state === undefined) return thread
+    ended.push({ ...recordOf(run, number, state), state })
+    return { ...thread, run: { ...run, isReported: true } }
+  })
+  return { session: ended.length === 0 ? session : { ...session, threads }, result: ended }
+}
