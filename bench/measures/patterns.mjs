@@ -20,8 +20,8 @@ const BOUNDS = [
   { files: /^overflow\/|^proxy\/overflow\/model-list/, most: 12_289 },
   // HEAD of core/loop/tool-call.ts, twice.
   { files: /^core\/loop\/call-words/, most: 601 },
-  // MAX_MASKED of core/loop/result-mask.ts.
-  { files: /^core\/loop\/result-mask/, most: 131_072 },
+  // MAX_MASKED of core/loop/tool-result.ts.
+  { files: /^core\/loop\/tool-result/, most: 131_072 },
 ]
 
 function mostOf(file) {

@@ -63,7 +63,7 @@ export const GUARDS: readonly CallGuard[] = [
       if (!loop.enabled || !thread.loopState) return { ...NONE, thread }
       const policy = inMode(loop, runState.loopMode)
       const made = decideBlocks(thread.loopState, calls, policy, facts.fingerprint, isAgain, now)
-      const blocked = made.decision.blocked.map(
+      const blocked = made.blocked.map(
         (found): Block | undefined =>
           found && {
             guard: 'loop_guard',
@@ -73,7 +73,7 @@ export const GUARDS: readonly CallGuard[] = [
             loop: found,
           },
       )
-      return { thread: { ...thread, loopState: made.loopState }, blocked, endsRun: made.decision.endsRun }
+      return { thread: { ...thread, loopState: made.loopState }, blocked, endsRun: made.endsRun }
     },
   },
 ]

@@ -2,7 +2,7 @@
 import type { LRUCache } from 'lru-cache'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
-import type { LoopPolicy } from '../core/loop/policy.ts'
+import type { LoopPolicy } from '../core/loop/patterns.ts'
 import type { StormPolicy } from '../core/storm.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/body.ts'

@@ -7,7 +7,7 @@ it('no regular expression of the program can take more than linear time', async 
   const patterns = await patternsOf()
   // Literals in every folder, and those that are put together while a file is loaded.
   expect(patterns.length).toBeGreaterThan(200)
-  expect(patterns.map(({ file }) => file)).toContain('core/loop/result-mask.ts')
+  expect(patterns.map(({ file }) => file)).toContain('core/loop/tool-result.ts')
   const slow = patterns.filter(({ source, flags }) => analyse({ source, flags }).reports.length > 0)
   expect(slow).toEqual([])
 })

@@ -4,9 +4,8 @@ import type { Conversation } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { Hash } from '../../core/hash.ts'
 import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../../core/loop/observe.ts'
-import type { Pattern } from '../../core/loop/patterns.ts'
-import type { LoopPolicy } from '../../core/loop/policy.ts'
-import { createCallReader } from '../../core/loop/transcript-calls.ts'
+import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
+import { createCallReader } from '../../core/loop/tool-call.ts'
 import { userText } from '../../core/session/transcript.ts'
 
 /** One action that the loop guard would have taken. The keys are part of the public contract. */
@@ -37,8 +36,8 @@ export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, re
     // Blocked calls would never have reached the agent.
     const blockedCalls = new Set<Hash>()
     if (calls.length > 0) {
-      const { loopState: next, decision } = decideBlocks(loopState, calls, policy, String(index), false, 0)
-      loopState = next
+      const decision = decideBlocks(loopState, calls, policy, String(index), false, 0)
+      loopState = decision.loopState
       hasEnded = decision.endsRun
       for (const [at, block] of decision.blocked.entries()) {
         if (!block || blockedCalls.has(block.call)) continue
@@ -47,9 +46,7 @@ export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, re
         actions.push({ call_index: first + at, verdict, pattern: block.pattern, tool: block.tool })
       }
     }
-    loopState = observeMessage(loopState, reader, registry, index, {
-      isLeftOut: (call) => blockedCalls.has(call),
-    })
+    loopState = observeMessage(loopState, reader, registry, index, { leftOut: blockedCalls })
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
     loopState = noticeTold(loopState)

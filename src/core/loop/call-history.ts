@@ -7,7 +7,6 @@
  *   call is there to bring.
  */
 import type { Hash } from '../hash.ts'
-import type { LoopLimits } from './policy.ts'
 
 /** One call that was made, with its result. */
 export interface ToolCallRecord {
@@ -79,42 +78,38 @@ export const MAX_CALLS = 31
 
 type Compared = Pick<ToolCallRecord, 'call' | 'resultHash' | 'maskedHash'>
 
-/** True if both are the same call with results that are certainly equal. */
-export function isEqualPair(a: Compared, b: Compared): boolean {
-  return a.call === b.call && a.resultHash === b.resultHash && a.resultHash !== ''
-}
-
-/** True if both are the same call with results that are perhaps equal. */
-export function isSimilarPair(a: Compared, b: Compared): boolean {
-  return a.call === b.call && a.maskedHash === b.maskedHash
+/** True if both are the same call with results that are equal: certainly so, or perhaps. */
+export function isSamePair(a: Compared, b: Compared, isCertain: boolean): boolean {
+  if (a.call !== b.call) return false
+  return isCertain ? a.resultHash === b.resultHash && a.resultHash !== '' : a.maskedHash === b.maskedHash
 }
 
 /**
  * Returns the history with one more call. `step`: the number of its response. It keeps the newest calls, and all of the
- * newest responses that could make a repetition.
+ * newest `responses`, which could make a repetition.
  */
 export function addToHistory(
   history: CallHistory,
   record: ToolCallRecord,
   step: number,
-  { repetitionThreshold }: LoopLimits,
+  responses: number,
 ): CallHistory {
   const { window, repeats } = history
-  const { call, resultHash, maskedHash, isPoll, isChange, isTerse } = record
-  const isNew = !window.some((entry) => isSimilarPair(entry, record))
-  const mayBeNew = isNew || !window.some((entry) => isEqualPair(entry, record))
+  const { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse } = record
+  const isNew = !window.some((entry) => isSamePair(entry, record, false))
+  const mayBeNew = isNew || !window.some((entry) => isSamePair(entry, record, true))
   const last = window.at(-1)
   const isRow = last?.call === call
-  const tool = record.tool.slice(0, MAX_NAME)
-  const entry = { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse, step, isNew, mayBeNew }
-  const oldest = step - Math.min(repetitionThreshold, WINDOW)
+  const name = tool.slice(0, MAX_NAME)
+  const entry = { tool: name, call, resultHash, maskedHash, isPoll, isChange, isTerse, step, isNew, mayBeNew }
+  const oldest = step - Math.min(responses, WINDOW)
   return {
     window: [...window, entry]
       .filter((kept, at) => at > window.length - WINDOW || kept.step > oldest)
       .slice(-MAX_WINDOW),
     repeats: {
-      equal: last && isEqualPair(last, record) ? repeats.equal + 1 : 1,
-      similar: last && isSimilarPair(last, record) ? repeats.similar + 1 : 1,
+      equal: last && isSamePair(last, record, true) ? repeats.equal + 1 : 1,
+      similar: last && isSamePair(last, record, false) ? repeats.similar + 1 : 1,
       any: isRow ? repeats.any + 1 : 1,
       isPoll: isPoll || (isRow && repeats.isPoll),
     },
@@ -123,28 +118,6 @@ export function addToHistory(
     mayBeNewsAt: mayBeNew ? step : history.mayBeNewsAt,
     handledAt: history.handledAt,
   }
-}
-
-/** Returns the history in which the results `from` of `call` have other hashes. */
-export function renameResult(
-  history: CallHistory,
-  call: Hash,
-  from: Hash,
-  to: Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>,
-): CallHistory {
-  const window = history.window.map((entry) =>
-    entry.call === call && entry.resultHash === from ? { ...entry, ...to } : entry,
-  )
-  return { ...history, window }
-}
-
-/**
- * Returns the history after a loop in it was handled: its calls are not counted again. If the
- * pattern may not block, equal results in a row still count, else a threshold above its own would never be reached.
- */
-export function markHandled(history: CallHistory, mayBlock: boolean): CallHistory {
-  const repeats = { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) }
-  return { ...history, repeats, handledAt: history.steps }
 }
 
 /** A run stagnates after so many calls without anything new. */

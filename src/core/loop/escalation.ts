@@ -9,13 +9,12 @@ import {
   addToHistory,
   type CallHistory,
   EMPTY_HISTORY,
+  type HistoryEntry,
   MAX_CALLS,
-  markHandled,
   type ToolCallRecord,
 } from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
-import { findLoop, type Loop, PATTERNS, type Pattern } from './patterns.ts'
-import { isExempt, type LoopPolicy } from './policy.ts'
+import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
 import { hashOfAll } from './tool-call.ts'
 
 /** One call of a response, with the id that its reader gives it. */
@@ -30,10 +29,6 @@ interface KnownLoop {
   readonly pattern: Pattern
   /** How often each of its calls was made, up to the newest time that it was found. */
   readonly count: number
-  /** The same up to the newest notice about it. */
-  readonly noticedAt: number
-  /** How many notices about it there were. */
-  readonly notices: number
 }
 
 /** The loop guard's memory of a run: plain JSON of bounded size. */
@@ -76,12 +71,6 @@ export interface LoopFinding extends Loop {
   readonly notice: string
 }
 
-/** The memory after a response, and the loop that its calls complete if the model gets a notice about it. */
-export interface Observed {
-  readonly memory: LoopMemory
-  readonly finding: LoopFinding | undefined
-}
-
 /** A call that must not reach the client. */
 export interface BlockedCall {
   readonly pattern: Pattern
@@ -106,78 +95,82 @@ const MAX_WARNED_CALLS = 64
 /** The factor by which more warnings may be ignored about a loop whose results are too short to show any progress. */
 const TERSE_WARNINGS = 2
 
-const loopHash = ({ calls }: Pick<Loop, 'calls'>) => (calls.length === 1 ? calls[0] : hashOfAll(calls))
-
-function knownLoop({ loops }: LoopMemory, loop: Pick<Loop, 'calls'>): KnownLoop | undefined {
-  return loops.find((known) => known.loop === loopHash(loop))
+/** The memory after a response, and the loop that its calls complete if the model gets a notice about it. */
+interface Observed {
+  readonly memory: LoopMemory
+  readonly finding: LoopFinding | undefined
 }
-
-/** True if the model was warned about a loop in this run. */
-const isWarned = ({ levels }: LoopMemory) => Object.keys(levels).length > 0
-
-/** How many warnings about such loops the model got since it did something new. */
-const levelOf = ({ levels }: LoopMemory, pattern: Pattern) => levels[pattern] ?? 0
 
 /** True if the run did something that may be new since a loop was found. */
 const madeProgress = ({ history }: LoopMemory) => history.mayBeNewsAt > history.handledAt
 
-/** True if the model was warned about a call, or needs no warning. */
-function isWarnedAbout({ warnedCalls }: LoopMemory, call: Hash, { maxWarningsBeforeBlock }: LoopPolicy) {
-  return maxWarningsBeforeBlock === 0 || warnedCalls.includes(call)
-}
+/** True if the model was warned about a loop in this run. */
+const isWarned = ({ levels }: LoopMemory) => Object.keys(levels).length > 0
 
 /** True if the model has ignored enough warnings about such loops, and some of them were about this call of a loop. */
-function mayBlockLoop(memory: LoopMemory, loop: Loop, call: Hash, policy: LoopPolicy): boolean {
-  if (!PATTERNS[loop.pattern].mayBlock || loop.hasNews || loop.isWaiting) return false
-  const isTerse = memory.history.window.every((entry) => entry.isTerse || !loop.calls.includes(entry.call))
-  const max = policy.maxWarningsBeforeBlock * (isTerse ? TERSE_WARNINGS : 1)
-  return policy.mode === 'enforce' && levelOf(memory, loop.pattern) >= max && isWarnedAbout(memory, call, policy)
+function mayBlockLoop(
+  { history, levels, warnedCalls }: LoopMemory,
+  { pattern, calls, hasNews, isWaiting }: Loop,
+  call: Hash,
+  { mode, maxWarningsBeforeBlock }: LoopPolicy,
+): boolean {
+  if (mode !== 'enforce' || !PATTERNS[pattern].mayBlock || hasNews || isWaiting) return false
+  const isTerse = history.window.every((entry) => entry.isTerse || !calls.includes(entry.call))
+  const least = maxWarningsBeforeBlock * (isTerse ? TERSE_WARNINGS : 1)
+  return (levels[pattern] ?? 0) >= least && (least === 0 || warnedCalls.includes(call))
 }
 
 /**
- * Returns the memory after a loop was found, whose calls are not counted again. The model gets a notice about a loop
+ * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
+ * notice about it. `id`: the call that completed it. A notice is due about a loop
  * - that may be work, because something new came in between or may have: once;
  * - that waits: again whenever it has asked twice as often;
  * - of any other kind: each time; but after something new only if it goes on without anything new.
  */
 function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Observed {
   const { pattern, hasNews, isWaiting } = loop
+  const { history, loops, levels, warnedCalls } = memory
   const { mayBlock } = PATTERNS[pattern]
-  const known = knownLoop(memory, loop)
-  if (hasNews && (known || loop.calls.every((call) => memory.warnedCalls.includes(call))))
+  const hash = hashOfAll(loop.calls)
+  const known = loops.find((other) => other.loop === hash)
+  if (hasNews && (known || loop.calls.every((call) => warnedCalls.includes(call))))
     return { memory, finding: undefined }
-  const before = known ?? { count: 0, noticedAt: 0, notices: 0 }
-  const count = before.count + loop.count
-  const isDue = isWaiting && !hasNews ? count >= 2 * before.noticedAt : !known || !madeProgress(memory)
-  const notices = before.notices + (isDue ? 1 : 0)
-  const { window, steps } = memory.history
-  const others = window.filter(({ step, mayBeNew }) => step === steps && !mayBeNew)
-  const calls = [...loop.calls, ...others.map(({ call }) => call)] as const
+  const before = known?.count ?? 0
+  const count = before + loop.count
+  const doublings = (times: number) => Math.floor(Math.log2(times / loop.count))
+  const isDue = isWaiting && !hasNews ? doublings(count) > doublings(before) : !known || !madeProgress(memory)
+  const isOther = ({ call, step, mayBeNew }: HistoryEntry) =>
+    step === history.steps && !mayBeNew && !loop.calls.includes(call)
+  const calls = [...loop.calls, ...history.window.filter(isOther).map(({ call }) => call)] as const
   const next: LoopMemory = {
     ...memory,
-    history: markHandled(memory.history, mayBlock),
-    loops: [
-      ...memory.loops.filter((other) => other !== known).slice(1 - MAX_LOOPS),
-      { loop: loopHash(loop), pattern, count, noticedAt: isDue ? count : before.noticedAt, notices },
-    ],
+    // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
+    history: {
+      ...history,
+      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) },
+      handledAt: history.steps,
+    },
+    loops: [...loops.filter((other) => other !== known).slice(1 - MAX_LOOPS), { loop: hash, pattern, count }],
     // The call should have been blocked, but its result is there already.
     blockedLoop: mayBlockLoop(memory, loop, loop.calls.at(-1) ?? loop.calls[0], policy)
       ? { pattern, calls, count }
       : memory.blockedLoop,
   }
   if (!isDue) return { memory: next, finding: undefined }
-  const warnings = hasNews ? 1 : isWaiting ? notices : levelOf(memory, pattern) + 1
+  const warnings = hasNews ? 1 : isWaiting ? doublings(count) + 1 : (levels[pattern] ?? 0) + 1
   const advised = isWaiting || !mayBlock ? warnings : warnings - 1
-  const backOff = advised < 1 ? undefined : BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
-  const described = isWaiting ? { ...loop, count, span: loop.span + before.count * loop.calls.length } : loop
-  const tools = calls.map((call) => window.findLast((entry) => entry.call === call)?.tool ?? '')
+  const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
+  const toolOf = (call: Hash) => history.window.findLast((entry) => entry.call === call)?.tool ?? ''
   const finding = {
     ...described,
     id,
-    tools: tools.slice(0, loop.calls.length),
+    tools: loop.calls.map(toolOf),
     warnedCalls: calls,
     warnings,
-    notice: loopNotice({ ...described, tools }, backOff),
+    notice: loopNotice(
+      { ...described, tools: calls.map(toolOf) },
+      BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1],
+    ),
   }
   return { memory: next, finding }
 }
@@ -188,7 +181,7 @@ export function warningSent(memory: LoopMemory, { pattern, warnedCalls, hasNews,
   const { levels } = memory
   return {
     ...memory,
-    levels: hasNews || isWaiting ? levels : { ...levels, [pattern]: levelOf(memory, pattern) + 1 },
+    levels: hasNews || isWaiting ? levels : { ...levels, [pattern]: (levels[pattern] ?? 0) + 1 },
     warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS),
   }
 }
@@ -197,35 +190,6 @@ export function warningSent(memory: LoopMemory, { pattern, warnedCalls, hasNews,
 export function currentLoop(memory: LoopMemory): Pick<Loop, 'pattern' | 'count'> | undefined {
   const newest = madeProgress(memory) ? undefined : memory.loops.at(-1)
   return newest && { ...newest, count: newest.count + memory.history.repeats.equal }
-}
-
-/** Returns the memory with one more call. `now`: when its result came, in milliseconds; unset if that is not known. */
-function addToMemory(
-  memory: LoopMemory,
-  record: LoopCall,
-  step: number,
-  policy: LoopPolicy,
-  now: number | undefined,
-): LoopMemory {
-  const { call } = record
-  const added = addToHistory(memory.history, record, step, policy)
-  const entry = added.window.at(-1)
-  if (!entry?.mayBeNew) {
-    const { answers } = memory
-    const isAnswer = entry?.isPoll && now !== undefined && (!answers || answers.call === call)
-    if (!isAnswer) return { ...memory, history: added }
-    const times = [...(answers?.times ?? []).slice(1 - MAX_ANSWERS), now]
-    return { ...memory, history: added, answers: { call, times } }
-  }
-  // A different call that may bring something new leaves the loop.
-  const isLeft = memory.blockedLoop?.calls.includes(call) === false
-  return {
-    ...memory,
-    history: added,
-    levels: Object.fromEntries(Object.keys(memory.levels).map((pattern) => [pattern, 0])),
-    answers: entry.isPoll && now !== undefined ? { call, times: [now] } : undefined,
-    blockedLoop: isLeft ? undefined : memory.blockedLoop,
-  }
 }
 
 /**
@@ -245,11 +209,24 @@ export function observeStep(
   const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
   let next = memory
   let found: { readonly loop: Loop; readonly id: string } | undefined
-  for (const [at, call] of distinct.entries()) {
-    next = addToMemory(next, call, step, policy, now)
+  for (const [at, record] of distinct.entries()) {
+    const { call, id, isPoll } = record
+    const { levels, blockedLoop } = next
+    const history = addToHistory(next.history, record, step, policy.repetitionThreshold)
+    const mayBeNew = history.window.at(-1)?.mayBeNew === true
+    const answers = mayBeNew ? undefined : next.answers
+    const isAnswer = isPoll && now !== undefined && (!answers || answers.call === call)
+    next = {
+      ...next,
+      history,
+      levels: mayBeNew ? Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0])) : levels,
+      answers: isAnswer ? { call, times: [...(answers?.times ?? []), now].slice(-MAX_ANSWERS) } : answers,
+      // A different call that may bring something new leaves the loop.
+      blockedLoop: mayBeNew && !blockedLoop?.calls.includes(call) ? undefined : blockedLoop,
+    }
     if (found || isPast) continue
-    const loop = findLoop(next.history, policy, isWarned(next), at === distinct.length - 1)
-    if (loop) found = { loop, id: call.id }
+    const loop = findLoop(history, policy, isWarned(next), at === distinct.length - 1)
+    if (loop) found = { loop, id }
   }
   return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
 }
@@ -268,23 +245,26 @@ function loopToBlock(
   now: number,
   isLast: boolean,
 ): LoopToBlock | undefined {
-  const { answers, blockedLoop, history } = memory
-  if (policy.mode !== 'enforce' || !isWarnedAbout(memory, call, policy)) return undefined
+  const { answers, blockedLoop, history, loops, warnedCalls } = memory
+  if (policy.mode !== 'enforce' || (policy.maxWarningsBeforeBlock > 0 && !warnedCalls.includes(call))) return undefined
+  const made = history.window.filter((entry) => entry.call === call)
   // A pattern that counts responses does not say how often the call was made.
-  const countOf = ({ pattern, count }: Pick<Loop, 'pattern' | 'count'>) =>
-    PATTERNS[pattern].isOfResponses ? history.window.filter((entry) => entry.call === call).length : count
-  if (blockedLoop?.calls.includes(call)) return { ...blockedLoop, count: countOf(blockedLoop) }
+  const counted = (loop: Loop | LoopToBlock, count: number): LoopToBlock => ({
+    ...loop,
+    count: PATTERNS[loop.pattern].isOfResponses ? made.length : count,
+  })
+  if (blockedLoop?.calls.includes(call)) return counted(blockedLoop, blockedLoop.count)
   const { times = [] } = answers?.call === call ? answers : {}
   // An answer from the future has the time of another clock, or of one that was set back since.
   if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
     return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
-  const last = history.window.findLast((entry) => entry.call === call)
+  const last = made.at(-1)
   if (!last) return undefined
-  const next = addToHistory(history, last, history.steps + 1, policy)
+  const next = addToHistory(history, last, history.steps + 1, policy.repetitionThreshold)
   const loop = findLoop(next, policy, isWarned(memory), isLast)
   if (!loop || !mayBlockLoop(memory, loop, call, policy)) return undefined
-  const made = loop.count + (knownLoop(memory, loop)?.count ?? 0) - 1
-  return { ...loop, count: countOf({ ...loop, count: made }) }
+  const hash = hashOfAll(loop.calls)
+  return counted(loop, loop.count + (loops.find((known) => known.loop === hash)?.count ?? 0) - 1)
 }
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
@@ -311,20 +291,22 @@ export function blockCalls(
   readonly blocked: readonly (BlockedCall | undefined)[]
   readonly endsRun: boolean
 } {
-  const counted = calls.map(({ tool, call }) => (isExempt(tool, policy) ? undefined : call))
-  const distinct = new Set(counted.filter((call) => call !== undefined))
+  const counted = calls.filter(({ tool }) => !isExempt(tool, policy))
+  const distinct = new Set(counted.map(({ call }) => call))
   const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined
   const known = new Set(memory.history.window.map(({ call }) => call))
   const isNothingNew = batch === undefined ? calls.every(({ call }) => known.has(call)) : known.has(batch)
-  const decided = new Map<Hash, LoopToBlock | undefined>()
-  const blocked = calls.map(({ tool }, at): BlockedCall | undefined => {
-    const call = counted[at] && (batch ?? counted[at])
-    if (call === undefined) return undefined
-    if (!decided.has(call)) decided.set(call, loopToBlock(memory, call, policy, now, isNothingNew))
-    const loop = decided.get(call)
+  const loops = new Map<Hash, LoopToBlock>()
+  for (const call of batch === undefined ? distinct : [batch]) {
+    const loop = loopToBlock(memory, call, policy, now, isNothingNew)
+    if (loop) loops.set(call, loop)
+  }
+  const blocked = calls.map(({ tool, call: one }): BlockedCall | undefined => {
+    const call = batch ?? one
+    const loop = isExempt(tool, policy) ? undefined : loops.get(call)
     return loop && { pattern: loop.pattern, tool, call, count: loop.count }
   })
-  const first = [...decided.values()].find((loop) => loop !== undefined)
+  const [first] = loops.values()
   if (!first) return { memory, blocked, endsRun: false }
   const { pattern, calls: loopCalls, count, isWaiting } = first
   const blocks = memory.blocks + 1

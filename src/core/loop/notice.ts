@@ -18,22 +18,16 @@ export const NOTICES: readonly { readonly text: string; readonly end: string }[]
   { text: REPEATING, end: "'.)" },
   { text: BACK_OFF, end: 'before polling again.' },
   { text: BLOCKED, end: 'or give your final answer.' },
-  ...LIMITS.map((name) => {
-    const { word, format } = METERS[name]
-    // Most numbers begin with a digit, some with a sign such as `$`.
-    return { text: `[BUDGET: ${word} ${format(0, 1).used.replace(/\d.*/, '')}`, end: ']' }
-  }),
+  ...LIMITS.flatMap((name) => [
+    { text: `[BUDGET: ${METERS[name].word} `, end: ']' },
+    { text: `You've reached the ${METERS[name].limit.noun} limit of this run.`, end: STOPPED },
+  ]),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },
-  ...LIMITS.map((name) => ({
-    text: `You've reached the ${METERS[name].limit.noun} limit of this run.`,
-    end: STOPPED,
-  })),
   { text: "You've been repeating the same action without progress.", end: STOPPED },
   { text: 'An operator has stopped this run.', end: STOPPED },
   { text: 'This is the last call: give your answer,', end: 'and say what is unfinished.' },
 ]
-const BEGINNINGS = NOTICES.map(({ text }) => text)
 
 /** The most paragraphs that are removed from one result: more than Governor ever adds. */
 const MAX_NOTICES = 4
@@ -69,7 +63,7 @@ export function withoutNotices(result: string): string {
   let end = result.length
   for (let removed = 0; removed < MAX_NOTICES; removed++) {
     const paragraph = result.lastIndexOf('\n\n', end - 1)
-    if (paragraph === -1 || !BEGINNINGS.some((text) => result.startsWith(text, paragraph + 2))) break
+    if (paragraph === -1 || !NOTICES.some(({ text }) => result.startsWith(text, paragraph + 2))) break
     end = paragraph
   }
   return result.slice(0, end)

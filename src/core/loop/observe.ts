@@ -8,7 +8,6 @@ import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
 import {
-  type BlockedCall,
   blockCalls,
   humanSpoke,
   type LoopCall,
@@ -18,10 +17,9 @@ import {
   observeStep,
   warningSent,
 } from './escalation.ts'
-import type { LoopPolicy } from './policy.ts'
-import { addPendingCalls, callHash, type PendingCall } from './tool-call.ts'
-import { exactHash, hashResult, isTerse, isUnfinished, textHashes } from './tool-result.ts'
-import { type CallReader, createCallReader, resultBefore } from './transcript-calls.ts'
+import type { LoopPolicy } from './patterns.ts'
+import { type CallReader, callHash, callsAt, createCallReader, hashResult, type PendingCall } from './tool-call.ts'
+import { exactHash, progressIn } from './tool-result.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
@@ -84,8 +82,8 @@ interface MessageOptions {
   readonly now?: number | undefined
   /** The hash by which an assistant message is remembered; unset if it is not. */
   readonly hash?: Hash | undefined
-  /** True for calls that the agent never got. */
-  readonly isLeftOut?: (call: Hash) => boolean
+  /** Calls that the agent never got. */
+  readonly leftOut?: ReadonlySet<Hash>
   /** Later responses are known already. */
   readonly isPast?: boolean
   /** Exact hashes of results that may be a harness's placeholders. */
@@ -100,34 +98,31 @@ function observeCalls(
   loopState: LoopState,
   reader: CallReader,
   index: number,
-  { now, hash, isLeftOut, isPast, unknown }: MessageOptions,
+  { now, hash, leftOut, isPast, unknown }: MessageOptions,
 ): LoopState {
-  const { work } = reader.conversation
-  const { volatile } = reader.policy
   let { history } = loopState.memory
   const made: LoopCall[] = []
-  for (const { result, id, tool, call, isPoll, isChange } of reader.callsAt(index)) {
+  for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
-    if (isLeftOut?.(call) || made.some((other) => other.call === call)) continue
+    if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
     if (!result) {
       made.push({ id, tool, call, resultHash: '', maskedHash: '', isPoll, isChange, isTerse: true })
       continue
     }
-    const findEarlier = (exact: Hash, responses: number) => resultBefore(reader, index, call, exact, responses)
-    const { history: comparable, hashes } =
-      index < 0
-        ? { history, hashes: textHashes(result.text(), volatile, work) }
-        : hashResult(history, call, result, volatile, findEarlier, work)
-    history = comparable
+    const hashed = hashResult(reader, index, history, call, result)
+    history = hashed.history
+    const isUnknown = unknown?.has(exactHash(result, reader.policy.volatile))
+    const { resultHash, maskedHash } = hashed.hashes
+    const { goesOn, isTerse } = progressIn(result)
     made.push({
       id,
       tool,
       call,
-      resultHash: unknown?.has(exactHash(result, volatile)) ? '' : hashes.resultHash,
-      maskedHash: hashes.maskedHash,
-      isPoll: isPoll || isUnfinished(result),
+      resultHash: isUnknown ? '' : resultHash,
+      maskedHash,
+      isPoll: isPoll || goesOn,
       isChange,
-      isTerse: isTerse(result),
+      isTerse,
     })
   }
   const known = { ...loopState.memory, history }
@@ -241,14 +236,14 @@ export function observeTranscript(
  * Returns the exact hashes of results that stand for several different calls in messages that were not observed when
  * they were new: harnesses put placeholders in the place of old results.
  */
-function placeholders({ conversation, policy, callsAt }: CallReader, from: number, newest: number) {
+function placeholders(reader: CallReader, from: number, newest: number): ReadonlySet<Hash> {
   const callsByResult = new Map<Hash, Hash>()
   const shared = new Set<Hash>()
   for (let index = from; index < newest; index++) {
-    if (conversation.role(index) !== 'assistant') continue
-    for (const { call, result } of callsAt(index)) {
+    if (reader.conversation.role(index) !== 'assistant') continue
+    for (const { call, result } of callsAt(reader, index)) {
       if (!result) continue
-      const hash = exactHash(result, policy.volatile)
+      const hash = exactHash(result, reader.policy.volatile)
       if ((callsByResult.get(hash) ?? call) !== call) shared.add(hash)
       callsByResult.set(hash, call)
     }
@@ -282,23 +277,23 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
   }
 }
 
-/** Returns the state with the calls of a response whose conversation the provider keeps. */
-export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
-  return { ...loopState, pendingCalls: addPendingCalls(loopState.pendingCalls ?? [], calls) }
-}
+/** The most calls that are remembered, the newest: a window of responses that call several tools each. */
+const MAX_PENDING = 64
 
-/** Which calls of one response are blocked. */
-export interface BlockDecision {
-  /** One entry for each call, in order; `undefined`: the call passes. */
-  readonly blocked: readonly (BlockedCall | undefined)[]
-  /** True if so many responses of this run had blocked calls that the run ends. */
-  readonly endsRun: boolean
+/**
+ * Returns the state with the calls of a response whose conversation the provider keeps; the same response again adds
+ * nothing.
+ */
+export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
+  const known = loopState.pendingCalls ?? []
+  const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
+  return fresh.length === 0 ? loopState : { ...loopState, pendingCalls: [...known, ...fresh].slice(-MAX_PENDING) }
 }
 
 /**
- * Decides which calls of a response are blocked before it goes to the client, and returns the state that remembers it.
- * `request` is the hash of the request that it answers; a request that is sent again gets the same decision. `isAgain`:
- * Governor asked the model again for this response. `now`: milliseconds.
+ * Decides which calls of a response are blocked before it goes to the client, see `blockCalls`, and returns the state
+ * that remembers it. `request` is the hash of the request that it answers; a request that is sent again gets the same
+ * decision. `isAgain`: Governor asked the model again for this response. `now`: milliseconds.
  */
 export function decideBlocks(
   loopState: LoopState,
@@ -307,18 +302,15 @@ export function decideBlocks(
   request: string,
   isAgain: boolean,
   now: number,
-): { readonly loopState: LoopState; readonly decision: BlockDecision } {
+): Omit<ReturnType<typeof blockCalls>, 'memory'> & { readonly loopState: LoopState } {
   const { lastBlock } = loopState
   const isSentAgain = !isAgain && lastBlock?.request === request
   const before = isSentAgain ? { ...loopState.memory, blocks: lastBlock.blocks } : loopState.memory
   const hashed = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, blocked, endsRun } = blockCalls(before, hashed, policy, now)
+  const { memory, ...decision } = blockCalls(before, hashed, policy, now)
+  const isKept = isAgain || memory === before
   return {
-    loopState: {
-      ...loopState,
-      memory,
-      ...(isAgain || memory === before ? {} : { lastBlock: { request, blocks: before.blocks } }),
-    },
-    decision: { blocked, endsRun },
+    ...decision,
+    loopState: { ...loopState, memory, lastBlock: isKept ? lastBlock : { request, blocks: before.blocks } },
   }
 }

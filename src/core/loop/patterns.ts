@@ -1,10 +1,44 @@
 /** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
+import { globMatches } from '../glob.ts'
 import type { Hash } from '../hash.ts'
-import { type CallHistory, type HistoryEntry, isEqualPair, isSimilarPair, WINDOW } from './call-history.ts'
-import type { LoopLimits } from './policy.ts'
+import { type CallHistory, type HistoryEntry, isSamePair, WINDOW } from './call-history.ts'
 
-/** A loop that one pattern found. */
-interface FoundLoop {
+/** `observe` only finds loops, `warn` warns the model, `enforce` also blocks calls. */
+export type LoopMode = 'observe' | 'warn' | 'enforce'
+
+/** `default` masks what is volatile in results and sorts their lines; `none` compares results letter by letter. */
+export type MaskMode = 'default' | 'none'
+
+/** The settings of the loop guard. */
+export interface LoopPolicy {
+  readonly enabled: boolean
+  readonly mode: LoopMode
+  /** How many equal calls with equal results make a repetition. */
+  readonly repetitionThreshold: number
+  /** How many responses in a row without anything new make a cycle. */
+  readonly standstill: number
+  /** How many equal calls in a row get a warning, whatever their results. */
+  readonly sameCallAnyResult: number
+  /** The factor by which calls that wait for something may repeat more often. */
+  readonly pollMultiplier: number
+  /** How many warnings about a loop the model may ignore before its calls are blocked. */
+  readonly maxWarningsBeforeBlock: number
+  /** Globs of tools whose calls do not count. */
+  readonly exemptTools: readonly string[]
+  readonly volatile: MaskMode
+}
+
+/** True if the calls of a tool do not count. */
+export function isExempt(tool: string, { exemptTools }: LoopPolicy): boolean {
+  return exemptTools.some((glob) => globMatches(glob, tool))
+}
+
+/** The name of a pattern, as in metrics and headers. */
+export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
+
+/** A loop that was found. */
+export interface Loop {
+  readonly pattern: Pattern
   /** Hashes of its different calls, in order. */
   readonly calls: readonly [Hash, ...Hash[]]
   /** How often each call was made; for a cycle, how many responses brought nothing new. */
@@ -17,18 +51,17 @@ interface FoundLoop {
   readonly isWaiting: boolean
 }
 
+type FoundLoop = Omit<Loop, 'pattern'>
+
 /** The history in which a loop is looked for, with the limits that hold now. */
 interface SearchContext extends CallHistory {
   readonly last: HistoryEntry
-  readonly limits: LoopLimits
+  readonly limits: LoopPolicy
   /** By how many repetitions the thresholds are lower: 1 after a warning, else 0. */
   readonly less: number
   /** Results are compared for certain equality; if false, results that are perhaps equal are equal. */
   readonly isCertain: boolean
 }
-
-const isSame = ({ isCertain }: SearchContext, a: HistoryEntry, b: HistoryEntry) =>
-  isCertain ? isEqualPair(a, b) : isSimilarPair(a, b)
 
 /** The least number of equal calls that is a repetition. */
 const LEAST = 2
@@ -55,7 +88,7 @@ function equalCalls(context: SearchContext): FoundLoop | undefined {
   let isNewBetween = false
   for (const [at, entry] of [...window.entries()].reverse()) {
     if (entry.step <= handledAt) return undefined
-    if (isSame(context, entry, last)) {
+    if (isSamePair(entry, last, isCertain)) {
       count++
       isNewBetween = false
       if (count === patience(limits.repetitionThreshold, isWaiting, context))
@@ -73,9 +106,9 @@ const LAPS = 2
 
 /** Two calls in turn (ABAB). After a warning, one new lap is enough. */
 function twoInTurn(context: SearchContext): FoundLoop | undefined {
-  const { window, limits, less, handledAt } = context
+  const { window, limits, less, isCertain, handledAt } = context
   const [first, second] = window.slice(-2)
-  if (!first || !second || isSame(context, first, second)) return undefined
+  if (!first || !second || isSamePair(first, second, isCertain)) return undefined
   const isWaiting = first.isPoll || second.isPoll
   const laps = isWaiting ? Math.min(LAPS * limits.pollMultiplier, WINDOW / 2) : LAPS
   const fresh = isWaiting ? laps : laps - less
@@ -85,7 +118,7 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
     // Calls of one response are made side by side, not in turn.
     if (turns[at - 1]?.step === entry.step) return false
     const earlier = turns[at - 2]
-    return !earlier || isSame(context, earlier, entry)
+    return !earlier || isSamePair(earlier, entry, isCertain)
   })
   if (!isTurn || turns.length < 2 * laps) return undefined
   return { calls: [first.call, second.call], count: laps, span: turns.length, hasNews: false, isWaiting }
@@ -93,15 +126,14 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
 
 /** Responses in a row whose calls and results all occurred before. */
 function standstill(context: SearchContext): FoundLoop | undefined {
-  const { window, steps, limits, isCertain, last, handledAt } = context
+  const { window, steps, limits, isCertain, handledAt } = context
   const since = Math.max(handledAt, isCertain ? context.mayBeNewsAt : context.newsAt)
   const recent = window.filter(({ step }) => step > since)
   const isWaiting = recent.some(({ isPoll }) => isPoll)
   const count = steps - since
   if (count < patience(limits.standstill, isWaiting, context)) return undefined
   // The newest call last, each call once.
-  const [newest = last.call, ...others] = new Set(recent.map(({ call }) => call).reverse())
-  const calls = others.reverse().concat(newest) as [Hash, ...Hash[]]
+  const calls = [...new Set(recent.map(({ call }) => call).reverse())].reverse() as [Hash, ...Hash[]]
   return { calls, count, span: recent.length, hasNews: false, isWaiting }
 }
 
@@ -132,7 +164,7 @@ interface PatternRow {
 }
 
 /** The patterns; of two loops of one length the first one counts. A new one is a row here and in `docs/loops.md`. */
-export const PATTERNS = {
+export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   /** Two calls in turn. */
   ping_pong: {
     find: twoInTurn,
@@ -172,14 +204,6 @@ export const PATTERNS = {
     mayBlock: false,
     span: 1,
   },
-} as const satisfies Readonly<Record<string, PatternRow>>
-
-/** The name of a pattern, as in metrics and headers. */
-export type Pattern = keyof typeof PATTERNS
-
-/** A loop and the pattern that found it. */
-export interface Loop extends FoundLoop {
-  readonly pattern: Pattern
 }
 
 const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow])[]
@@ -191,7 +215,7 @@ const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow
  */
 export function findLoop(
   history: CallHistory,
-  limits: LoopLimits,
+  limits: LoopPolicy,
   isWarned: boolean,
   isLast: boolean,
 ): Loop | undefined {
@@ -200,11 +224,15 @@ export function findLoop(
   if (!last || (last.isNew && history.repeats.any === 1)) return undefined
   for (const isCertain of [true, false]) {
     const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0, isCertain }
-    const [first] = ROWS.flatMap(([pattern, { find, isOfResponses }]): Loop[] => {
-      const loop = isOfResponses && !isLast ? undefined : find(context)
-      return loop ? [{ pattern, ...loop, hasNews: loop.hasNews || !isCertain }] : []
-    }).sort((a, b) => Number(a.hasNews) - Number(b.hasNews) || b.span - a.span)
-    if (first) return first
+    let best: Loop | undefined
+    for (const [pattern, { find, isOfResponses }] of ROWS) {
+      const found = isOfResponses && !isLast ? undefined : find(context)
+      if (!found) continue
+      const loop = { pattern, ...found, hasNews: found.hasNews || !isCertain }
+      const isBetter = !best || (loop.hasNews === best.hasNews ? loop.span > best.span : best.hasNews)
+      if (isBetter) best = loop
+    }
+    if (best) return best
   }
   return undefined
 }

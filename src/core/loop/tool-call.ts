@@ -1,14 +1,22 @@
 /**
- * Tool calls before their results: equal calls have equal hashes, and a few words tell what a call does. Where the
- * provider keeps the conversation, a later request brings the results without the calls, so Governor remembers what it
- * needs of a call from the response.
+ * Tool calls: equal calls have equal hashes, and a few words tell what a call does. Where the provider keeps the
+ * conversation, a later request brings the results without the calls, so Governor remembers what it needs of a call
+ * from the response.
  */
-import type { ToolCall } from '../conversation.ts'
-import { countValues, parseForeign } from '../foreign-json.ts'
+import type { Conversation, ToolCall } from '../conversation.ts'
+import { countValues } from '../foreign-json.ts'
 import { type Hash, hashOf } from '../hash.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../work.ts'
-import { MAX_CALLS, type ToolCallRecord } from './call-history.ts'
-import { isExempt, type LoopPolicy } from './policy.ts'
+import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
+import { isExempt, type LoopPolicy } from './patterns.ts'
+import {
+  COMPARED,
+  exactHash,
+  type ResultHashes,
+  resultsAfter,
+  type TranscriptResult,
+  textHashes,
+} from './tool-result.ts'
 
 /** Arguments in which a model comments on its call: another wording makes no other call. */
 const COSMETIC: ReadonlySet<string> = new Set(['description', 'task_progress'])
@@ -38,7 +46,7 @@ export function canonicalArguments(text: string, work?: Work): string {
   if (values === undefined) return text
   work?.spend(values * STEPS_PER_VALUE)
   try {
-    const value = parseForeign(text, Number.POSITIVE_INFINITY)
+    const value = JSON.parse(text) as unknown
     const numbers = text.replace(STRING, '').match(NUMBER) ?? []
     return numbers.every((number) => String(Number(number)) === number) ? sorted(value, COSMETIC) : text.trim()
   } catch {
@@ -53,8 +61,6 @@ export function callHash(tool: string, argumentsText: string, work?: Work): Hash
 
 /** Characters of a call's arguments that are looked at. */
 const HEAD = 300
-/** A result of more characters is a document, which may say anything: it never says that work goes on. */
-export const SHORT = 300
 
 /** Words of a call that asks how something goes, or waits for it. */
 const WAITS = /(?:^|[^a-z])(?:status|poll|polling|wait|watch|tail|sleep)(?:$|[^a-z])/i
@@ -68,17 +74,6 @@ const CHANGES = new RegExp(
   `(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|` + String.raw`(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
   'i',
 )
-
-const GOES_ON = new RegExp(
-  String.raw`\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|` +
-    String.raw`not (?:yet )?(?:ready|finished|done|complete))\b`,
-  'i',
-)
-
-/** True if a short result says that work goes on. */
-export function saysWorkGoesOn(result: string): boolean {
-  return result.length <= SHORT && GOES_ON.test(result)
-}
 
 /** All that is known of a call before its result. */
 export type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'>
@@ -101,7 +96,7 @@ export function hashOfAll(hashes: Iterable<string>): Hash {
 }
 
 /** Returns one signature for all calls of a response, if they are too many to be compared one by one. */
-export function batchOf(calls: readonly CallSignature[]): CallSignature | undefined {
+function batchOf(calls: readonly CallSignature[]): CallSignature | undefined {
   const hashes = new Set(calls.map(({ call }) => call))
   if (hashes.size <= MAX_CALLS) return undefined
   const tool = [...new Set(calls.map((call) => call.tool))].join(', ')
@@ -113,26 +108,128 @@ export interface PendingCall extends CallSignature {
   /** Of all calls of a response, the hash of their ids. */
   readonly id: string
   /** The provider's id of the call, by which a later request may refer to it. */
-  readonly item?: string
+  readonly item?: string | undefined
 }
-
-/** The most calls that are remembered, the newest: a window of responses that call several tools each. */
-const MAX_PENDING = 64
 
 /** Returns the calls of a response whose results are to come without them. */
 export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): readonly PendingCall[] {
-  const withItem = (item: string | undefined) => (item === undefined ? {} : { item })
-  const made = calls
-    .filter(({ id }) => id !== '')
-    .map((call): PendingCall => ({ ...signatureOf(call), id: call.id, ...withItem(call.item) }))
+  const made: PendingCall[] = []
+  for (const call of calls) if (call.id !== '') made.push({ ...signatureOf(call), id: call.id, item: call.item })
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   if (!batch) return made
-  const items = made.flatMap(({ item }) => item ?? [])
-  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), ...withItem(hashOfAll(items)) }]
+  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), item: hashOfAll(made.map(({ item = '' }) => item)) }]
 }
 
-/** Returns the pending calls with those of a response; the same response again adds nothing. */
-export function addPendingCalls(known: readonly PendingCall[], calls: readonly PendingCall[]): readonly PendingCall[] {
-  const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
-  return fresh.length === 0 ? known : [...known, ...fresh].slice(-MAX_PENDING)
+/** A call in the transcript, with its result if there is one. */
+export interface TranscriptCall extends CallSignature {
+  readonly id: string
+  readonly result: TranscriptResult | undefined
+}
+
+/** What it takes to read the calls of one conversation. */
+export interface CallReader {
+  readonly conversation: Conversation
+  readonly policy: LoopPolicy
+  /** Calls of earlier responses whose results come without them. */
+  readonly pending: readonly PendingCall[]
+  /** The calls that were read so far, by the index of their message. */
+  readonly callsByIndex: Map<number, readonly TranscriptCall[]>
+}
+
+/** Creates a reader of the calls of `conversation`. `pending`: calls of earlier responses. */
+export function createCallReader(
+  conversation: Conversation,
+  policy: LoopPolicy,
+  pending: readonly PendingCall[] = [],
+): CallReader {
+  return { conversation, policy, pending, callsByIndex: new Map() }
+}
+
+/**
+ * Returns the calls of the message at `index` with their results; for -1, the calls that the input begins with the
+ * results of. Calls of exempt tools, and those that stand there by an unknown id only, are left out. More calls than
+ * can be compared one by one are one call. Each message is read once. Throws `TooMuchToRead`.
+ */
+export function callsAt(reader: CallReader, index: number): readonly TranscriptCall[] {
+  const { conversation, callsByIndex } = reader
+  const known = callsByIndex.get(index)
+  if (known) return known
+  const calls = index >= 0 && conversation.callCount(index) === 0 ? [] : readCalls(reader, index)
+  callsByIndex.set(index, calls)
+  return calls
+}
+
+/** The results of all calls of a response as one. */
+function batchResult(results: readonly TranscriptResult[]): TranscriptResult {
+  const text = results.map((result) => result.text()).join('\n')
+  return { callId: '', text: () => text }
+}
+
+function readCalls({ conversation, policy, pending }: CallReader, index: number): readonly TranscriptCall[] {
+  const results = resultsAfter(conversation, index)
+  const resultOf = new Map(results.map((result) => [result.callId, result]))
+  const written: TranscriptCall[] = []
+  /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
+  const references: string[] = index < 0 ? results.map(({ callId }) => callId) : []
+  for (const call of index < 0 ? [] : conversation.calls(index)) {
+    const { id, name, item } = call
+    if (name === '' && item !== undefined) references.push(item)
+    else if (!isExempt(name, policy))
+      written.push({ id, result: resultOf.get(id), ...signatureOf(call, conversation.work) })
+  }
+  const batch = batchOf(written)
+  const own = new Set(written.map(({ id }) => id))
+  const made: TranscriptCall[] = batch
+    ? [{ ...batch, id: written.at(-1)?.id ?? '', result: batchResult(results.filter(({ callId }) => own.has(callId))) }]
+    : written
+  if (references.length === 0) return made
+  const by = index < 0 ? 'id' : 'item'
+  const all = hashOfAll(references)
+  for (const call of pending) {
+    const isAll = call[by] === all
+    if (isExempt(call.tool, policy) || !(isAll || references.includes(call[by] ?? ''))) continue
+    made.push({ ...call, result: isAll ? batchResult(results) : resultOf.get(call.id) })
+  }
+  return made
+}
+
+/**
+ * Returns the hashes of the result of `call` in the message at `index`, and the history in which the earlier results of
+ * the call can be compared with it. Those are read in the transcript again; one that is no longer there, because the
+ * client has changed or removed it, counts as different. Throws `TooMuchToRead`.
+ */
+export function hashResult(
+  reader: CallReader,
+  index: number,
+  history: CallHistory,
+  call: Hash,
+  result: TranscriptResult,
+): { readonly history: CallHistory; readonly hashes: ResultHashes } {
+  const { work } = reader.conversation
+  const { volatile } = reader.policy
+  // Nothing before these results is in the transcript.
+  if (index < 0) return { history, hashes: textHashes(result.text(), volatile, work) }
+  const exact = exactHash(result, volatile)
+  const earlier = history.window.filter((entry) => entry.call === call)
+  const same = earlier.find(({ resultHash, maskedHash }) => resultHash === exact || maskedHash === exact)
+  if (same || volatile === 'none' || earlier.length === 0)
+    return { history, hashes: { resultHash: exact, maskedHash: same?.maskedHash ?? exact } }
+  const open = earlier.filter(({ resultHash }) => resultHash !== '' && !resultHash.startsWith(COMPARED))
+  const wanted = new Set<string>(open.map(({ resultHash }) => resultHash))
+  const compared = new Map<string, ResultHashes>()
+  let responses = Math.max(0, ...open.map(({ step }) => history.steps + 1 - step))
+  for (let at = index - 1; at >= 0 && responses > 0 && compared.size < wanted.size; at--) {
+    if (reader.conversation.role(at) !== 'assistant') continue
+    const calls = callsAt(reader, at)
+    if (calls.length > 0) responses--
+    for (const made of calls) {
+      const hash = made.call === call && made.result ? exactHash(made.result, volatile) : ''
+      if (made.result && wanted.has(hash) && !compared.has(hash))
+        compared.set(hash, textHashes(made.result.text(), volatile, work))
+    }
+  }
+  const window = history.window.map((entry) =>
+    entry.call === call ? { ...entry, ...compared.get(entry.resultHash) } : entry,
+  )
+  return { history: { ...history, window }, hashes: textHashes(result.text(), volatile, work) }
 }

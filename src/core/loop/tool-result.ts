@@ -1,16 +1,14 @@
 /**
- * Tool results and their hashes. To mask a result takes 25 nanoseconds for each character, and most results need no
- * mask: most calls are made once, and most calls that are made again bring the same bytes. So a result is masked only
- * if the same call had a different one.
+ * Tool results and how they are compared: letter by letter, and with what is volatile masked. To mask a result takes 25
+ * nanoseconds for each character, and most results need no mask: most calls are made once, and most calls that are made
+ * again bring the same bytes. So a result is masked only if the same call had a different one.
  */
-import type { Conversation, RawResult, ToolResult } from '../conversation.ts'
+import type { Conversation, RawResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
-import type { Work } from '../work.ts'
-import { type CallHistory, renameResult, type ToolCallRecord } from './call-history.ts'
+import { STEPS_PER_VALUE, type Work } from '../work.ts'
+import type { ToolCallRecord } from './call-history.ts'
 import { withoutNotices } from './notice.ts'
-import type { MaskMode } from './policy.ts'
-import { maskVolatile, withoutHarnessNoise } from './result-mask.ts'
-import { SHORT, saysWorkGoesOn } from './tool-call.ts'
+import type { MaskMode } from './patterns.ts'
 
 /** The result of a call in a transcript. */
 export interface TranscriptResult {
@@ -18,43 +16,46 @@ export interface TranscriptResult {
   /** Returns the text; decodes it if that was not done yet. */
   readonly text: () => string
   /** The result as its bytes stand in the request; unset if they do not hold just this result. */
-  readonly json: RawResult | undefined
+  readonly json?: RawResult | undefined
 }
 
-/** Returns a result whose text is decoded already. */
-export function resultWithText({ callId, text }: ToolResult): TranscriptResult {
-  return { callId, text: () => text, json: undefined }
+/** Returns the results that follow the assistant message at `index`; for -1, those that the input begins with. */
+export function resultsAfter(conversation: Conversation, index: number): readonly TranscriptResult[] {
+  const results: TranscriptResult[] = []
+  for (let at = index + 1; at < conversation.length && conversation.role(at) !== 'assistant'; at++) {
+    conversation.work?.spend(STEPS_PER_VALUE)
+    const json = conversation.rawResult?.(at)
+    if (json) results.push({ callId: json.callId, text: () => conversation.results(at)[0]?.text ?? '', json })
+    else for (const { callId, text } of conversation.results(at)) results.push({ callId, text: () => text })
+    // Some APIs allow no picture in a result, so that it follows in a message of a user.
+    const last = results.at(-1)
+    const pictures = last && conversation.role(at) === 'user' ? (conversation.pictures?.(at) ?? []) : []
+    if (!last || pictures.length === 0) continue
+    const text = [last.text(), ...pictures].join('\n')
+    results[results.length - 1] = { callId: last.callId, text: () => text }
+  }
+  return results
 }
 
-/** Adds the results of the message at `index` to `results`. */
-export function appendResults(results: TranscriptResult[], conversation: Conversation, index: number): void {
-  const json = conversation.rawResult?.(index)
-  const text = () => conversation.results(index)[0]?.text ?? ''
-  if (json) results.push({ callId: json.callId, text, json })
-  else for (const result of conversation.results(index)) results.push(resultWithText(result))
-}
-
+/** A result of more characters is a document, which may say anything: it never says that work goes on. */
+const SHORT = 300
+/** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
+const TERSE = 16
 /** The most bytes that a character takes in JSON. */
 const JSON_BYTES = 6
 
-/** Returns the text of a result; `undefined` if it has more than so many characters, mostly without decoding it. */
-function textWithin({ json, text }: TranscriptResult, characters: number): string | undefined {
-  if (json && json.bytes.length > JSON_BYTES * characters + 2) return undefined
-  const decoded = text()
-  return decoded.length <= characters ? decoded : undefined
-}
+const GOES_ON = new RegExp(
+  String.raw`\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|` +
+    String.raw`not (?:yet )?(?:ready|finished|done|complete))\b`,
+  'i',
+)
 
-/** True if the result says that work goes on. */
-export function isUnfinished(result: TranscriptResult): boolean {
-  return saysWorkGoesOn(textWithin(result, SHORT) ?? '')
-}
-
-/** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
-const TERSE = 16
-
-/** True if the result is too short to show any progress. */
-export function isTerse(result: TranscriptResult): boolean {
-  return textWithin(result, TERSE) !== undefined
+/** Tells whether a result says that work goes on, and whether it is too short to show any progress. */
+export function progressIn({ json, text }: TranscriptResult): { readonly goesOn: boolean; readonly isTerse: boolean } {
+  // A long result is mostly not decoded for this.
+  const short = json && json.bytes.length > JSON_BYTES * SHORT + 2 ? undefined : text()
+  if (short === undefined || short.length > SHORT) return { goesOn: false, isTerse: false }
+  return { goesOn: GOES_ON.test(short), isTerse: short.length <= TERSE }
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
@@ -66,7 +67,7 @@ export function exactHash({ json, text }: TranscriptResult, volatile: MaskMode):
 export type ResultHashes = Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>
 
 /** The first character of the hashes of a text that was compared with another; exact hashes never begin with it. */
-const COMPARED = '~'
+export const COMPARED = '~'
 
 /** Hashes a result as text, without what a harness adds, also with what is volatile masked. Throws `TooMuchToRead`. */
 export function textHashes(result: string, volatile: MaskMode, work?: Work): ResultHashes {
@@ -83,30 +84,108 @@ export function textHashes(result: string, volatile: MaskMode, work?: Work): Res
   }
 }
 
-/**
- * Returns the hashes of a call's result, and the history in which the earlier results of the call can be compared with
- * it. `findEarlier` finds a result of the call in the transcript that has an exact hash, at most so many responses ago;
- * one that is no longer there counts as different. Throws `TooMuchToRead`.
+/*
+ * Masked is what may differ between two results that say the same: times, durations, and the ids of a single call. Small
+ * numbers stay, because progress shows in them.
  */
-export function hashResult(
-  history: CallHistory,
-  call: Hash,
-  result: TranscriptResult,
-  volatile: MaskMode,
-  findEarlier: (exact: Hash, responses: number) => TranscriptResult | undefined,
-  work?: Work,
-): { readonly history: CallHistory; readonly hashes: ResultHashes } {
-  const exact = exactHash(result, volatile)
-  const earlier = history.window.filter((entry) => entry.call === call)
-  const same = earlier.find(({ resultHash, maskedHash }) => resultHash === exact || maskedHash === exact)
-  if (same || volatile === 'none' || earlier.length === 0)
-    return { history, hashes: { resultHash: exact, maskedHash: same?.maskedHash ?? exact } }
-  let comparable = history
-  const steps = new Map(earlier.map(({ resultHash, step }) => [resultHash, step]))
-  for (const [hash, step] of steps) {
-    if (hash === '' || hash.startsWith(COMPARED)) continue
-    const found = findEarlier(hash, history.steps + 1 - step)
-    if (found) comparable = renameResult(comparable, call, hash, textHashes(found.text(), volatile, work))
+
+const MONTHS =
+  'Jan(?:uary)? Feb(?:ruary)? Mar(?:ch)? Apr(?:il)? May June? July? Aug(?:ust)? Sept?(?:ember)? Oct(?:ober)? ' +
+  'Nov(?:ember)? Dec(?:ember)?'
+const MONTH = `(?:${MONTHS.replaceAll(' ', '|')})`
+const CLOCK = String.raw`(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?`
+const ZONE = String.raw`(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?`
+const UNIT = '(?:ns|[uµ]s|m?s|(?:nano|micro|milli)?sec(?:ond)?s?|msecs?|mins?|minutes?|hrs?|hours?|days?)'
+/** A measured number: a clock of high resolution writes many digits, or an exponent. */
+const MEASURED = String.raw`\d{1,32}(?:[.,]\d{1,32})?(?:e[+-]?\d{1,3})?`
+const IS = `["']? ?[:=] {0,4}`
+const DURATION_KEY = `(?:took|elapsed|duration|latency)(?:_?${UNIT})?${IS}`
+const UNIT_KEY = `(?<=_(?!min)${UNIT}${IS})`
+/** Words before a long number that counts something, so that progress shows in it. */
+const COUNTS =
+  'bytes size loaded done processed written (?<!th|sp)read received sent transferred offset position progress ' +
+  'rows lines records tokens (?<!ac)count total'
+const COUNTED = `(?:${COUNTS.replaceAll(' ', '|')})`
+/** Digits of such a number: 13 are milliseconds since the epoch, more often than not. */
+const COUNT_DIGITS = String.raw`(?:\d{7,12}|\d{14,32})`
+
+/**
+ * Alternatives, a longer one before a shorter one that it begins with. Every repetition is bounded or ends at the
+ * first character that does not match, so the whole expression is linear on any text.
+ */
+const MASKS: readonly string[] = [
+  // UUIDs
+  '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}',
+  // Dates: 2026-03-04, with or without a time; 04/03/2026; March 4, 2026; 4 Mar 2026
+  String.raw`\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]${CLOCK}${ZONE})?`,
+  String.raw`\d{1,2}/\d{1,2}/\d{4}`,
+  String.raw`${MONTH} {1,2}\d{1,2}(?:,? \d{4})?(?!\d)`,
+  String.raw`\d{1,2} ${MONTH} \d{4}`,
+  // Clocks: 15:04, 15:04:05.678; after a colon it is a line and a column
+  String.raw`(?<!:)${CLOCK}(?: ?[ap]m)?${ZONE}(?![\d:])`,
+  // Durations: 1m30.5s, 0.05 seconds, 3 minutes, 7.2e-06 s, 2h
+  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?${MEASURED}(?: ?${UNIT}|[hm])(?![0-9a-z])`,
+  // "duration_ms": 12, "wall_time_seconds": 0.000007211
+  `(?:${DURATION_KEY}|${UNIT_KEY})${MEASURED}(?![\\d.:a-z%])`,
+  // 0x7f3a5c0010
+  '0x[0-9a-f]{4,16}(?![0-9a-z])',
+  // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, which differs only if the digested bytes differ;
+  // digits after a point are the rest of a measure.
+  String.raw`(?<!\.)(?=[a-f]{0,31}\d)[0-9a-f]{7,32}(?:(?<=\d{7})\.\d{1,9})?(?![0-9a-z])` +
+    `(?<!${COUNTED}["']?[ :=]{1,4}${COUNT_DIGITS})`,
+  // pid 4711, PGID: 4711, process id=4711, Chunk ID: 0c07c7, request_id: "x-1"
+  '(?:p?pid|pgid|tid|(?:process|thread|chunk|request|trace|span|correlation)[ _-]?id)' +
+    String.raw`["']?(?: ?[:=#] ?| )["']?[\w-]{1,64}`,
+]
+
+/** Begins with the first characters of the masks: most others are passed over without trying each alternative. */
+const VOLATILE = new RegExp(`(?=[0-9a-fjlmnoprst])(?<![0-9a-z])(?:${MASKS.join('|')})`, 'gi')
+
+/** Text that a harness adds to a result: Claude Code's countdown, and now and then advice. */
+const REMINDER = '<system-reminder>'
+const REMINDER_END = '</system-reminder>'
+
+/**
+ * What harnesses add to every result, about how the call was run and not what it brought: codex's chunk ids and times,
+ * gemini-cli's process groups.
+ */
+const HARNESS_FIELDS = new RegExp(
+  String.raw`^(?:Chunk ID: \w{1,64}|Wall time: [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$` +
+    String.raw`|"(?:chunk_id|wall_time_seconds)": ?(?:"\w{0,64}"|[\d.e+-]{1,40})`,
+  'gm',
+)
+
+/** Returns the text without what known harnesses add to every result. */
+export function withoutHarnessNoise(text: string): string {
+  let kept = ''
+  let at = 0
+  // By index, as a regular expression would overflow the stack on some megabytes.
+  for (;;) {
+    const start = text.indexOf(REMINDER, at)
+    const end = start === -1 ? -1 : text.indexOf(REMINDER_END, start)
+    if (end === -1) break
+    kept += text.slice(at, start)
+    at = end + REMINDER_END.length
   }
-  return { history: comparable, hashes: textHashes(result.text(), volatile, work) }
+  return (at === 0 ? text : (kept + text.slice(at)).trimEnd()).replace(HARNESS_FIELDS, '')
+}
+
+/** Of a longer text only the beginning and the end are masked: figures take some 100 ns for each character. */
+const MAX_MASKED = 131_072
+/** Longer texts are compared with their lines as they come: sorting them costs too much. */
+const MAX_SORTED_LINES = 20_000
+
+/**
+ * Returns the text with what is volatile masked, and its lines sorted: parallel workers and unordered listings give the
+ * same lines in another order.
+ */
+export function maskVolatile(text: string): string {
+  const half = MAX_MASKED / 2
+  const masked = (part: string) => part.replace(VOLATILE, '#')
+  const whole =
+    text.length <= MAX_MASKED
+      ? masked(text)
+      : masked(text.slice(0, half)) + text.slice(half, -half) + masked(text.slice(-half))
+  const lines = whole.split('\n')
+  return lines.length > MAX_SORTED_LINES ? whole : lines.sort().join('\n')
 }

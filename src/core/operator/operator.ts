@@ -2,7 +2,7 @@
 import { type Amounts, LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
 import { addMeters, exhausted } from '../budget/tiers.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
-import type { LoopMode } from '../loop/policy.ts'
+import type { LoopMode } from '../loop/patterns.ts'
 import {
   type Changed,
   type LimitPair,

@@ -1,6 +1,6 @@
 /** How one more request changes its session. */
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/observe.ts'
-import type { LoopMode } from '../loop/policy.ts'
+import type { LoopMode } from '../loop/patterns.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import { inMode, type Request } from '../request.ts'

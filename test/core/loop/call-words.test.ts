@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { saysWorkGoesOn, signatureOf } from '../../../src/core/loop/tool-call.ts'
+import { signatureOf } from '../../../src/core/loop/tool-call.ts'
+import { progressIn } from '../../../src/core/loop/tool-result.ts'
 
+const saysWorkGoesOn = (result: string) => progressIn({ callId: '', text: () => result }).goesOn
 const read = (name: string, text: string) => signatureOf({ name, arguments: text })
 
 describe('the words of a call', () => {

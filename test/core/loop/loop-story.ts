@@ -12,7 +12,7 @@ import {
   observeStep,
   warningSent,
 } from '../../../src/core/loop/escalation.ts'
-import type { LoopPolicy } from '../../../src/core/loop/policy.ts'
+import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
 
 export function policyWith(settings: Readonly<Record<string, unknown>> = {}): LoopPolicy {
   return loopPolicyOf(checkConfig({ loop_guard: settings }, 'test'))

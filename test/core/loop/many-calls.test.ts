@@ -163,8 +163,8 @@ describe('a response with any number of calls', () => {
         const loopState = follow(name, turns, 1).at(-1) ?? INITIAL_LOOP_STATE
         expect(mayBlock(loopState.memory, POLICY, 0)).toBe(true)
         const next = callsOf(turns[0] ?? [])
-        const { decision } = decideBlocks(loopState, next, POLICY, 'next', false, 0)
-        expect(decision.blocked.every((block) => block !== undefined)).toBe(true)
+        const { blocked } = decideBlocks(loopState, next, POLICY, 'next', false, 0)
+        expect(blocked.every((block) => block !== undefined)).toBe(true)
       }),
       { numRuns: 20 },
     )

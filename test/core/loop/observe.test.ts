@@ -16,9 +16,9 @@ import {
   observeTranscript,
   skipTranscript,
 } from '../../../src/core/loop/observe.ts'
-import { isExempt, type LoopPolicy } from '../../../src/core/loop/policy.ts'
-import { saysWorkGoesOn, signatureOf } from '../../../src/core/loop/tool-call.ts'
-import { textHashes } from '../../../src/core/loop/tool-result.ts'
+import { isExempt, type LoopPolicy } from '../../../src/core/loop/patterns.ts'
+import { signatureOf } from '../../../src/core/loop/tool-call.ts'
+import { progressIn, textHashes } from '../../../src/core/loop/tool-result.ts'
 import { advance, assistantHash, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { TooMuchToRead } from '../../../src/core/work.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
@@ -71,9 +71,9 @@ function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
       .filter(({ tool }) => !isExempt(tool, policy))
       .map(({ tool, given }, at): LoopCall => {
         const signature = signatureOf({ name: tool, arguments: '{}' })
-        const isPoll = signature.isPoll || saysWorkGoesOn(given)
         const hashes = textHashes(given, policy.volatile)
-        return { ...signature, ...hashes, id: String(at), isPoll, isTerse: given.length <= 16 }
+        const { goesOn, isTerse } = progressIn({ callId: '', text: () => given })
+        return { ...signature, ...hashes, id: String(at), isPoll: signature.isPoll || goesOn, isTerse }
       })
     const { memory: after, finding } = observeStep(memory, counted, policy)
     memory = finding ? warningSent(after, finding) : after

@@ -1,27 +1,24 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { Hash } from '../../../src/core/hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY } from '../../../src/core/loop/call-history.ts'
-import { maskVolatile, withoutHarnessNoise } from '../../../src/core/loop/result-mask.ts'
-import { exactHash, hashResult, resultWithText, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
+import { callsAt, createCallReader, hashResult } from '../../../src/core/loop/tool-call.ts'
+import { maskVolatile, withoutHarnessNoise } from '../../../src/core/loop/tool-result.ts'
+import { called, conversationOf, result as resultOf } from '../transcript.ts'
 import { POLICY } from './loop-story.ts'
-
-const CALL = 'call' as Hash
-const CALL_ONLY = { tool: 't', call: CALL, isPoll: false, isChange: false, isTerse: false }
-
-const given = (text: string): TranscriptResult => resultWithText({ callId: '', text })
 
 /** Adds results of one call, one after the other; returns the history and how often an earlier result was looked up. */
 function take(results: readonly string[], keeps = true): { history: CallHistory; lookups: number } {
   let history = EMPTY_HISTORY
   let lookups = 0
-  results.forEach((result, at) => {
-    const { history: comparable, hashes } = hashResult(history, CALL, given(result), 'default', (exact, responses) => {
-      lookups++
-      const earlier = results.slice(Math.max(0, at - responses), at).map(given)
-      return keeps ? earlier.find((one) => exactHash(one, 'default') === exact) : undefined
-    })
-    history = addToHistory(comparable, { ...CALL_ONLY, ...hashes }, at + 1, POLICY)
+  results.forEach((_, at) => {
+    const shown = results.slice(0, at + 1).map((text, step) => (keeps || step === at ? text : 'removed'))
+    const messages = shown.flatMap((text, step) => [called(`c${step}`), resultOf(`c${step}`, text)])
+    const reader = createCallReader(conversationOf(messages), POLICY)
+    const [made] = callsAt(reader, 2 * at)
+    if (!made?.result) throw new Error('not a call with its result')
+    const { history: comparable, hashes } = hashResult(reader, 2 * at, history, made.call, made.result)
+    lookups += reader.callsByIndex.size - 1
+    history = addToHistory(comparable, { ...made, ...hashes, isTerse: false }, at + 1, 3)
   })
   return { history, lookups }
 }

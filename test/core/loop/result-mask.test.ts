@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
-import { maskVolatile } from '../../../src/core/loop/result-mask.ts'
-import { textHashes } from '../../../src/core/loop/tool-result.ts'
+import { maskVolatile, textHashes } from '../../../src/core/loop/tool-result.ts'
 
 const maskedHash = (text: string, volatile: 'default' | 'none' = 'default') => textHashes(text, volatile).maskedHash
 const isSame = (a: string, b: string) => maskedHash(a) === maskedHash(b)

@@ -1,21 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { blockText } from '../../../src/core/loop/notice.ts'
-import { saysWorkGoesOn } from '../../../src/core/loop/tool-call.ts'
-import {
-  appendResults,
-  exactHash,
-  isTerse,
-  isUnfinished,
-  type TranscriptResult,
-} from '../../../src/core/loop/tool-result.ts'
+import { exactHash, progressIn, resultsAfter, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
 import { conversationOf, result } from '../transcript.ts'
 
 /** A result as a request brings it: as one text, or as a part of a list. */
 function readResult(text: string, isPart = false): TranscriptResult {
   const content = isPart ? [{ type: 'text', text }] : text
-  const found: TranscriptResult[] = []
-  appendResults(found, conversationOf([{ ...result('a'), content }]), 0)
+  const found = resultsAfter(conversationOf([{ ...result('a'), content }]), -1)
   const [only] = found
   if (!only || found.length > 1) throw new Error('not one result')
   return only
@@ -64,8 +56,8 @@ describe('a result that is not decoded', () => {
         const one = readResult(said)
         expect([one.callId, one.text()]).toEqual(['a', said])
         expect(one.json).toBeDefined()
-        expect(isUnfinished(one)).toBe(saysWorkGoesOn(said))
-        expect(isTerse(one)).toBe(said.length <= 16)
+        expect(progressIn(one)).toEqual(progressIn({ callId: 'a', text: () => said }))
+        expect(progressIn(one).isTerse).toBe(said.length <= 16)
       }),
     )
   })
@@ -73,7 +65,7 @@ describe('a result that is not decoded', () => {
   it.each(['é日\u{1F600}', '\u0001\u0002\u0003\u0004', '\n\t"\\', '[日] '])(
     'says that work goes on after %j as well',
     (signs) => {
-      expect(isUnfinished(readResult(`${signs}Running`))).toBe(true)
+      expect(progressIn(readResult(`${signs}Running`)).goesOn).toBe(true)
     },
   )
 
@@ -90,6 +82,6 @@ describe('a result that is not decoded', () => {
 
   it('of up to 16 characters is too short to show progress', () => {
     const results = ['', 'ok', 'x'.repeat(16), 'x'.repeat(17)]
-    expect(results.map((said) => isTerse(readResult(said)))).toEqual([true, true, true, false])
+    expect(results.map((said) => progressIn(readResult(said)).isTerse)).toEqual([true, true, true, false])
   })
 })
