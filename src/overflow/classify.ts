@@ -3,7 +3,7 @@ import { type Overflow, overInput, statedNumbers } from './overflow.ts'
 import { type QuotedRequest, withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
 import { plainNumbers } from './reader/text.ts'
-import { type Groups, type LinearPattern, ROWS, type Row } from './rows.ts'
+import { type Groups, type Pattern, ROWS, type Row } from './rows.ts'
 import { type RawReply, type Reply, unwrap } from './unwrap.ts'
 
 /** An overflow, and the id of the row that recognised it, or `general-reader`. */
@@ -43,24 +43,25 @@ function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefin
   return overflow && { overflow: withFields(reply, overflow), quirk: 'general-reader' }
 }
 
-function groupsIn(pattern: RegExp | LinearPattern, text: string): Groups | undefined {
+/** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
+function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
+  if (status && !status.includes(reply.status)) return undefined
+  // As the code is written, or by its letters alone.
+  const isCoded = (one: string) => code && (groupsIn(code, one) ?? groupsIn(code, one.replace(/[^a-z]/g, '')))
+  if (code && ![...reply.codes].some(isCoded)) return undefined
+  if (unless && groupsInReply(unless, reply)) return undefined
+  return text ? groupsInReply(text, reply) : {}
+}
+
+/** A user's pattern may contain characters that the normal form drops, such as quotes. */
+function groupsInReply(pattern: Pattern, { text, original }: Reply): Groups | undefined {
+  return groupsIn(pattern, text) ?? (pattern instanceof RegExp ? undefined : groupsIn(pattern, original))
+}
+
+function groupsIn(pattern: Pattern, text: string): Groups | undefined {
   if (!(pattern instanceof RegExp)) return pattern.match(text)
   const match = pattern.exec(text)
   return match ? (match.groups ?? {}) : undefined
-}
-
-/** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
-function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
-  // A user's pattern may contain characters that the normal form drops, such as quotes.
-  const inText = (pattern: RegExp | LinearPattern) =>
-    groupsIn(pattern, reply.text) ?? (pattern instanceof RegExp ? undefined : groupsIn(pattern, reply.original))
-  if (status && !status.includes(reply.status)) return undefined
-  // As the code is written, or by its letters alone.
-  const hasCode = (pattern: RegExp | LinearPattern) =>
-    [...reply.codes].some((one) => groupsIn(pattern, one) ?? groupsIn(pattern, one.replace(/[^a-z]/g, '')))
-  if (code && !hasCode(code)) return undefined
-  if (unless && inText(unless)) return undefined
-  return text ? inText(text) : {}
 }
 
 function numberIn(text: string | undefined): number | undefined {
@@ -97,28 +98,18 @@ function overflowOf({ means }: Row, groups: Groups, reply: Reply): Overflow | un
   }
 }
 
-/** Fields of errors that hold the limit, in the order in which they are looked for. */
-const LIMITS = [
-  'n_ctx',
-  'max_context_length',
-  'context_length',
-  'context_window',
-  'max_model_len',
-  'max_input_tokens',
-  'max_prompt_tokens',
-  'context_limit',
-]
-/** Fields of errors that hold the size of the prompt. */
-const PROMPTS = ['n_prompt_tokens', 'prompt_tokens', 'input_tokens', 'num_prompt_tokens', 'prompt_token_count']
+/** Fields of errors that hold the limit or the size of the prompt, in the order in which they are looked for. */
+const LIMITS = `n_ctx max_context_length context_length context_window max_model_len max_input_tokens max_prompt_tokens
+  context_limit`.split(/\s+/)
+const PROMPTS = 'n_prompt_tokens prompt_tokens input_tokens num_prompt_tokens prompt_token_count'.split(' ')
 
 /** Returns the overflow with the limit and the prompt from the error's fields, if its words state no limit. */
 function withFields({ numbers }: Reply, overflow: Overflow): Overflow {
   const { recovery } = overflow
   if (recovery !== 'compress_only' && recovery !== 'unknown_overflow') return overflow
   if (statedNumbers(overflow).limit !== undefined) return overflow
-  const firstOf = (names: readonly string[]) => names.flatMap((name) => numbers.get(name) ?? [])[0]
+  const firstOf = (names: readonly string[]) => numbers.get(names.find((name) => numbers.has(name)) ?? '')
   const limit = firstOf(LIMITS)
   const prompt = firstOf(PROMPTS)
-  if (limit === undefined || (prompt !== undefined && prompt <= limit)) return overflow
-  return overInput(limit, prompt)
+  return limit === undefined || (prompt !== undefined && prompt <= limit) ? overflow : overInput(limit, prompt)
 }

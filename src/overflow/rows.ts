@@ -17,6 +17,9 @@ export interface LinearPattern {
   match(text: string): Groups | undefined
 }
 
+/** A regular expression has no flags `g` and `y`. */
+export type Pattern = RegExp | LinearPattern
+
 /** `not_overflow`: it only looks like an overflow; `input_too_large`: the error's words and fields say the rest. */
 export type Meaning = Recovery | 'not_overflow' | 'input_too_large'
 
@@ -29,23 +32,18 @@ export interface Row {
   /** The HTTP status is one of these. */
   readonly status?: readonly number[] | undefined
   /** One of the error's codes or types matches. */
-  readonly code?: RegExp | LinearPattern | undefined
-  /** The text matches. A regular expression has no flags `g` and `y`. */
-  readonly text?: RegExp | LinearPattern | undefined
+  readonly code?: Pattern | undefined
+  /** The text matches. */
+  readonly text?: Pattern | undefined
   /** The text does not match. */
-  readonly unless?: RegExp | LinearPattern | undefined
+  readonly unless?: Pattern | undefined
   readonly means: Meaning
 }
 
 /** Returns one pattern from a list with alternatives on each line. */
 function anyOf({ raw }: TemplateStringsArray, ...parts: readonly string[]): RegExp {
-  return new RegExp(
-    String.raw({ raw }, ...parts)
-      .trim()
-      .split('\n')
-      .map((line) => line.trim())
-      .join('|'),
-  )
+  const list = String.raw({ raw }, ...parts).trim()
+  return new RegExp(list.replace(/\n */g, '|'))
 }
 
 const LONG_CONTEXT = '(?:long|1m|1000000|extended|larger)[ -](?:token )?context'

@@ -59,23 +59,8 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
-}
-
-interface Embedded {
-  readonly value: unknown
-  /** Offsets in the text. */
-  readonly start: number
-  readonly end: number
-}
-
-/** Returns the object that begins at the first brace of a text; `undefined` if there is none. */
-function embeddedJson(text: string): Embedded | undefined {
+/** Returns the object that begins at the first brace of a text, and its offsets; `undefined` if there is none. */
+function embeddedJson(text: string): { value: unknown; start: number; end: number } | undefined {
   const start = text.indexOf('{')
   let depth = 0
   let isQuoted = false
@@ -87,8 +72,11 @@ function embeddedJson(text: string): Embedded | undefined {
     } else if (char === '"') isQuoted = true
     else if (char === '{') depth++
     else if (char === '}' && --depth === 0) {
-      const value = parsed(text.slice(start, at + 1))
-      return value === undefined ? undefined : { value, start, end: at + 1 }
+      try {
+        return { value: JSON.parse(text.slice(start, at + 1)), start, end: at + 1 }
+      } catch {
+        return undefined
+      }
     }
   }
   return undefined

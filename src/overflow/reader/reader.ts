@@ -13,7 +13,7 @@ import { cueOf, glossed, hasAny, MODALS, type Noun, nounOf, type Role, TOKENS, w
 const INVALID_INPUT =
   /\b(?:input|prompt|request) (should|validation|error|schema)\b|\b(?:malformed|invalid) input(?: request| argument)?\b/g
 
-const REQUESTED = wordSet('requested requesting answering')
+const REQUESTED = wordSet('requesting answering')
 
 /**
  * Returns the overflow that a text in normal form states; `undefined` if it states none. `isSure`: something other than
@@ -27,26 +27,25 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
     .replace(/<\/?[a-z][^<>\n]{0,80}>|<\d{3}>|[-=]>/g, ' ')
     .replace(/(?:https?:)?\/{1,2}[\w.-]{1,100}(?:\/[\w.-]{1,100}){1,20}/g, ' ')
   const clauses: Clause[] = []
+  const figures: Figure[] = []
+  let isTooMuch = false
   for (const whole of sentencesOf(glossed(plain))) {
     const sentence = withoutMarks(withoutAdvice(whole))
-    const words = wordsOf(sentence)
-    if (!countsThings(sentence, words)) clauses.push({ sentence, words, figures: figuresOf(sentence) })
+    const clause = { sentence, words: wordsOf(sentence), figures: figuresOf(sentence) }
+    if (countsThings(clause)) continue
+    clauses.push(clause)
+    figures.push(...clause.figures)
+    isTooMuch ||= saysTooMuch(clause.words)
   }
-  const isTooMuch = clauses.some(({ words }) => saysTooMuch(words))
-  const figures = clauses.flatMap((clause) => clause.figures)
   const telling = clauses.filter((clause) => statesOverflow(clause, isTooMuch))
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined
-  const about = telling.length > 0 ? telling : clauses
-  // A number without a unit may be a status or an id.
-  const sizes = figures.filter(
-    ({ isCounted, value }) => isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600)),
-  )
-  return interpret(sizes, {
-    subjects: about.flatMap(({ words }) => subjectsOf(words)),
-    saysRequest:
-      about.some(({ words }) => hasAny(words, REQUESTED)) || clauses.some(({ words }) => words.includes('requested')),
-    isHeld: about.some(({ words }) => hasAny(words, MODALS)),
-  })
+  const saysRequest = clauses.some(({ words }) => words.includes('requested'))
+  return interpret(figures.filter(isSize), telling.length > 0 ? telling : clauses, saysRequest)
+}
+
+/** False for a number without a unit that may be a status or an id. */
+function isSize({ isCounted, value }: Figure): boolean {
+  return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
 }
 
 /** Words that begin advice, which does not say what went wrong. */
@@ -78,17 +77,17 @@ function withoutMarks(sentence: Sentence): Sentence {
 function isOver(figures: readonly Figure[]): boolean {
   const values = figures.filter(({ role }) => role === 'value')
   const parts = sumOf(values.filter(({ isPart }) => isPart))
-  const input = values.find(({ noun }) => noun === 'input')?.value
-  const output = values.find(({ noun }) => noun === 'output')?.value
-  const both = input !== undefined && output !== undefined ? input + output : 0
-  return figures.some((limit) => {
-    if (limit.role === 'room') return values.some(({ noun, value }) => noun === 'output' && value > limit.value)
+  const input = values.find(({ noun }) => noun === 'input')?.value ?? Number.NaN
+  const output = values.find(({ noun }) => noun === 'output')?.value ?? Number.NaN
+  for (const { role, value: most, noun, isCounted } of figures) {
+    if (role === 'room' && values.some((one) => one.noun === 'output' && one.value > most)) return true
     // A small limit without a unit may be a count of something else.
-    if (limit.role !== 'limit' || limit.value < (limit.isCounted ? 16 : 256)) return false
-    if (parts > limit.value || (limit.noun === 'window' && both > limit.value)) return true
-    const isKnown = limit.isCounted && limit.noun !== undefined
-    return values.some(({ value, isCounted }) => (isCounted || isKnown) && value > limit.value)
-  })
+    if (role !== 'limit' || most < (isCounted ? 16 : 256)) continue
+    if (parts > most || (noun === 'window' && input + output > most)) return true
+    const isKnown = isCounted && noun !== undefined
+    if (values.some((one) => (one.isCounted || isKnown) && one.value > most)) return true
+  }
+  return false
 }
 
 function sumOf(figures: readonly Figure[]): number {
@@ -108,16 +107,10 @@ function subjectsOf(words: readonly string[]): readonly Noun[] {
   return nouns.length > 0 ? nouns : nounsIn(words)
 }
 
-/** What the words of an overflow say. */
-interface Wording {
-  /** The nouns of what is too much, in order. */
-  readonly subjects: readonly Noun[]
-  readonly saysRequest: boolean
-  /** The text states a rule for a field, rather than that it is exceeded: `cannot be greater than`. */
-  readonly isHeld: boolean
-}
-
-function interpret(figures: readonly Figure[], { subjects, saysRequest, isHeld }: Wording): Overflow {
+/** Returns what the figures of a text mean. `about`: what states the overflow; `saysRequest`: the text says `requested`. */
+function interpret(figures: readonly Figure[], about: readonly Clause[], saysRequest: boolean): Overflow {
+  const words = about.flatMap((clause) => clause.words)
+  const subjects = about.flatMap((clause) => subjectsOf(clause.words))
   const find = (role: Role, ...nouns: readonly (Noun | undefined)[]) =>
     figures.find((figure) => figure.role === role && nouns.includes(figure.noun))
   const first = (role: Role) => figures.find((figure) => figure.role === role)?.value
@@ -129,11 +122,8 @@ function interpret(figures: readonly Figure[], { subjects, saysRequest, isHeld }
   const input = parts.length > 0 ? sumOf(parts) : inputs[0]?.value
   const isAtLeast = inputs.some((figure) => figure.isAtLeast)
   const output = find('value', 'output')?.value
-  const [ofInput, ofOutput, ofTotal] = [
-    subjects.includes('input'),
-    subjects.includes('output'),
-    subjects.includes('total'),
-  ]
+  const [ofInput, ofOutput] = [subjects.includes('input'), subjects.includes('output')]
+  const ofTotal = subjects.includes('total')
   const isOutputOnly = ofOutput && !ofInput && !ofTotal
   const isBoth = ofOutput === ofInput && (ofTotal || ofOutput)
 
@@ -159,10 +149,11 @@ function interpret(figures: readonly Figure[], { subjects, saysRequest, isHeld }
     // The limit is one of the window, else of the output.
     const noun = figures.find(({ role, value }) => role === 'limit' && value === limit)?.noun
     if (noun !== 'window' && noun !== 'total') return { recovery: 'clamp_output_only', maxOutput: limit }
-    return { recovery: 'clamp_output_only', limit, maxOutput: isHeld ? limit : undefined }
+    // A rule of a field states it, rather than that it is exceeded: `cannot be greater than`.
+    return { recovery: 'clamp_output_only', limit, maxOutput: hasAny(words, MODALS) ? limit : undefined }
   }
   if (value) {
-    const mayBeTotal = value.noun === undefined && saysRequest && !ofInput
+    const mayBeTotal = value.noun === undefined && !ofInput && (saysRequest || hasAny(words, REQUESTED))
     return mayBeTotal ? { recovery: 'unknown_overflow', limit } : overInput(limit, value.value)
   }
   if (excess !== undefined) return { recovery: 'shrink_context', limit, overflowBy: excess }

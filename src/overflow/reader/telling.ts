@@ -12,10 +12,8 @@ export interface Clause {
 
 /** Words that are certainly about a context. */
 const STRONG = wordSet(`
-  context prompt prompts input inputs tokens token(s) window context_length context_window n_ctx ctx
-  conversation messages sequence seq transcript completion max_tokens max_completion_tokens max_output_tokens
-  maxoutputtokens max_new_tokens num_predict max_model_len max_seq_len input_tokens prompt_tokens
-  max_input_tokens max_prompt_tokens max_total_tokens completions kv history chat`)
+  context prompt prompts input inputs tokens token(s) window ctx conversation messages sequence seq transcript
+  completion completions kv history chat`)
 
 /** Names of the request's field for the output cap. */
 const OUTPUT_FIELD = new RegExp(
@@ -43,7 +41,7 @@ const THINGS = wordSet(`
 const NUMBER_OF_THINGS = /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
-export function countsThings(sentence: Sentence, words: readonly string[]): boolean {
+export function countsThings({ sentence, words }: Clause): boolean {
   const phrase = words.join(' ')
   if (/token|context/.test(phrase)) return false
   if (NUMBER_OF_THINGS.test(phrase)) return true

@@ -17,7 +17,7 @@ const THOUSANDS: Readonly<Record<string, number>> = {
   萬: 10_000,
 }
 
-function expanded(digits: string, unit: string): string {
+function expanded(_: string, digits: string, unit: string): string {
   const value = Math.round(Number(digits) * (THOUSANDS[unit] ?? 1))
   return Number.isSafeInteger(value) ? String(value) : digits
 }
@@ -36,11 +36,9 @@ export function plainNumbers(text: string): string {
       // Nobody counts thousandths of a token.
       .replace(/(?<![\w.,-])(\d{1,3})\.(\d{3})(?= ?-?tokens?\b)/g, '$1$2')
       .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
-      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, (_, digits, unit) => expanded(digits, unit))
-      .replace(/(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g, (_, digits, unit) =>
-        expanded(digits, unit),
-      )
-      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, (_, digits, unit) => expanded(digits, unit))
+      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, expanded)
+      .replace(/(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g, expanded)
+      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, expanded)
   )
 }
 

@@ -34,38 +34,30 @@ const CUES = table<Cue>({
     exceed exceeds exceeded exceeding exceeed surpass surpasses surpassed overflow overflows overflowed
     overflowing overrun overruns greater larger longer bigger beyond > >> outgrown outgrows overshoots`,
   bound: `
-    max maximum limit limits limited most only allowed allows allow permitted permits supports supported
-    support capacity cap caps capped <= =< < ≤ less fewer below under within window ceiling threshold
-    available up bound configured accepts accept accepted handle handles n_ctx ctx context context_length
-    max_model_len max_seq_len max_context_length max_position_embeddings max_input_tokens max_prompt_tokens
-    max_num_tokens max_total_tokens context_window context_size max_sequence_length max_input_length just
-    restricted budget size`,
+    max maximum limit limits limited most only allowed allows allow permitted permits supports supported support
+    capacity cap caps capped <= =< < ≤ less fewer below under within window ceiling threshold available up bound
+    configured accepts accept accepted handle handles n_ctx ctx context context_length context_window
+    context_size just restricted budget size`,
   value: `
-    max_tokens max_completion_tokens max_new_tokens max_output_tokens num_predict n_predict requested requests
-    request requesting resulted results resulting contains contain containing contained has have had having
-    given give got get received receive recieved provided provide passed sent submitted supplied used uses use
-    using consumed consumes currently current actual actually needs need needed requires require required was
-    were asked ask asks generated produces comes came holds counted count counts estimated approximately
-    reached keep plus was: found saw measured totals totaling totalling amounts adds tokenized tokenised
-    encoded long attempted tried trying asking wants wanted specified prompted observed`,
+    max_tokens max_completion_tokens max_new_tokens max_output_tokens n_predict requested requests request
+    requesting resulted results resulting contains contain containing contained has have had having given give
+    got get received receive recieved provided provide passed sent submitted supplied used uses use using
+    consumed consumes currently current actual actually needs need needed requires require required was were
+    asked ask asks generated produces comes came holds counted count counts estimated approximately reached keep
+    plus was: found saw measured totals totaling totalling amounts adds tokenized tokenised encoded long
+    attempted tried trying asking wants wanted specified prompted observed`,
 })
 
 const NOUNS = table<Noun>({
   input: `
     prompt prompts input inputs message messages conversation history text texts document documents query
-    content contents transcript chat dialog dialogue input_tokens prompt_tokens prompt_token_ids
-    n_prompt_tokens instruction instructions functions definitions question max_input_tokens max_prompt_tokens
-    max_input_length`,
+    content contents transcript chat dialog dialogue instruction instructions functions definitions question`,
   output: `
     output outputs completion completions response responses generation generations generate generated
-    generating answer max_tokens max_completion_tokens max_output_tokens maxoutputtokens max_new_tokens
-    max-tokens max_gen_tokens max_length maxtokens num_predict n_predict max_tokens_to_sample new_tokens
-    max_generated_tokens max_output_length maxtokencount max_gen_len max_decode_length output_tokens
-    completion_tokens reserved`,
-  window: `
-    context window sequence seq n_ctx ctx kv max_model_len max_seq_len max_sequence_length
-    max_position_embeddings context_length context_window max_context_length max_total_tokens`,
-  total: 'total sum combined altogether together overall both total_tokens max_total_tokens',
+    generating answer max_tokens maxoutputtokens max-tokens max_length maxtokens num_predict n_predict
+    max_tokens_to_sample maxtokencount max_decode_length reserved`,
+  window: 'context window sequence seq ctx kv max_model_len max_position_embeddings',
+  total: 'total sum combined altogether together overall both',
 })
 
 /** Parts of names of fields that no table has: `max_prompt_len`, `requested_output`. */
@@ -113,10 +105,10 @@ export const TOKENS = wordSet('token tokens tok toks token(s) -token -tokens')
 /** Other units: numbers with these say nothing about a context. */
 export const OTHER_UNITS = wordSet(`
   character characters char chars byte bytes b kb mb gb kib mib gib kilobytes megabytes gigabytes s sec secs
-  second seconds ms milliseconds minute minutes min mins hour hours day days month months year years rpm tpm
-  rpd tpd request requests image images page pages document documents message messages tool tools function
-  functions item items file files credit credits cent cents dollar dollars usd eur % percent px pixels retries
-  attempts times words word lines line layers gpus gpu`)
+  second seconds ms milliseconds minute minutes min mins hour hours day days month months year years rpm tpm rpd
+  tpd request requests image images page pages document documents message messages tool tools function functions
+  item items file files credit credits cent cents dollar dollars usd eur % percent px pixels retries attempts
+  times words word lines line layers gpus gpu`)
 
 /**
  * Chinese words and their English ones. Chinese has no spaces between words: they are replaced in this order, a word
