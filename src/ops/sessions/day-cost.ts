@@ -18,7 +18,7 @@ const FLUSH_MS = 1_000
 
 export interface DayCost {
   /** Adds what one answer cost. */
-  add(usage: CallUsage): void
+  add(usage: Pick<CallUsage, 'cost' | 'costGap'>): void
   /** Returns the cost of today, by this machine's calendar. Rejects if the store fails. */
   today(): Promise<NonNullable<SessionPage['summary']>['today']>
 }
@@ -26,21 +26,19 @@ export interface DayCost {
 /** Creates the count. `now`: milliseconds since the epoch. A cost that the store did not take is added later. */
 export function createDayCost(store: Store, now: () => number): DayCost {
   const begunAt = now()
-  let cost = 0
-  let costGap: CostGap | undefined
+  let pending: Pick<Cost, 'cost' | 'costGap'> = { cost: 0 }
   let timer: NodeJS.Timeout | undefined
+  const keep: DayCost['add'] = ({ cost = 0, costGap }) => {
+    pending = { cost: pending.cost + cost, costGap: gapOfSum(pending.costGap, costGap) }
+  }
   const flush = async (): Promise<Cost> => {
     clearTimeout(timer)
     timer = undefined
-    const added = { cost, costGap }
-    cost = 0
-    costGap = undefined
+    const added = pending
+    pending = { cost: 0 }
     const midnight = new Date(now()).setHours(0, 0, 0, 0)
     const key = sessionKey(SHARED, String(midnight))
-    const isNothing = added.cost === 0 && added.costGap === undefined
     try {
-      const known = isNothing ? await store.value(DAYS, key) : DAYS.empty
-      if (known.since > 0) return known
       return await store.updateValue(DAYS, key, (before) => {
         const after: Cost = {
           cost: before.cost + added.cost,
@@ -50,20 +48,18 @@ export function createDayCost(store: Store, now: () => number): DayCost {
         return { value: after, result: after }
       })
     } catch (error) {
-      cost += added.cost
-      costGap = gapOfSum(costGap, added.costGap)
+      keep(added)
       throw error
     }
   }
   return {
     add(usage) {
-      cost += usage.cost ?? 0
-      costGap = gapOfSum(costGap, usage.costGap)
+      keep(usage)
       timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()
     },
     async today() {
-      const { cost: spent, costGap: gap, since } = await flush()
-      return { ...costView(spent, gap), since: new Date(since).toISOString() }
+      const { cost, costGap, since } = await flush()
+      return { ...costView(cost, costGap), since: new Date(since).toISOString() }
     },
   }
 }

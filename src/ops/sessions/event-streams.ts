@@ -27,13 +27,7 @@ export interface EventStream {
 }
 
 /** Returns the text of a `session` event's data; `undefined` where the session is gone. */
-export type ShowSession = (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
-
-export interface SessionEvents {
-  /** Sends changes until the client leaves; resolves to false if too many pages are open. */
-  open(request: IncomingMessage, stream: EventStream): Promise<boolean>
-  close(): void
-}
+type ShowSession = (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
 
 interface State {
   readonly show: ShowSession
@@ -41,7 +35,8 @@ interface State {
   /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
   last: number
-  missed: Change[]
+  missed: readonly Change[]
+  /** Ends the subscription to changes; unset before the first page. */
   end: Promise<() => Promise<void>> | undefined
   timer: NodeJS.Timeout | undefined
 }
@@ -51,24 +46,22 @@ function write({ response }: EventStream, text: string): void {
   else response.write(text)
 }
 
-const idLine = ({ origin }: State, number: number) => `id: ${origin}-${number}\n`
-
-async function textOf(state: State, changes: readonly Change[], hasNames: boolean): Promise<string> {
-  let text = ''
-  for (const { number, key } of changes) {
-    const data = await state.show(key, hasNames)
-    if (data !== undefined) text += `${idLine(state, number)}event: session\ndata: ${data}\n\n`
-  }
-  return text
+/** Returns an event whose id names a change: a page that reconnects after it gets what came since. */
+function eventText({ origin }: State, number: number, event: string, data = '{}'): string {
+  return `id: ${origin}-${number}\nevent: ${event}\ndata: ${data}\n\n`
 }
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
   for (let at = 0; at < changes.length; at += CHUNK) {
-    const chunk = changes.slice(at, at + CHUNK)
     for (const hasNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.hasNames === hasNames)
-      const text = pages.length === 0 ? '' : await textOf(state, chunk, hasNames)
+      if (pages.length === 0) continue
+      let text = ''
+      for (const { number, key } of changes.slice(at, at + CHUNK)) {
+        const data = await state.show(key, hasNames)
+        if (data !== undefined) text += eventText(state, number, 'session', data)
+      }
       if (text !== '') for (const page of pages) write(page, text)
     }
     await new Promise((resolve) => setImmediate(resolve))
@@ -84,22 +77,28 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
   return since > last || since < first - 1 ? undefined : missed.filter((change) => change.number > since)
 }
 
-async function begin(state: State, request: IncomingMessage, stream: EventStream): Promise<void> {
-  stream.response.writeHead(200, {
-    'content-type': 'text/event-stream',
-    'cache-control': 'no-store',
-    'x-accel-buffering': 'no',
+/** Subscribes to changes once; goes on after the last page has left, so that one that reconnects gets what it missed. */
+async function listen(state: State, store: Store, failed: (error: unknown) => void): Promise<void> {
+  state.timer ??= setInterval(() => {
+    for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
+  }, PING_MS).unref()
+  state.end ??= subscribeToChanges(store, (keys) => {
+    const changes = keys.map((key) => ({ number: ++state.last, key }))
+    state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
+    sendChanges(state, changes, state.streams).catch(failed)
   })
-  const given = request.headers['last-event-id']
-  const missed = missedSince(state, typeof given === 'string' ? given : undefined)
-  // A page that gets `reload` loads the whole list, like a new page.
-  const word = missed ? 'ready' : 'reload'
-  write(
-    stream,
-    `retry: 1000\n${idLine(state, missed?.[0] ? missed[0].number - 1 : state.last)}event: ${word}\ndata: {}\n\n`,
-  )
-  const newest = new Map((missed ?? []).map((one) => [one.key, one]))
-  await sendChanges(state, [...newest.values()], new Set([stream]))
+  try {
+    await state.end
+  } catch (error) {
+    state.end = undefined
+    throw error
+  }
+}
+
+export interface SessionEvents {
+  /** Sends changes until the client leaves; resolves to false if too many pages are open. */
+  open(request: IncomingMessage, stream: EventStream): Promise<boolean>
+  close(): void
 }
 
 /** Creates the event streams. `failed` is called if the store can't be read. */
@@ -109,38 +108,24 @@ export function createSessionEvents(
   origin: string,
   failed: (error: unknown) => void,
 ): SessionEvents {
-  const state: State = {
-    show,
-    streams: new Set(),
-    origin,
-    last: 0,
-    missed: [],
-    end: undefined,
-    timer: undefined,
-  }
-  const ping = () => {
-    for (const stream of state.streams) write(stream, `${idLine(state, state.last)}event: ping\ndata: {}\n\n`)
-  }
-  const listen = () => {
-    state.timer ??= setInterval(ping, PING_MS).unref()
-    // Continues after the last page has left, so that a page that reconnects gets what it missed.
-    state.end ??= subscribeToChanges(store, (keys) => {
-      const changes = keys.map((key) => ({ number: ++state.last, key }))
-      state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
-      sendChanges(state, changes, state.streams).catch(failed)
-    })
-    return state.end
-  }
+  const state: State = { show, streams: new Set(), origin, last: 0, missed: [], end: undefined, timer: undefined }
   return {
-    async open(request, stream) {
+    async open({ headers }, stream) {
       if (state.streams.size >= MAX_STREAMS) return false
-      await listen().catch((error: unknown) => {
-        state.end = undefined
-        throw error
-      })
+      await listen(state, store, failed)
       state.streams.add(stream)
       stream.response.once('close', () => state.streams.delete(stream))
-      await begin(state, request, stream)
+      stream.response.writeHead(200, {
+        'content-type': 'text/event-stream',
+        'cache-control': 'no-store',
+        'x-accel-buffering': 'no',
+      })
+      const missed = missedSince(state, headers['last-event-id']?.toString())
+      const number = missed?.[0] ? missed[0].number - 1 : state.last
+      // A page that gets `reload` loads the whole list, like a new page.
+      write(stream, `retry: 1000\n${eventText(state, number, missed ? 'ready' : 'reload')}`)
+      const newest = new Map((missed ?? []).map((one) => [one.key, one]))
+      await sendChanges(state, [...newest.values()], new Set([stream]))
       return true
     },
     close() {

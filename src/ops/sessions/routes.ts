@@ -158,7 +158,7 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
   })
   const list = createSessionList(store, now, newId, dayCost.today)
   app.get('/governor/sessions', async ({ query, admin }) => {
-    const page = await list.page(parse(listQuery, query, 'query'), admin.seesNames)
+    const page = await list(parse(listQuery, query, 'query'), admin.seesNames)
     if (!page) throw problem('invalid_cursor')
     return page
   })

@@ -8,7 +8,8 @@ import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
-const nullable = <Inner extends z.ZodType>(inner: Inner) => inner.nullable()
+const text = z.string().nullable()
+const program = text.describe("The client's program: the first name in user-agent.")
 
 export const STATES = [
   'asking',
@@ -26,12 +27,11 @@ export const STATES = [
 const state = z
   .enum(STATES)
   .describe(
-    'asking: at a limit, and its request waits for a person to extend or stop the run; working; ' +
-      'going_round: in a loop; near_limit: from 80 % of a limit on; answered: the last answer called ' +
-      'nothing; idle: left in the middle, for ten minutes; stopped: Governor ended the run, or the ' +
-      'agent did at its own limit, terminal_reason says why; completed: answered, and nothing came ' +
-      'for five minutes; no_response and context_overflow: the last request got no answer, or was ' +
-      'too large, and nothing came for five minutes.',
+    'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a ' +
+      'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
+      'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
+      'completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got ' +
+      'no answer, or was too large, and nothing came for five minutes.',
   )
 
 const loop = z
@@ -55,17 +55,19 @@ const asking = z
   .meta({ id: 'Question' })
 
 const cost = {
-  cost_usd: nullable(count).describe(
-    'null: no price is known. Calls without a known price count nothing, or an estimate.',
-  ),
+  cost_usd: count
+    .nullable()
+    .describe('null: no price is known. Calls without a known price count nothing, or an estimate.'),
   price_known: z.boolean().describe('false: cost_usd lacks calls without a known price, or estimates them.'),
   cost_estimated: z.boolean().describe("Calls without a known price count as calls of the provider's dearest model."),
 }
 
+const sums = { tool_calls: count, tokens: count, ...cost }
+
 const meter = z
   .strictObject({
     name: z.enum(LIMITS),
-    used: nullable(count).describe('null: a cost of which nothing is known.'),
+    used: count.nullable().describe('null: a cost of which nothing is known.'),
     max: count.describe('0: no limit.'),
   })
   .meta({ id: 'Meter' })
@@ -82,47 +84,51 @@ const terminal = z
   })
   .meta({ id: 'Terminal', description: 'What the client was told at the end of the run, letter by letter.' })
 
+/** What an agent has, and its session: that of the agent which needs attention most, but times of its own. */
+const agent = {
+  state,
+  model: text,
+  upstream: text,
+  started_at: time,
+  last_at: time.describe('When it asked for something last.'),
+  iteration: count,
+  max_iterations: count.describe('0: no limit.'),
+  loop: loop.nullable(),
+  asking: asking.nullable().describe('The question that a person may answer; see `stop.mode`.'),
+}
+
 const row = {
   id: z.string().describe('Opaque; good for as long as the session is remembered, in every replica.'),
-  name: nullable(z.string()).describe(
+  name: text.describe(
     "The client's own id. It may be a secret: with `ops.names: token` it is null unless the request has the token.",
   ),
-  state,
+  ...agent,
+  iteration: count.describe('Of the agent that needs attention most.'),
   risk: z
     .number()
     .min(0)
     .max(1)
     .describe(
-      'The largest of: share of any limit, how grave its loop is, spend of the last minute against ' +
-        'the median minute. 0 where the session has ended.',
+      'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median ' +
+        'minute. 0 where the session has ended.',
     ),
-  risk_by: nullable(z.enum([...LIMITS, 'loop', 'spend'])),
+  risk_by: z.enum([...LIMITS, 'loop', 'spend']).nullable(),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
-  terminal_state: nullable(z.string()),
-  terminal_reason: nullable(z.string()),
-  last_error: nullable(z.string()).describe(
+  terminal_state: text,
+  terminal_reason: text,
+  last_error: text.describe(
     'overflow, no answer, or error and its status: its newest request failed. null after an answer.',
   ),
-  client: nullable(z.string()).describe("The client's program: the first name in user-agent."),
-  model: nullable(z.string()),
-  upstream: nullable(z.string()),
-  started_at: time,
-  last_at: time.describe('When it asked for something last.'),
-  iteration: count.describe('Of the agent that needs attention most.'),
-  max_iterations: count.describe('0: no limit.'),
+  client: program,
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
-  tool_calls: count,
-  tokens: count,
-  ...cost,
-  cost_usd_per_minute: nullable(count).describe(
-    'Over the last five minutes; null: no price is known, or it has ended.',
-  ),
-  seconds_to_limit: nullable(count).describe('At the pace of the last five minutes.'),
+  ...sums,
+  cost_usd_per_minute: count
+    .nullable()
+    .describe('Over the last five minutes; null: no price is known, or it has ended.'),
+  seconds_to_limit: count.nullable().describe('At the pace of the last five minutes.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
-  last_tool: nullable(z.string()),
-  loop: nullable(loop),
-  asking: nullable(asking).describe('The question that a person may answer; see `stop.mode`.'),
+  last_tool: text,
   overflows: count.describe('Of the iterations that are kept.'),
 }
 
@@ -130,22 +136,14 @@ const sessionRow = z.strictObject(row).meta({ id: 'SessionRow' })
 
 const thread = z
   .strictObject({
+    ...agent,
     thread: count.describe('Counts the agents of a session from 1.'),
-    parent: nullable(count),
-    name: nullable(z.string()),
-    state,
+    parent: count.nullable(),
+    name: text,
     stopping: z.boolean(),
-    model: nullable(z.string()),
-    upstream: nullable(z.string()),
-    started_at: time,
-    last_at: time,
-    iteration: count,
-    max_iterations: count,
     meters: z.array(meter),
-    loop: nullable(loop),
-    asking: nullable(asking),
-    terminal: nullable(terminal),
-    loop_guard_mode: nullable(z.string()).describe('As an operator has set it.'),
+    terminal: terminal.nullable(),
+    loop_guard_mode: text.describe('As an operator has set it.'),
   })
   .meta({ id: 'Thread' })
 
@@ -153,18 +151,16 @@ const run = z
   .strictObject({
     thread: count,
     started_at: time,
-    ended_at: nullable(time).describe('When it asked or was answered last; null: the current run of its thread.'),
+    ended_at: time.nullable().describe('When it asked or was answered last; null: the current run of its thread.'),
     iterations: count,
-    tool_calls: count,
-    tokens: count,
-    ...cost,
-    model: nullable(z.string()).describe('Of its newest request, as agent.'),
-    agent: nullable(z.string()).describe("The client's program: the first name in user-agent."),
-    state: nullable(z.string()).describe(
+    ...sums,
+    model: text.describe('Of its newest request, as agent.'),
+    agent: program,
+    state: text.describe(
       'Its terminal state; of a current run without one, what its agent is doing. null: a human ' +
         'spoke while it was under way.',
     ),
-    terminal: nullable(terminal),
+    terminal: terminal.nullable(),
   })
   .meta({ id: 'Run' })
 
@@ -176,10 +172,10 @@ const iteration = z
     duration_ms: count,
     status: count.describe('HTTP status of the answer; 0: there was none.'),
     verdict: z.enum(['allow', 'warn', 'block', 'stop']),
-    tier: nullable(z.enum(['caution', 'warning'])),
-    loop: nullable(z.string()),
-    overflow: nullable(z.string()).describe('The recovery, where the request was too large for the model.'),
-    said: nullable(z.string()).describe('What Governor said to the model: its first 400 characters.'),
+    tier: z.enum(['caution', 'warning']).nullable(),
+    loop: text,
+    overflow: text.describe('The recovery, where the request was too large for the model.'),
+    said: text.describe('What Governor said to the model: its first 400 characters.'),
     tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
     usage: z.strictObject({ input: count, output: count, ...cost }),
   })
@@ -189,12 +185,12 @@ const context = z
   .strictObject({
     upstream: z.string(),
     model: z.string(),
-    base: nullable(count).describe('Tokens that the model can take.'),
+    base: count.nullable().describe('Tokens that the model can take.'),
     source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
-    effective: nullable(count).describe('Tokens that this session may count on now.'),
-    used: nullable(count).describe('Tokens in it after the newest answer that stated its usage.'),
-    reason: nullable(z.string()),
-    until: nullable(time),
+    effective: count.nullable().describe('Tokens that this session may count on now.'),
+    used: count.nullable().describe('Tokens in it after the newest answer that stated its usage.'),
+    reason: text,
+    until: time.nullable(),
   })
   .meta({ id: 'Context' })
 
@@ -209,11 +205,14 @@ export const sessionDetail = z
     minutes: z.array(minute).describe('The newest 60 minutes in which it used something, oldest first.'),
     meters: z.array(meter).describe('Of all runs together.'),
     contexts: z.array(context),
-    terminal: nullable(terminal),
-    final_answer: nullable(z.strictObject({ text: z.string(), truncated: z.boolean() })).describe(
-      'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
-        'the run was completed: the first 64 KiB.',
-    ),
+    terminal: terminal.nullable(),
+    final_answer: z
+      .strictObject({ text: z.string(), truncated: z.boolean() })
+      .nullable()
+      .describe(
+        'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
+          'the run was completed: the first 64 KiB.',
+      ),
     warnings: z.strictObject({ acknowledged: count, ignored: count }),
     transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
   })
@@ -234,9 +233,9 @@ const summary = z
 export const sessionPage = z
   .strictObject({
     sessions: z.array(sessionRow),
-    next: nullable(z.string()).describe('Give it as `cursor` for the next page.'),
+    next: text.describe('Give it as `cursor` for the next page.'),
     total: count.describe('Of all pages together.'),
-    summary: nullable(summary).describe('Of all sessions, whatever the filters; null with `name`.'),
+    summary: summary.nullable().describe('Of all sessions, whatever the filters; null with `name`.'),
     complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
   })
   .meta({ id: 'SessionPage' })
@@ -248,11 +247,11 @@ const entry = z
     text: z.string().describe('The first 65,536 characters. It may contain anything: show it as text alone.'),
     truncated: z.boolean().describe('There was more of it.'),
     at: time.describe('When Governor saw it.'),
-    terminal_state: nullable(z.string()).describe(
+    terminal_state: text.describe(
       'How the run ended with this answer. completed: it called nothing, and a human spoke after ' +
         'it or nothing came for five minutes. null: the run went on, or is not over.',
     ),
-    terminal: nullable(terminal),
+    terminal: terminal.nullable(),
   })
   .meta({ id: 'TranscriptEntry' })
 

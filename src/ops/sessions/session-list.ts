@@ -15,6 +15,7 @@ const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
 
 type Summary = NonNullable<SessionPage['summary']>
+type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly hasNames: boolean }
 
 interface Snapshot {
   readonly id: string
@@ -25,13 +26,6 @@ interface Snapshot {
   /** False if some sessions could not be read. */
   readonly complete: boolean
 }
-
-export interface SessionList {
-  /** Returns a page of sessions; `undefined` if the cursor is invalid. */
-  page(query: ListQuery, hasNames: boolean): Promise<SessionPage | undefined>
-}
-
-type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly hasNames: boolean }
 
 /** Returns a session as a list shows it. `hasNames`: with the names that clients chose. */
 export function shownRow({ key, session }: ListedSession, now: number, hasNames: boolean): SessionRow {
@@ -50,8 +44,8 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
-/** What the order of a list depends on: the group of its state, the amount it is sorted by, when it came. */
-type Place = readonly [group: number, amount: number, at: string, id: string]
+/** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
+type Place = readonly [group: number, amount: number, at: number, id: string]
 
 const AMOUNTS = {
   risk: ({ risk }) => risk,
@@ -63,58 +57,52 @@ const AMOUNTS = {
 
 /** Returns the place of a session. By name, the newest comes first, whatever its state. */
 function placeIn(row: SessionRow, { name, sort }: Filter): Place {
-  if (name !== undefined && !sort) return [0, 0, row.last_at, row.id]
-  return [groupOf(row), AMOUNTS[sort ?? 'risk'](row), row.last_at, row.id]
+  const at = -Date.parse(row.last_at)
+  if (name !== undefined && !sort) return [0, 0, at, row.id]
+  return [groupOf(row), -AMOUNTS[sort ?? 'risk'](row), at, row.id]
 }
 
 function inOrder(a: Place, b: Place): number {
-  if (a[0] !== b[0]) return a[0] - b[0]
-  if (a[1] !== b[1]) return b[1] - a[1]
-  if (a[2] !== b[2]) return a[2] < b[2] ? 1 : -1
-  return a[3] === b[3] ? 0 : a[3] < b[3] ? -1 : 1
+  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
 }
 
 /** Returns the numbers of a head line. */
 function summaryOf(rows: readonly SessionRow[]): Snapshot['summary'] {
-  let cost = 0
+  let [at_work, need_you, asking, cost] = [0, 0, 0, 0]
   let gap: CostGap | undefined
-  for (const { cost_usd_per_minute: rate, price_known, cost_estimated } of rows) {
+  for (const row of rows) {
+    const { cost_usd_per_minute: rate, price_known, cost_estimated } = row
+    const group = groupOf(row)
+    if (group < 2) at_work++
+    if (group === 0) need_you++
+    if (row.state === 'asking') asking++
     cost += rate ?? 0
-    if (rate !== null || !price_known)
-      gap = gapOfSum(gap, price_known ? undefined : cost_estimated ? 'estimate' : 'partial')
+    if (!price_known) gap = gapOfSum(gap, cost_estimated ? 'estimate' : 'partial')
   }
-  return {
-    sessions: rows.length,
-    at_work: rows.filter((row) => groupOf(row) < 2).length,
-    need_you: rows.filter((row) => groupOf(row) === 0).length,
-    asking: rows.filter(({ state }) => state === 'asking').length,
-    per_minute: costView(cost, gap),
-  }
+  return { sessions: rows.length, at_work, need_you, asking, per_minute: costView(cost, gap) }
 }
 
-/** Returns the rows of all sessions that match a filter, sorted. */
-async function collect(
-  store: Store,
-  filter: Filter,
-  now: number,
-): Promise<Pick<Snapshot, 'rows' | 'summary' | 'complete'>> {
-  const rows: SessionRow[] = []
-  const { name } = filter
-  let complete = true
+/** Reads all sessions, and returns those that match a filter, sorted. */
+async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: number): Promise<Snapshot> {
+  const { name, hasNames } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
-  for await (const one of store.all(ids, () => {
+  const rows: SessionRow[] = []
+  let complete = true
+  const missed = () => {
     complete = false
-  })) {
-    rows.push(shownRow(one, now, filter.hasNames))
+  }
+  for await (const one of store.all(ids, missed)) {
+    rows.push(shownRow(one, takenAt, hasNames))
     if (rows.length % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
   const shown = rows.filter((row) => passes(row, filter)).map((row) => ({ row, place: placeIn(row, filter) }))
   shown.sort((a, b) => inOrder(a.place, b.place))
-  return { rows: shown.map(({ row }) => row), summary: ids ? null : summaryOf(rows), complete }
+  const summary = ids ? null : summaryOf(rows)
+  return { id, takenAt, hasNames, rows: shown.map(({ row }) => row), summary, complete }
 }
 
 /** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
-const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.string(), z.string()])])
+const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.number(), z.string()])])
 type Cursor = z.output<typeof cursorShape>
 
 function cursorOf(text: string): Cursor | undefined {
@@ -125,31 +113,10 @@ function cursorOf(text: string): Cursor | undefined {
   }
 }
 
-/** Returns a function that takes snapshots: one at a time, and one for all that ask for the same meanwhile. */
-function createTaking(store: Store, now: () => number, newId: () => string) {
-  let last: Promise<unknown> = Promise.resolve()
-  const waiting = new Map<string, Promise<Snapshot>>()
-  return (filter: Filter): Promise<Snapshot> => {
-    const name = JSON.stringify(filter)
-    const shared = waiting.get(name)
-    if (shared) return shared
-    const collected = last
-      .catch(() => undefined)
-      .then(async () => {
-        waiting.delete(name)
-        const about = { id: newId(), takenAt: now(), hasNames: filter.hasNames }
-        return { ...about, ...(await collect(store, filter, about.takenAt)) }
-      })
-    last = collected
-    waiting.set(name, collected)
-    return collected
-  }
-}
+/** Returns a page of sessions; `undefined` if the cursor is invalid. */
+export type SessionList = (query: ListQuery, hasNames: boolean) => Promise<SessionPage | undefined>
 
-/**
- * Creates a list of the sessions in a store. `newId` returns names for its snapshots; `today`: what all sessions have
- * cost today.
- */
+/** Creates a list of a store's sessions. `newId` names its snapshots; `today`: what all sessions have cost today. */
 export function createSessionList(
   store: Store,
   now: () => number,
@@ -157,26 +124,42 @@ export function createSessionList(
   today: () => Promise<Summary['today']>,
 ): SessionList {
   let snapshots: readonly Snapshot[] = []
-  const take = createTaking(store, now, newId)
-  return {
-    async page({ limit, cursor: text, ...query }, hasNames) {
-      const filter: Filter = { ...query, hasNames }
-      const cursor = text === undefined ? undefined : cursorOf(text)
-      if (text !== undefined && !cursor) return undefined
-      snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
-      const [name, place] = cursor ?? []
-      const snapshot = snapshots.find((one) => one.id === name && one.hasNames === hasNames) ?? (await take(filter))
-      const { complete, summary, rows } = snapshot
-      const after = place ? rows.findIndex((row) => inOrder(place, placeIn(row, filter)) < 0) : 0
-      const start = after === -1 ? rows.length : after
-      const sessions = rows.slice(start, start + limit)
-      const last = sessions.at(-1)
-      const about = { total: rows.length, summary: summary && { ...summary, today: await today() }, complete }
-      if (!last || start + limit >= rows.length) return { sessions, next: null, ...about }
+  let last: Promise<unknown> = Promise.resolve()
+  const waiting = new Map<string, Promise<Snapshot>>()
+  /** Takes one snapshot at a time, and one for all that ask for the same meanwhile. */
+  const take = (filter: Filter): Promise<Snapshot> => {
+    const name = JSON.stringify(filter)
+    const shared = waiting.get(name)
+    if (shared) return shared
+    const taken = last
+      .catch(() => undefined)
+      .then(() => {
+        waiting.delete(name)
+        return takeSnapshot(store, filter, newId(), now())
+      })
+    last = taken
+    waiting.set(name, taken)
+    return taken
+  }
+  return async ({ limit, cursor: text, ...query }, hasNames) => {
+    const filter: Filter = { ...query, hasNames }
+    const cursor = text === undefined ? undefined : cursorOf(text)
+    if (text !== undefined && !cursor) return undefined
+    const [id, place] = cursor ?? []
+    snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
+    const snapshot = snapshots.find((one) => one.id === id && one.hasNames === hasNames) ?? (await take(filter))
+    const { complete, summary, rows } = snapshot
+    const after = place ? rows.findIndex((row) => inOrder(place, placeIn(row, filter)) < 0) : 0
+    const start = after === -1 ? rows.length : after
+    const sessions = rows.slice(start, start + limit)
+    const lastRow = sessions.at(-1)
+    let next: string | null = null
+    if (lastRow && start + limit < rows.length) {
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      const following: Cursor = [snapshot.id, [...placeIn(last, filter)]]
-      return { sessions, next: Buffer.from(JSON.stringify(following)).toString('base64url'), ...about }
-    },
+      const following: Cursor = [snapshot.id, [...placeIn(lastRow, filter)]]
+      next = Buffer.from(JSON.stringify(following)).toString('base64url')
+    }
+    return { sessions, next, total: rows.length, summary: summary && { ...summary, today: await today() }, complete }
   }
 }

@@ -7,17 +7,24 @@ import type { SessionDetail, SessionPage, SessionRow } from './schema.ts'
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
 
-const STATES: Readonly<Record<SessionRow['state'], string>> = {
-  asking: 'asks',
-  working: 'working',
-  going_round: 'looping',
-  near_limit: 'near limit',
-  answered: 'answered',
-  idle: 'idle',
-  stopped: 'stopped',
-  completed: 'done',
-  no_response: 'no answer',
-  context_overflow: 'overflow',
+/** How urgent a state is, for its colour. */
+export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
+
+/** The groups of a list, in their order. */
+export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
+
+/** The word for a state, its tone, and its place in `GROUPS`. */
+const STATES: Readonly<Record<SessionRow['state'], readonly [word: string, tone: Tone, group: number]>> = {
+  asking: ['asks', 'warn', 0],
+  working: ['working', 'good', 1],
+  going_round: ['looping', 'bad', 0],
+  near_limit: ['near limit', 'warn', 1],
+  answered: ['answered', 'quiet', 2],
+  idle: ['idle', 'quiet', 2],
+  stopped: ['stopped', 'quiet', 3],
+  completed: ['done', 'quiet', 3],
+  no_response: ['no answer', 'bad', 3],
+  context_overflow: ['overflow', 'bad', 3],
 }
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -29,35 +36,14 @@ const REASONS: Readonly<Record<string, string>> = {
   loop_guard: 'loop',
 }
 
-/** How urgent a state is, for its colour. */
-export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
-
-const TONES: Readonly<Record<SessionRow['state'], Tone>> = {
-  asking: 'warn',
-  working: 'good',
-  going_round: 'bad',
-  near_limit: 'warn',
-  answered: 'quiet',
-  idle: 'quiet',
-  stopped: 'quiet',
-  completed: 'quiet',
-  no_response: 'bad',
-  context_overflow: 'bad',
-}
-
-/** The groups of a list, in their order. */
-export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
-
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
-  if (state === 'asking' || state === 'going_round') return 0
-  if (state === 'working' || state === 'near_limit') return 1
-  return state === 'answered' || state === 'idle' ? 2 : 3
+  return STATES[state][2]
 }
 
 /** Returns the word for a state of a session, an agent or a run. */
 export function wordOf(state: string): string {
-  return Object.hasOwn(STATES, state) ? STATES[state as SessionRow['state']] : state.replaceAll('_', ' ')
+  return Object.hasOwn(STATES, state) ? STATES[state as SessionRow['state']][0] : state.replaceAll('_', ' ')
 }
 
 type Stateful = Pick<SessionRow, 'state'> &
@@ -68,14 +54,12 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
   const { state, asking, terminal_reason: reason } = row
   if (row.stopping) return { text: 'stopping', tone: 'warn' }
   if (asking) {
-    const [before, after] = [asking.max, nextLimit(asking.limit, asking.max)].map((limit) =>
-      amount(asking.limit, limit),
-    )
-    return { text: `asks: ${before} → ${after}?`, tone: 'warn' }
+    const { limit, max } = asking
+    return { text: `asks: ${amount(limit, max)} → ${amount(limit, nextLimit(limit, max))}?`, tone: 'warn' }
   }
   if (row.last_error && groupOf(row) < 3) return { text: row.last_error, tone: 'bad' }
-  const why = state === 'stopped' && reason ? `: ${REASONS[reason] ?? reason}` : ''
-  return { text: STATES[state] + why, tone: TONES[state] }
+  const [word, tone] = STATES[state]
+  return { text: state === 'stopped' && reason ? `${word}: ${REASONS[reason] ?? reason}` : word, tone }
 }
 
 /** Returns the limit that is proposed where one is reached: a quarter more. */
