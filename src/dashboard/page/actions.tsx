@@ -1,7 +1,7 @@
 /** What an operator can do to a session. */
 import { useState } from 'preact/hooks'
 import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/words.ts'
-import { act, type SessionDetail } from './api.ts'
+import type { SessionDetail } from './api.ts'
 import { Dialog, type Question } from './dialog.tsx'
 import { change, type Store, steer } from './store.ts'
 
@@ -26,7 +26,7 @@ function stopQuestion(store: Store, detail: SessionDetail): Question {
     text: 'Its next request gets its last answer, and nothing that it did is lost.',
     yes: 'Stop with an answer',
     isGrave: true,
-    act: () => steer(store, 'Its next request is the last.', (visit, id) => act(visit, id, 'stop', {})),
+    act: () => steer(store, 'stop', {}, 'Its next request is the last.'),
   }
 }
 
@@ -51,7 +51,7 @@ function extendQuestion(
     },
     act: (to) => {
       const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
-      steer(store, `Extended to ${amount(name, to)}.`, (visit, id) => act(visit, id, 'extend', body))
+      steer(store, 'extend', body, `Extended to ${amount(name, to)}.`)
     },
   }
 }
@@ -61,7 +61,7 @@ function resetQuestion(store: Store, detail: SessionDetail): Question {
     title: `Reset ${labelOf(detail)}?`,
     text: 'Its current runs get a fresh budget, and count from 1.',
     yes: 'Reset',
-    act: () => steer(store, 'It is reset.', (visit, id) => act(visit, id, 'reset', {})),
+    act: () => steer(store, 'reset', {}, 'It is reset.'),
   }
 }
 
@@ -96,7 +96,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
   const setLoops = () => {
     const mode = isWatching ? null : 'observe'
     const done = isWatching ? 'Loops are ended again.' : 'Loops are only counted from here.'
-    steer(store, done, (visit, id) => act(visit, id, 'loop-guard', { mode }))
+    steer(store, 'loop-guard', { mode }, done)
   }
   return (
     <>

@@ -3,7 +3,7 @@ import { render } from 'preact'
 import { headParts, headText } from '../../ops/sessions/words.ts'
 import { Detail } from './detail.tsx'
 import { List } from './list.tsx'
-import { change, openStore, type Store, show, signIn } from './store.ts'
+import { change, connectionOf, openStore, type Store, show, signIn } from './store.ts'
 
 const SORTS = {
   risk: 'By risk',
@@ -15,7 +15,7 @@ const SORTS = {
 
 function NotifyButton({ store }: { store: Store }) {
   if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
-  const ask = () => Notification.requestPermission().then(() => change(store, {}))
+  const ask = () => Notification.requestPermission().then(() => change(store))
   return (
     <button type="button" onClick={ask} title="A notification of the browser when a run asks for you">
       Notify me
@@ -25,6 +25,7 @@ function NotifyButton({ store }: { store: Store }) {
 
 function Head({ store }: { store: Store }) {
   const { summary } = store.page ?? {}
+  const { text, isLost } = connectionOf(store)
   return (
     <header>
       <h1>Governor</h1>
@@ -38,8 +39,8 @@ function Head({ store }: { store: Store }) {
           ))}
         </p>
       )}
-      <p id="connection" role="status" class={store.isLost ? 'lost' : ''}>
-        {store.connection}
+      <p id="connection" role="status" class={isLost ? 'lost' : ''}>
+        {text}
       </p>
       {store.hasAccess && (
         <div class="tools">
@@ -56,9 +57,9 @@ function Head({ store }: { store: Store }) {
             value={store.sort}
             onChange={({ currentTarget }) => show(store, { sort: currentTarget.value })}
           >
-            {Object.entries(SORTS).map(([sort, text]) => (
+            {Object.entries(SORTS).map(([sort, word]) => (
               <option key={sort} value={sort}>
-                {text}
+                {word}
               </option>
             ))}
           </select>

@@ -1,6 +1,8 @@
 /** What the page knows, and what changes it: the list, one session, the connection. */
 import { groupOf, labelOf, stateOf } from '../../ops/sessions/words.ts'
 import {
+  type ActionName,
+  act,
   follow,
   listOf,
   RefusedError,
@@ -22,10 +24,10 @@ const RELOAD_MS = 60_000
 /** Milliseconds without a sign of life after which the page says so. */
 const STALE_MS = 12_000
 
-/** A session's place in the list. */
-interface Place {
-  readonly id: string
-  readonly group: number
+/** Work of which one runs at a time: what asks for it meanwhile has it run once more. */
+interface Loading {
+  isBusy: boolean
+  isAskedAgain: boolean
 }
 
 /** What the page knows. */
@@ -37,9 +39,8 @@ export interface Store {
   hasAccess: boolean
   /** Why nothing, or nothing new, is shown. */
   problem: string
-  connection: string
-  isLost: boolean
-  isConnected: boolean
+  /** The stream of events: not open yet, open, or cut and tried again. */
+  link: 'opening' | 'open' | 'cut'
   lastId: string
   lastHeard: number
   sort: string
@@ -47,27 +48,30 @@ export interface Store {
   /** Rows that are asked for. */
   wanted: number
   rows: ReadonlyMap<string, SessionRow>
-  /** What is shown, and what is shown once no pointer holds the rows. */
+  /** Ids and groups of the rows that are shown, and of those that are shown once no pointer holds the rows. */
   places: readonly Place[]
   nextPlaces: readonly Place[]
   isHeld: boolean
   page: Omit<SessionPage, 'sessions'> | undefined
-  isLoading: boolean
-  /** What is asked for has changed since the load began. */
-  isAskedAgain: boolean
-  /** A session has changed since then. */
+  readonly listLoading: Loading
+  /** A session has changed since the list was asked for. */
   isStale: boolean
+  /** When a list that is stale may be loaded again. */
   loadAt: number
   /** Id or name of a session; empty: none. */
   selected: string
   detail: SessionDetail | undefined
   transcript: Transcript | undefined
-  isDetailLoading: boolean
-  isDetailStale: boolean
+  readonly detailLoading: Loading
   /** What became of the newest action. */
   said: string
   /** Questions that were announced. */
   readonly announced: Set<string>
+}
+
+interface Place {
+  readonly id: string
+  readonly group: number
 }
 
 const NOTHING = {
@@ -82,8 +86,19 @@ const NOTHING = {
 
 const newVisit = (token = ''): Visit => ({ token, over: new AbortController() })
 
-/** Draws in the next frame. */
-export function schedule(store: Store): void {
+/** Returns how the page stands with Governor. */
+export function connectionOf({ hasAccess, link, page, lastHeard }: Store): { text: string; isLost: boolean } {
+  if (!hasAccess) return { text: 'not signed in', isLost: false }
+  if (link === 'cut') return { text: 'disconnected: trying again', isLost: true }
+  const silence = performance.now() - lastHeard
+  if (link === 'open' && silence > STALE_MS)
+    return { text: `last event ${Math.round(silence / 1_000)} s ago`, isLost: true }
+  return { text: link === 'open' && page ? 'live' : 'loading…', isLost: false }
+}
+
+/** Changes what the page knows, and draws it in the next frame. */
+export function change(store: Store, by: Partial<Store> = {}): void {
+  Object.assign(store, by)
   if (store.isScheduled) return
   store.isScheduled = true
   requestAnimationFrame(() => {
@@ -92,18 +107,11 @@ export function schedule(store: Store): void {
   })
 }
 
-/** Changes what is drawn. */
-export function change(store: Store, by: Partial<Store>): void {
-  Object.assign(store, by)
-  schedule(store)
-}
-
 /** Shows the form to sign in and nothing else, until somebody does. */
 function signOut(store: Store, { token, over }: Visit): void {
   if (over.signal.aborted) return
   over.abort()
-  const problem = token ? 'Governor does not know this token.' : ''
-  change(store, { ...NOTHING, hasAccess: false, isConnected: false, problem, connection: 'not signed in' })
+  change(store, { ...NOTHING, hasAccess: false, problem: token ? 'Governor does not know this token.' : '' })
 }
 
 /** Does something with Governor. What comes after the end of the visit changes nothing. */
@@ -122,6 +130,17 @@ async function attempt(
   }
 }
 
+async function runAlone(loading: Loading, work: () => Promise<void>): Promise<void> {
+  loading.isAskedAgain = true
+  if (loading.isBusy) return
+  loading.isBusy = true
+  while (loading.isAskedAgain) {
+    loading.isAskedAgain = false
+    await work()
+  }
+  loading.isBusy = false
+}
+
 const unreachable = (message: string) => ({ problem: `Governor can't be reached: ${message}` })
 
 /** Tells a person who looks elsewhere of a question, once. */
@@ -138,20 +157,9 @@ function announce({ announced }: Store, row: SessionRow): void {
   }
 }
 
-/** Rows that a pointer is over keep their places, and those that are gone stay as they were. */
-function placed(store: Store, rows: ReadonlyMap<string, SessionRow>): Partial<Store> {
-  const nextPlaces = [...rows.values()].map((row) => ({ id: row.id, group: groupOf(row) }))
-  if (!store.isHeld || store.places.length === 0) return { rows, nextPlaces, places: nextPlaces }
-  return { rows: new Map([...store.rows, ...rows]), nextPlaces }
-}
-
-async function load(store: Store): Promise<void> {
-  if (store.isLoading) {
-    store.isAskedAgain = true
-    return
-  }
+async function loadList(store: Store): Promise<void> {
   const began = performance.now()
-  change(store, { isLoading: true, isStale: false, isAskedAgain: false })
+  store.isStale = false
   await attempt(
     store,
     async (visit) => {
@@ -164,25 +172,22 @@ async function load(store: Store): Promise<void> {
         page = await listOf(visit, { ...query, cursor: page.next })
       }
       for (const row of rows.values()) announce(store, row)
-      const connection = store.isConnected ? 'live' : store.connection
-      return { ...placed(store, rows), page, problem: '', connection }
+      const nextPlaces = [...rows.values()].map((row) => ({ id: row.id, group: groupOf(row) }))
+      // Rows that a pointer is over keep their places, and those that are gone stay as they were.
+      const isHeld = store.isHeld && store.places.length > 0
+      const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
+      return { ...shown, nextPlaces, page, problem: '' }
     },
     unreachable,
   )
   // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
   const now = performance.now()
-  change(store, { isLoading: false, loadAt: now + Math.max(LOAD_MS, 9 * (now - began)) })
-  if (store.isAskedAgain) return load(store)
+  store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
 }
 
 async function loadDetail(store: Store): Promise<void> {
   const id = store.selected
   if (!id || !store.hasAccess) return
-  if (store.isDetailLoading) {
-    store.isDetailStale = true
-    return
-  }
-  store.isDetailLoading = true
   await attempt(
     store,
     async (visit) => {
@@ -192,25 +197,24 @@ async function loadDetail(store: Store): Promise<void> {
     },
     (said) => (id === store.selected ? { said } : {}),
   )
-  store.isDetailLoading = false
-  if (!store.isDetailStale) return
-  store.isDetailStale = false
-  return loadDetail(store)
 }
 
-function take(store: Store, { id, event, data = '' }: StreamEvent): void {
-  const known = { lastId: id ?? store.lastId, lastHeard: performance.now() }
-  change(store, { ...known, isConnected: true, connection: store.page ? 'live' : 'loading…', isLost: false })
-  if (event === 'reload') load(store)
+const reloadList = (store: Store) => runAlone(store.listLoading, () => loadList(store))
+const reloadDetail = (store: Store) => runAlone(store.detailLoading, () => loadDetail(store))
+
+function receive(store: Store, { id, event, data = '' }: StreamEvent): void {
+  change(store, { lastId: id ?? store.lastId, lastHeard: performance.now(), link: 'open' })
+  if (event === 'reload') reloadList(store)
   if (event !== 'session') return
   const row: SessionRow = JSON.parse(data)
   announce(store, row)
   store.isStale = true
   if (store.rows.has(row.id)) store.rows = new Map(store.rows).set(row.id, row)
-  if (row.id === store.selected || row.id === store.detail?.id) loadDetail(store)
+  if (row.id === store.selected || row.id === store.detail?.id) reloadDetail(store)
 }
 
-async function run(store: Store): Promise<void> {
+/** Follows the events of Governor until the visit is over. */
+async function followAll(store: Store): Promise<void> {
   const { signal } = store.visit.over
   let wait = 500
   while (!signal.aborted) {
@@ -219,14 +223,14 @@ async function run(store: Store): Promise<void> {
       async (visit) => {
         await follow(visit, store.lastId, (event) => {
           wait = 500
-          if (!signal.aborted) take(store, event)
+          if (!signal.aborted) receive(store, event)
         })
         return {}
       },
       unreachable,
     )
     if (signal.aborted) return
-    change(store, { isConnected: false, connection: 'disconnected: trying again', isLost: true })
+    change(store, { link: 'cut' })
     await new Promise((resolve) => setTimeout(resolve, wait))
     wait = Math.min(10_000, wait * 2)
   }
@@ -236,32 +240,30 @@ const isOver = ({ asking }: Pick<SessionRow, 'asking'>) => asking !== null && Da
 
 /** Once a second: what only time changes. */
 function tick(store: Store): void {
+  const { detail } = store
   if (!store.hasAccess) return
   const now = performance.now()
-  const silence = now - store.lastHeard
-  if (store.isConnected && silence > STALE_MS)
-    change(store, { connection: `last event ${Math.round(silence / 1_000)} s ago`, isLost: true })
   const rows = [...store.rows.values()]
   // A question whose time is over may end without an event, as its client has left.
   if (rows.some(isOver)) store.isStale = true
-  if (store.detail && isOver(store.detail)) loadDetail(store)
+  if (detail && isOver(detail)) reloadDetail(store)
   // The title counts on where the page is hidden.
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
-  if (store.isConnected && isDue && !store.isLoading) load(store)
-  if (rows.some(({ asking }) => asking) || store.detail?.asking) schedule(store)
+  if (store.link === 'open' && isDue && !store.listLoading.isBusy) reloadList(store)
+  if (connectionOf(store).isLost || detail?.asking || rows.some(({ asking }) => asking)) change(store)
 }
 
 /** Begins to follow Governor with a token; without one, as this machine. */
 export function signIn(store: Store, token: string): void {
-  change(store, { visit: newVisit(token), hasAccess: true, problem: '', connection: 'loading…', lastId: '' })
-  run(store)
-  loadDetail(store)
+  change(store, { visit: newVisit(token), hasAccess: true, problem: '', link: 'opening', lastId: '' })
+  followAll(store)
+  reloadDetail(store)
 }
 
 /** Changes what the list shows. */
 export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'q' | 'wanted'>>): void {
   change(store, { wanted: PAGE_ROWS, ...by, isHeld: false })
-  load(store)
+  reloadList(store)
 }
 
 /** Keeps rows at their places while a pointer is over them. */
@@ -269,24 +271,13 @@ export function hold(store: Store, isHeld: boolean): void {
   if (store.isHeld !== isHeld) change(store, isHeld ? { isHeld } : { isHeld, places: store.nextPlaces })
 }
 
-/** Shows one session beside the list; an empty id closes it. */
-export function select(store: Store, selected: string): void {
-  if (selected === store.selected) return
-  change(store, { selected, detail: undefined, transcript: undefined, said: '' })
-  loadDetail(store)
-}
-
 /** Does something to the shown session, and says what became of it. */
-export function steer(
-  store: Store,
-  done: string,
-  work: (visit: Visit, id: string) => Promise<SessionDetail>,
-): Promise<void> {
+export function steer(store: Store, action: ActionName, body: object, done: string): Promise<void> {
   const id = store.detail?.id ?? store.selected
   return attempt(
     store,
     async (visit) => {
-      const detail = await work(visit, id)
+      const detail = await act(visit, id, action, body)
       return store.detail?.id === id ? { detail, said: done } : {}
     },
     (said) => ({ said }),
@@ -294,7 +285,8 @@ export function steer(
 }
 
 /** Creates the page's knowledge, and begins to follow Governor. */
-export function openStore(draw: (store: Store) => void): Store {
+export function openStore(draw: (store: Store) => void): void {
+  const selectedNow = () => decodeURIComponent(location.hash.slice(1))
   const store: Store = {
     ...NOTHING,
     draw: () => draw(store),
@@ -302,27 +294,26 @@ export function openStore(draw: (store: Store) => void): Store {
     visit: newVisit(),
     hasAccess: true,
     problem: '',
-    connection: 'loading…',
-    isLost: false,
-    isConnected: false,
+    link: 'opening',
     lastId: '',
     lastHeard: 0,
     sort: 'risk',
     q: '',
     wanted: PAGE_ROWS,
     isHeld: false,
-    isLoading: false,
-    isAskedAgain: false,
+    listLoading: { isBusy: false, isAskedAgain: false },
     isStale: false,
     loadAt: 0,
-    selected: decodeURIComponent(location.hash.slice(1)),
-    isDetailLoading: false,
-    isDetailStale: false,
+    selected: selectedNow(),
+    detailLoading: { isBusy: false, isAskedAgain: false },
     announced: new Set(),
   }
-  addEventListener('hashchange', () => select(store, decodeURIComponent(location.hash.slice(1))))
+  addEventListener('hashchange', () => {
+    const selected = selectedNow()
+    if (selected === store.selected) return
+    change(store, { selected, detail: undefined, transcript: undefined, said: '' })
+    reloadDetail(store)
+  })
   setInterval(() => tick(store), 1_000)
   signIn(store, '')
-  schedule(store)
-  return store
 }
