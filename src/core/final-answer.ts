@@ -1,7 +1,7 @@
 /** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
-import { FOOTER_START } from './footer.ts'
-import { parseForeign } from './foreign-json.ts'
-import { isObject } from './json-object.ts'
+
+import { isObject, parseForeign } from './json-object.ts'
+import { FOOTER_START } from './terminal.ts'
 
 /**
  * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it

@@ -1,6 +1,77 @@
-/** Reads decoded JSON whose fields are not checked yet. */
-import { parseForeign } from './foreign-json.ts'
-import type { Work } from './work.ts'
+/**
+ * Reads JSON of clients and providers whose fields are not checked yet, within bounds. A bracket is one byte for its
+ * writer and an object of a hundred bytes for its reader, so text that nests or branches further than the values of any
+ * API is not parsed.
+ */
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from './work.ts'
+
+/** The most characters of an id, of a call's arguments, or of an error. */
+export const MAX_LENGTH = 65_536
+
+/** The deepest nesting of objects and lists. */
+const MAX_DEPTH = 64
+
+/** The most values in one text, however long it is: a long text is mostly one string. */
+export const MAX_VALUES = 65_536
+
+const QUOTE = 0x22
+const COMMA = 0x2c
+const OPEN_BRACKET = 0x5b
+const BACKSLASH = 0x5c
+const CLOSE_BRACKET = 0x5d
+const OPEN_BRACE = 0x7b
+const CLOSE_BRACE = 0x7d
+
+/** Returns the offset after the string that begins at `at`, or of the text's end if the string is not closed. */
+function afterString(text: string, at: number): number {
+  let quote = at
+  for (;;) {
+    quote = text.indexOf('"', quote + 1)
+    if (quote === -1) return text.length
+    let backslashes = 0
+    while (text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes++
+    if (backslashes % 2 === 0) return quote + 1
+  }
+}
+
+/**
+ * Returns an upper bound for the values in a JSON text, counted by brackets and commas; `undefined` if they are too
+ * many or too deep, or if the text has more than `maxLength` characters. The count ends as soon as a bound is exceeded.
+ */
+export function countValues(text: string, maxLength: number = MAX_LENGTH): number | undefined {
+  if (text.length > maxLength) return undefined
+  let depth = 0
+  let values = 1
+  let at = 0
+  while (at < text.length) {
+    const code = text.charCodeAt(at)
+    if (code === QUOTE) {
+      at = afterString(text, at)
+      continue
+    }
+    if (code === COMMA) values++
+    else if (code === OPEN_BRACKET || code === OPEN_BRACE) {
+      values++
+      depth++
+      if (depth > MAX_DEPTH) return undefined
+    } else if (code === CLOSE_BRACKET || code === CLOSE_BRACE) depth--
+    if (values > MAX_VALUES) return undefined
+    at++
+  }
+  return values
+}
+
+/**
+ * Parses a JSON text of at most `maxLength` characters; `work` counts it. Throws `SyntaxError` if it is not JSON, and
+ * `TooMuchToRead` if it is longer, has too many or too deep values, or if `work` is used up.
+ */
+export function parseForeign(text: string, maxLength: number = MAX_LENGTH, work?: Work): unknown {
+  const values = countValues(text, maxLength)
+  if (values === undefined) throw new TooMuchToRead()
+  work?.decode(text.length)
+  work?.spend(values * STEPS_PER_VALUE)
+  return JSON.parse(text)
+}
 
 /** Decoded JSON that came from outside: every field may be missing or of another type. */
 export type Json = Record<string, unknown>

@@ -1,11 +1,9 @@
-/** How a run ended. */
+/** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
 import { LIMITS, type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
-import type { NoticeTexts } from './budget/notice.ts'
+import { fill, type NoticeTexts } from './budget/notice.ts'
 
 export type TerminalState = LimitState | 'loop_detected' | 'stopped'
-/** What blocks calls (`guards.ts`) and may end a run with that. */
-export type CallGuardName = 'loop_guard'
-export type TerminalReason = LimitReason | CallGuardName | 'operator'
+export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
@@ -50,7 +48,7 @@ export interface EndedAmounts {
 export interface Limit {
   readonly meter: Meter<LimitName>
   /** Set if a guard or an operator ended the run, and not the meter. */
-  readonly reason?: CallGuardName | 'operator'
+  readonly reason?: 'loop_guard' | 'operator'
 }
 
 /** What follows from the reason why a run ended. */
@@ -117,4 +115,33 @@ export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolea
     budget_max: meter.max,
     session,
   }
+}
+
+/** How each footer begins. */
+export const FOOTER_START = '— stopped by governor: '
+
+/** Returns the footer for what ended a run, without a line break. The amount used never exceeds the limit. */
+export function footerOf(limit: Limit): string {
+  const { meter } = limit
+  const used = Math.min(METERS[meter.name].limit.rounded(meter.used), meter.max)
+  return FOOTER_START + fill(REASONS[reasonOf(limit)].footer, { ...meter, used })
+}
+
+/** Returns what has to follow a text so that the footer is its last line, once; `undefined` if nothing has to. */
+export function footerAfter(text: string, footer: string | undefined): string | undefined {
+  // A model that finds a footer in its history may end its own answer with one.
+  if (footer === undefined || text.trimEnd().endsWith(footer)) return undefined
+  return text.trim() === '' ? footer : `\n\n${footer}`
+}
+
+/** Returns a final answer as the client reads it: with its footer, if it has one. */
+export function textWithFooter({ text, footer }: Pick<FinalAnswer, 'text' | 'footer'>): string {
+  return text + (footerAfter(text, footer) ?? '')
+}
+
+/** Returns a text that a client sends back without the footer at its end. */
+export function withoutFooter(text: string): string {
+  const at = text.lastIndexOf(FOOTER_START)
+  const isLastLine = at !== -1 && !text.slice(at).trimEnd().includes('\n')
+  return isLastLine && (at === 0 || text[at - 1] === '\n') ? text.slice(0, at).trimEnd() : text
 }

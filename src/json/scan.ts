@@ -7,7 +7,7 @@
  * once `JSON.parse` decodes it.
  */
 
-import { MAX_VALUES, parseForeign } from '../core/foreign-json.ts'
+import { MAX_VALUES, parseForeign } from '../core/json-object.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 
 /** The place of a value in a buffer, as byte offsets; `end` is exclusive. */

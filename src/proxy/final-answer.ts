@@ -1,8 +1,7 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Decision } from '../core/decide.ts'
-import { footerOf } from '../core/footer.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/run.ts'
-import { type FinalAnswer, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
+import { type FinalAnswer, footerOf, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
 import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import type { GovernorHeaders } from '../http/response.ts'

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/final-answer.ts'
-import { footerAfter, footerOf, textWithFooter, withoutFooter } from '../../src/core/footer.ts'
-import type { Limit } from '../../src/core/terminal.ts'
+import { footerAfter, footerOf, type Limit, textWithFooter, withoutFooter } from '../../src/core/terminal.ts'
 
 const iterations = { name: 'iterations', used: 301, max: 300 } as const
 

@@ -4,8 +4,8 @@
  * from the response.
  */
 import type { Conversation, ToolCall } from '../conversation.ts'
-import { countValues } from '../foreign-json.ts'
 import { type Hash, hashOf } from '../hash.ts'
+import { countValues } from '../json-object.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../work.ts'
 import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { isExempt, type LoopPolicy } from './patterns.ts'
@@ -71,7 +71,7 @@ const CHANGING =
   'submit install commit checkout rm mv cp sed tee'
 /** Such words, or a redirection to a file: no arrow, no comparison, and not to /dev/null. */
 const CHANGES = new RegExp(
-  `(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|` + String.raw`(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
+  String.raw`(?:^|[^a-z])(?:${CHANGING.replaceAll(' ', '|')})(?:$|[^a-z])|(?<![-=<])>{1,2} ?(?!\/dev\/)[\w~$./-]`,
   'i',
 )
 

@@ -5,12 +5,11 @@
  */
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { isRealAnswer } from '../final-answer.ts'
-import { withoutFooter } from '../footer.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText, lacksMiddle } from '../hash.ts'
 import { endsInPrefill } from '../session/request-facts.ts'
 import { userText } from '../session/transcript.ts'
-import type { Terminal } from '../terminal.ts'
+import { type Terminal, withoutFooter } from '../terminal.ts'
 
 /** Characters that are kept of one text. */
 export const MAX_ENTRY_TEXT = 65_536

@@ -1,6 +1,5 @@
 /** Whole Messages responses: read, put together from a stream, without calls, and in the form that the input takes. */
-import { parseForeign } from '../../core/foreign-json.ts'
-import { isObject, type Json, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, parseForeign, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'

@@ -1,7 +1,7 @@
 /** What a request demands and offers besides its messages: a session id, an output format, tools, a forced tool. */
-import { MAX_LENGTH } from '../../core/foreign-json.ts'
+
 import { type Hash, hashOfBytes } from '../../core/hash.ts'
-import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, MAX_LENGTH, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { DialectRequest, ForcedTools, IndexedList } from '../dialect.ts'

@@ -1,7 +1,6 @@
 /** Rewrites streamed responses in any dialect: holds calls, or the end, until Governor has decided on them. */
 import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/final-answer.ts'
-import { footerAfter, textWithFooter } from '../../core/footer.ts'
-import type { Terminal } from '../../core/terminal.ts'
+import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
 import { addUsage } from './whole-response.ts'

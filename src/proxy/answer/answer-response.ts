@@ -1,11 +1,10 @@
 /** Makes one response for the client from the one or two upstream responses that end a run. */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isRealAnswer } from '../../core/final-answer.ts'
-import { footerAfter, textWithFooter } from '../../core/footer.ts'
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import { isLastTry, withTruncated } from '../../core/session/run.ts'
 import { changeRun, endRun } from '../../core/session/transitions.ts'
-import type { FinalAnswer, Terminal } from '../../core/terminal.ts'
+import { type FinalAnswer, footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
 import type {
   AnswerStream,
   BlockedMessage,

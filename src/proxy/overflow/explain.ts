@@ -1,6 +1,6 @@
 /** Adds the meaning of an overflow to a provider's error, by an edit of its bytes. */
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
-import { parseForeign } from '../../core/foreign-json.ts'
+import { parseForeign } from '../../core/json-object.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, withHeaders, withoutBodyFields } from '../../http/headers.ts'

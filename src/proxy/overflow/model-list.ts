@@ -1,7 +1,6 @@
 /** Reads context windows from the lists of models that clients ask for. */
 import { isWindow } from '../../core/context-window.ts'
-import { parseForeign } from '../../core/foreign-json.ts'
-import { propertyOf } from '../../core/json-object.ts'
+import { parseForeign, propertyOf } from '../../core/json-object.ts'
 import { decoded } from '../../http/body.ts'
 import { headerOf } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
