@@ -8,14 +8,7 @@ import type { AddressInfo } from 'node:net'
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
 import { createSteadyClock } from './clock.ts'
-import {
-  budgetOf,
-  loopGuardOf,
-  modelSettingsOf,
-  overflowPolicyOf,
-  registryOf,
-  stopPolicyOf,
-} from './config/policies.ts'
+import { modelSettingsOf, policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
@@ -29,29 +22,31 @@ import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
 import { createClientServer, createUploadWatch, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
+import type { Upstream } from './http/upstream.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { createDayCost, type DayCost } from './ops/sessions/day-cost.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
+import type { AccessSettings } from './proxy/door/access.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import type { Policies, Services } from './proxy/services.ts'
+import type { Services } from './proxy/services.ts'
 import { createKnownPrefixes } from './proxy/session/known-prefixes.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownStreaks } from './proxy/storm.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { subscribeToChanges, watchStore } from './store/changes.ts'
-import { createStore, type OpenStore } from './store/create.ts'
+import { createStore } from './store/create.ts'
 import { createSharedValues, isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
 import { createJournal } from './telemetry/journal.ts'
-import { createMetrics, type Metrics } from './telemetry/metrics.ts'
+import { createMetrics } from './telemetry/metrics.ts'
 import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook } from './telemetry/webhook.ts'
 import { configuredWindow, createCatalogue } from './usage/catalogue.ts'
@@ -96,17 +91,6 @@ export interface GovernorOptions {
   readonly onEvent?: Emit
 }
 
-function policiesOf(config: Config): Policies {
-  return {
-    loop: loopGuardOf(config),
-    budget: budgetOf(config),
-    overflow: overflowPolicyOf(config),
-    storm: config.storm,
-    stop: stopPolicyOf(config),
-    observesOnly: config.mode === 'observe',
-  }
-}
-
 /** True for Governor's own paths, also in spellings that some server takes for them. */
 function isOpsPath(target: string): boolean {
   return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
@@ -123,42 +107,47 @@ const NO_COMPILERS: NonNullable<FastifyServerOptions['schemaController']> = {
   compilersFactory: { buildValidator: unneeded, buildSerializer: unneeded },
 }
 
-/** What changes while Governor runs. */
-interface State {
-  policies: Policies
-  /** Requests under way. */
-  openRequests: number
-  /** Called when the last request under way has ended. */
-  onIdle: (() => void) | undefined
-  /** Sessions in the store when the metrics were last rendered. */
-  sessions: number
-  isStoreUp: boolean
-  isOnLoopback: boolean
-  /** Aborted once no more requests are accepted. */
-  readonly draining: AbortController
-  /** The time to drain is over: requests under way are cut off. */
-  isCut: boolean
-  dayCost: DayCost | undefined
-  /** Address of the live page, with a slash at its end. */
-  page: string
+/** Returns what changes while Governor runs. */
+function createState(config: Config) {
+  const draining = new AbortController()
+  // Each request that waits for an operator listens to it.
+  setMaxListeners(0, draining.signal)
+  return {
+    policies: policiesOf(config),
+    /** Requests under way. */
+    openRequests: 0,
+    /** Called when the last request under way has ended. */
+    onIdle: undefined as (() => void) | undefined,
+    /** Sessions in the store when the metrics were last rendered. */
+    sessions: 0,
+    isStoreUp: config.store === 'memory',
+    isOnLoopback: true,
+    /** Aborted once no more requests are accepted. */
+    draining,
+    /** The time to drain is over: requests under way are cut off. */
+    isCut: false,
+    dayCost: undefined as DayCost | undefined,
+    /** Address of the live page, with a slash at its end. */
+    page: '',
+  }
 }
+
+type State = ReturnType<typeof createState>
 
 function afterDelay(delay: number, call: () => void): () => void {
   const timer = setTimeout(call, delay).unref()
   return () => clearTimeout(timer)
 }
 
-/**
- * 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`.
- */
+/** 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`. */
 const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
-/** Creates what events go to. `first` returns true to the first process that asks about an occasion. */
+/** Creates what events go to. `isFirst` returns true to the first process that asks about an occasion. */
 function createTelemetry(
   { events, usage }: Config,
-  options: GovernorOptions,
+  { log, onEvent, now = Date.now, after = afterDelay }: GovernorOptions,
   state: State,
-  first: (occasion: string) => Promise<boolean>,
+  isFirst: (occasion: string) => Promise<boolean>,
 ) {
   const metrics = createMetrics({
     sessions: () => state.sessions,
@@ -175,54 +164,29 @@ function createTelemetry(
     if (event.kind === 'store_changed') state.isStoreUp = event.isUp
     if (event.kind === 'answered') state.dayCost?.add(event.usage)
     metrics.record(event)
-    logEvent(options.log, event, pageOf)
+    logEvent(log, event, pageOf)
     webhook?.record(event)
     journal?.record(event)
-    options.onEvent?.(event)
+    onEvent?.(event)
   }
   const { url, secret, on } = events.webhook
-  const { now = Date.now, after = afterDelay } = options
-  const webhookOptions = { now, newId, isFirst: first, emit, pageOf }
-  const webhook = url && secret ? createWebhook({ url, secret, on }, webhookOptions) : undefined
-  const { journal: path } = usage
-  const journal = path === '' ? undefined : createJournal({ path, now, after, emit })
+  const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, isFirst, emit, pageOf }) : undefined
+  const journal = usage.journal === '' ? undefined : createJournal({ path: usage.journal, now, after, emit })
   return { metrics, emit, webhook, journal }
 }
 
-function upstreamsOf(config: Config): Services['upstreams'] {
-  return new Map(
-    Object.entries(config.upstreams).map(([name, settings]) => {
-      const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
-      return [name, upstreamOf(name, settings, builtIn?.url)]
-    }),
-  )
-}
-
-function openStore(
-  { store, sessions, redis }: Config,
-  { memory = Number.POSITIVE_INFINITY }: GovernorOptions,
-  now: () => number,
-  emit: Emit,
-): OpenStore {
-  const { max: maxSessions, ttl } = sessions
-  const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
-  return createStore(
-    { kind: store, limits: { maxSessions, ttl, maxBytes }, redis },
-    {
-      changed: (isUp, problem) => emit({ kind: 'store_changed', isUp, problem }),
-      answered: (ms) => emit({ kind: 'store_answered', ms }),
-      lost: () => emit({ kind: 'failed_open', reason: 'store' }),
-    },
-    now,
-  )
-}
-
-function accessSettingsOf({ server, ops }: Config) {
+/** Returns who may use the keys that Governor holds, and what never goes upstream. */
+function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[], state: State): AccessSettings {
   return {
+    credentialPlaces: {
+      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
+    },
     accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: [...server.access_keys, ops.admin_token ?? ''].filter(Boolean),
-    allowedOrigins: server.allowed_origins.map((origin) => origin.toLowerCase()),
-    allowedHosts: server.allowed_hosts.map((host) => host.toLowerCase()),
+    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
+    allowedOrigins: server.allowed_origins,
+    allowedHosts: server.allowed_hosts,
+    isOnLoopback: () => state.isOnLoopback,
   }
 }
 
@@ -237,13 +201,19 @@ function createServices(
   const { server, sessions } = config
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
+  const upstreams = new Map<string, Upstream>()
+  for (const [name, settings] of Object.entries(config.upstreams)) {
+    const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
+    upstreams.set(name, upstreamOf(name, settings, builtIn?.url))
+  }
   const models = modelSettingsOf(config)
   const catalogue = createCatalogue(models, (error) =>
     emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
   )
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   return {
-    upstreams: upstreamsOf(config),
+    ...accessSettingsOf(config, dialects, state),
+    upstreams,
     dialects,
     transport: createTransport({ connect, firstByte, idle, proxies: options.proxies }),
     store,
@@ -258,8 +228,8 @@ function createServices(
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,
     identity: {
-      headers: ['x-governor-session', ...sessions.headers.map((name) => name.toLowerCase())],
-      threadHeaders: sessions.thread_headers.map((name) => name.toLowerCase()),
+      headers: ['x-governor-session', ...sessions.headers],
+      threadHeaders: sessions.thread_headers,
       bodyFields: sessions.body_fields.map((path) => path.split('.')),
     },
     prefixes: createKnownPrefixes(),
@@ -267,12 +237,6 @@ function createServices(
     unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
     stops: new Map(),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
-    credentialPlaces: {
-      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
-      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
-    },
-    ...accessSettingsOf(config),
-    isOnLoopback: () => state.isOnLoopback,
     maxGuardedBody: server.max_guarded_body,
     buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
     emit,
@@ -325,22 +289,42 @@ function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
-/** The parts that the server for clients and Governor's own routes use. */
-interface Parts {
-  readonly config: Config
-  readonly state: State
-  readonly services: Services
-  readonly metrics: Metrics
-  readonly access: AdminSettings
-  readonly storeStatus: OpenStore['status']
+/** Creates all parts of a Governor but its server. */
+function createParts(config: Config, options: GovernorOptions) {
+  const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
+  const { ops, sessions, redis } = config
+  const state = createState(config)
+  const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(watched.store, occasion))
+  const { emit } = telemetry
+  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
+  const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
+  const opened = createStore(
+    { kind: config.store, limits: { maxSessions: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
+    {
+      changed: (isUp, problem) => emit({ kind: 'store_changed', isUp, problem }),
+      answered: (ms) => emit({ kind: 'store_answered', ms }),
+      lost: storeFailed,
+    },
+    now,
+  )
+  const watched = watchStore(options.store ?? opened.store, storeFailed)
+  const services = createServices(config, options, state, emit, watched.store, now)
+  const access: AdminSettings = {
+    token: ops.admin_token,
+    trustsLoopback: ops.trust_loopback,
+    namesNeedToken: ops.names === 'token',
+  }
+  return { config, state, telemetry, opened, watched, services, access }
 }
+
+type Parts = ReturnType<typeof createParts>
 
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
 function serveOwnRoutes(
   app: FastifyInstance,
-  { config, state, services, metrics, access, storeStatus }: Parts,
+  { config, state, services, telemetry, access, opened }: Parts,
 ): ReadonlySet<string> {
-  const { store, now, newId: id, emit, windows, upstreams, policies } = services
+  const { store, windows, upstreams } = services
   const routes = new Set<string>()
   app.addHook('onRoute', ({ method, url }) => {
     for (const one of [method].flat()) routes.add(`${one} ${url}`)
@@ -353,24 +337,20 @@ function serveOwnRoutes(
   app.register(ops, {
     version: VERSION,
     access,
-    store: storeStatus,
+    store: opened.status,
     isMetricsPublic: config.ops.metrics_public,
     isReady: () => !state.draining.signal.aborted,
     async metrics() {
       // If the store can't be reached, the number stays as it was.
       state.sessions = await store.count().catch(() => state.sessions)
-      return metrics.render()
+      return telemetry.metrics.render()
     },
   })
-  state.dayCost = createDayCost(store, now)
+  state.dayCost = createDayCost(store, services.now)
   app.register(sessionRoutes, {
+    ...services,
     version: VERSION,
-    store,
     access,
-    now,
-    newId: id,
-    emit,
-    keepsTranscripts: config.sessions.transcript,
     dayCost: state.dayCost,
     contextOf({ contexts }, name, model) {
       const upstream = upstreams.get(name)
@@ -379,7 +359,7 @@ function serveOwnRoutes(
       return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
     },
     isLoopGuardOff() {
-      const { settings, rules } = policies().loop
+      const { settings, rules } = state.policies.loop
       return !settings.enabled && rules.every((rule) => !rule.settings.enabled)
     },
   })
@@ -390,36 +370,6 @@ function serveOwnRoutes(
 /** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
 async function loadPrices({ policies, catalogue }: Services): Promise<void> {
   if (limitsCost(policies().budget)) await catalogue.load()
-}
-
-/** Waits at most `timeout` milliseconds for the requests under way; returns true if all have ended. */
-async function waitUntilIdle(state: State, timeout: number): Promise<boolean> {
-  if (state.openRequests === 0) return true
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, timeout, false)
-    state.onIdle = () => {
-      clearTimeout(timer)
-      resolve(true)
-    }
-  })
-}
-
-function createState(config: Config): State {
-  const draining = new AbortController()
-  // Each request that waits for an operator listens to it.
-  setMaxListeners(0, draining.signal)
-  return {
-    policies: policiesOf(config),
-    openRequests: 0,
-    onIdle: undefined,
-    sessions: 0,
-    isStoreUp: config.store === 'memory',
-    isOnLoopback: true,
-    draining,
-    isCut: false,
-    dayCost: undefined,
-    page: '',
-  }
 }
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
@@ -460,16 +410,8 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
 
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
-  const now = options.now ?? createSteadyClock()
-  const state = createState(config)
-  const first = (occasion: string) => isFirst(watched.store, occasion)
-  const { metrics, emit, webhook, journal } = createTelemetry(config, options, state, first)
-  const opened = openStore(config, options, now, emit)
-  const watched = watchStore(options.store ?? opened.store, () => emit({ kind: 'failed_open', reason: 'store' }))
-  const services = createServices(config, options, state, emit, watched.store, now)
-  const { admin_token: token, trust_loopback: trustsLoopback, names } = config.ops
-  const access: AdminSettings = { token, trustsLoopback, namesNeedToken: names === 'token' }
-  const parts = { config, state, services, metrics, access, storeStatus: opened.status }
+  const parts = createParts(config, options)
+  const { state, services, telemetry, opened, watched } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
 
   const close = async (): Promise<void> => {
@@ -481,8 +423,8 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     await clients.destroyConnections()
     await services.catalogue.settled()
     await app.close()
-    webhook?.close()
-    await journal?.close()
+    telemetry.webhook?.close()
+    await telemetry.journal?.close()
     await services.transport.destroy()
     opened.close()
   }
@@ -509,7 +451,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     async drain() {
       state.draining.abort()
       clients.server.closeIdleConnections()
-      const isComplete = await waitUntilIdle(state, config.server.drain_timeout)
+      const isComplete = await new Promise<boolean>((resolve) => {
+        const timer = setTimeout(resolve, config.server.drain_timeout, false)
+        state.onIdle = () => {
+          clearTimeout(timer)
+          resolve(true)
+        }
+        if (state.openRequests === 0) state.onIdle()
+      })
       await close()
       return isComplete
     },

@@ -59,8 +59,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   replay: {
     usage: 'FILE…',
     help:
-      'say what the loop guard would have done to recorded conversations: a JSON object with messages a ' +
-      'line, as in a request body, or a message a line; - is standard input',
+      'say what the loop guard would have done to recorded conversations: a JSON object with messages a line, as in ' +
+      'a request body, or a message a line; - is standard input',
     takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
     own: ['json'],
     run: async (...given) => (await import('./replay/replay.ts')).replay(...given),

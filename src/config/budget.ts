@@ -1,6 +1,6 @@
 /** The settings of the budget: limits, the notices about them, and overrides for some requests. */
 import * as z from 'zod'
-import { LIMITS, type LimitName, type LimitSetting, METERS } from '../core/budget/meters.ts'
+import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
 import { choice, count, flag, headerName, whole } from './units.ts'
@@ -11,20 +11,16 @@ const glob = z.string().min(1)
 
 const VALUES = { whole: limit.default(0), count: count.prefault(0), decimal: z.number().min(0).default(0) }
 
-const schemaOf = (name: LimitName) => {
-  const { setting, value, help } = METERS[name].limit
-  return [setting, VALUES[value].describe(help)] as const
-}
-
 /** The limits of a run, without iterations, whose limit stands one level higher. */
-const limits = Object.fromEntries(LIMITS.filter((name) => name !== 'iterations').map(schemaOf)) as Record<
-  Exclude<LimitSetting, 'max_iterations'>,
-  (typeof VALUES)[keyof typeof VALUES]
->
-
-/** The names of the meters, or their units, each once. */
-function words(key: 'word' | 'unit'): string {
-  return [...new Set(LIMITS.map((name) => METERS[name][key]))].filter((word) => word !== '').join(', ')
+const limits = {} as Record<Exclude<LimitSetting, 'max_iterations'>, (typeof VALUES)[keyof typeof VALUES]>
+/** The names of the meters, and their units, each once. */
+const words = new Set<string>()
+const units = new Set<string>()
+for (const name of LIMITS) {
+  const { word, unit, limit } = METERS[name]
+  if (limit.setting !== 'max_iterations') limits[limit.setting] = VALUES[limit.value].describe(limit.help)
+  words.add(word)
+  if (unit !== '') units.add(unit)
 }
 
 /** The schema of a text to a model; an unknown placeholder in it is an error. */
@@ -61,9 +57,9 @@ const keys = {
     .default(300)
     .describe(
       'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must ' +
-        'never be worse off with Governor in front: of 1,074 recorded successful runs none needed more than ' +
-        '189, while a limit of 60 would have cut 84 % of the long coding runs among them. For a limit of ' +
-        'your own take the 95th percentile of your successful runs.',
+        'never be worse off with Governor in front: of 1,074 recorded successful runs none needed more than 189, ' +
+        'while a limit of 60 would have cut 84 % of the long coding runs among them. For a limit of your own take ' +
+        'the 95th percentile of your successful runs.',
     ),
   caution_threshold: share
     .default(0.7)
@@ -74,24 +70,24 @@ const keys = {
   adaptive: flag(
     true,
     'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the ' +
-      'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for ' +
-      '300 iterations.',
+      'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for 300 ' +
+      'iterations.',
   ),
   channel: choice(
     ['auto', 'tool_result', 'system', 'user'],
     'auto',
     'Where notices go. auto and tool_result: after the newest tool result or user message, whichever ' +
-      'comes later; system and user: in a last message of that role. Governor does not use a channel again ' +
-      'for an upstream and model that refused it.',
+      'comes later; system and user: in a last message of that role. Governor does not use a channel again for an ' +
+      'upstream and model that refused it.',
   ),
   style: choice(
     ['tiers', 'countdown', 'tracker'],
     'tiers',
     'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: ' +
-      'only when three or fewer iterations or tool calls are left; tokens, money and time have no last ' +
-      'three, so they use the shares. tracker: the budget once in the system text, then neutral statements ' +
-      "of what is used, and a sentence in the last call. If the model's reasoning is bound to the prompt, " +
-      'or the provider keeps the input, a tracker sends only the first and the last of these.',
+      'only when three or fewer iterations or tool calls are left; tokens, money and time have no last three, so ' +
+      'they use the shares. tracker: the budget once in the system text, then neutral statements of what is used, ' +
+      "and a sentence in the last call. If the model's reasoning is bound to the prompt, or the provider keeps the " +
+      'input, a tracker sends only the first and the last of these.',
   ),
   tracker: z
     .strictObject({
@@ -109,8 +105,8 @@ const keys = {
     ['auto', 'always', 'never'],
     'auto',
     'State the budget once in the system text, the same in every request of a run. auto: with style ' +
-      'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in ' +
-      'every run, in none.',
+      'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in every ' +
+      'run, in none.',
   ),
   caution_when: choice(
     ['always', 'stagnating'],
@@ -157,17 +153,17 @@ const keys = {
     ['warn', 'estimate', 'refuse'],
     'warn',
     'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, ' +
-      'which the log, the webhook, the API and the page say; estimate: they count as calls of the ' +
-      "provider's dearest known model; refuse: the request is not sent, and the run ends with " +
-      'stop.unpriced_text, as at its limit on cost.',
+      "which the log, the webhook, the API and the page say; estimate: they count as calls of the provider's dearest " +
+      'known model; refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on ' +
+      'cost.',
   ),
   texts: z
     .strictObject(texts)
     .prefault({})
     .describe(
-      `What Governor says to the model. Placeholders: {meter} (${words('word')}), {unit} (${words('unit')}; ` +
-        'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` ' +
-        'take the same ones, and {limit} (iteration, tool call, token, cost, time).',
+      `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), {unit} (${[...units].join(', ')}; ` +
+        'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` take the ' +
+        'same ones, and {limit} (iteration, tool call, token, cost, time).',
     ),
 }
 
@@ -176,7 +172,7 @@ export const overrideMatch = {
   model: glob.optional().describe('Glob of model names.'),
   upstream: z.string().min(1).optional().describe('Name of an upstream.'),
   header: z
-    .record(headerName, z.string().min(1))
+    .record(headerName.toLowerCase(), z.string().min(1))
     .default({})
     .describe('Request headers that must be present, with globs of their values.'),
 }
@@ -184,24 +180,15 @@ export const overrideMatch = {
 /** The schema of a budget in an override. */
 export const budgetOverride = z.strictObject(overrideShape(keys))
 
-interface Thresholds {
-  readonly caution_threshold: number
-  readonly warning_threshold: number
-}
-
-/** Returns the problem if the warning would come before the caution; `base` has what `changed` leaves out. */
-export function outOfOrder(
-  changed: { readonly [key in keyof Thresholds]?: number | undefined },
-  base: Thresholds,
-): string | undefined {
-  const caution = changed.caution_threshold ?? base.caution_threshold
-  const warning = changed.warning_threshold ?? base.warning_threshold
+/** Returns the problem if the warning would come before the caution. */
+export function outOfOrder(budget: { readonly caution_threshold: number; readonly warning_threshold: number }) {
+  const { caution_threshold: caution, warning_threshold: warning } = budget
   if (caution <= warning) return undefined
   return `${caution} is above warning_threshold, ${warning}: expected at most ${warning}`
 }
 
 /** The schema of `budget`. */
 export const budget = z.strictObject(keys).superRefine((value, context) => {
-  const message = outOfOrder(value, value)
+  const message = outOfOrder(value)
   if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
 })

@@ -15,8 +15,8 @@ const webhook = z.strictObject({
     .optional()
     .meta({
       description:
-        'Address to which Governor posts messages about events that need a person, as JSON. Without an ' +
-        'address it posts nothing. It follows no redirect.',
+        'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
+        'posts nothing. It follows no redirect.',
       examples: ['https://hooks.example/governor'],
     }),
   secret: z
@@ -28,8 +28,8 @@ const webhook = z.strictObject({
     .optional()
     .meta({
       description:
-        'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): ' +
-        'text, or `whsec_` and base64.',
+        'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
+        '`whsec_` and base64.',
       examples: ['$' + '{GOVERNOR_WEBHOOK_SECRET}'],
     }),
   on: z
@@ -38,9 +38,9 @@ const webhook = z.strictObject({
     .default([...WEBHOOK_TOPICS])
     .describe(
       'Topics of the messages; there is one message per session and threshold. They are: a warning about a ' +
-        'limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a ' +
-        'run at its limit that waits for an operator (see `stop.mode`), a model without a known price where ' +
-        'there is a limit on cost.',
+        'limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at ' +
+        'its limit that waits for an operator (see `stop.mode`), a model without a known price where there is a ' +
+        'limit on cost.',
     ),
 })
 

@@ -31,27 +31,25 @@ export function whyUnreadable(error: unknown): string {
 }
 
 function readText(file: string): string {
-  let bytes: Buffer
   try {
-    bytes = readFileSync(file)
+    const bytes = readFileSync(file)
+    if (isUtf8(bytes)) return bytes.toString()
   } catch (error) {
-    throw new ConfigError(
-      `${file}: can't be read (${whyUnreadable(error)}): check the path given with --config or GOVERNOR_CONFIG`,
-    )
+    const why = whyUnreadable(error)
+    throw new ConfigError(`${file}: can't be read (${why}): check the path given with --config or GOVERNOR_CONFIG`)
   }
-  if (!isUtf8(bytes)) throw new ConfigError(`${file}: is not in UTF-8: save it in that encoding`)
-  return bytes.toString()
+  throw new ConfigError(`${file}: is not in UTF-8: save it in that encoding`)
 }
 
-function setAt(tree: Json, [key = '', ...rest]: readonly string[], value: unknown): void {
-  if (rest.length === 0) {
-    tree[key] = value
-    return
+function setAt(tree: Json, path: readonly string[], value: unknown): void {
+  let inner = tree
+  for (const key of path.slice(0, -1)) {
+    const next = inner[key]
+    const inside = isObject(next) ? next : {}
+    inner[key] = inside
+    inner = inside
   }
-  const before = tree[key]
-  const inner = isObject(before) ? before : {}
-  tree[key] = inner
-  setAt(inner, rest, value)
+  inner[path.at(-1) ?? ''] = value
 }
 
 /** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
@@ -67,24 +65,20 @@ function upstreamsGiven(text: string, origin: string): Given[] {
 /** Returns what the environment sets, and after it what the flags set, which win. */
 function valuesGiven(flags: Flags, env: Environment): readonly Given[] {
   const settings: readonly Setting[] = SETTINGS
-  const variables = settings.flatMap((setting): Given[] => {
-    const { path, words = {}, always } = setting
-    const origin = variableOf(setting)
-    const value = env[origin]
-    // An empty variable counts as not set, because compose files pass unset variables as empty.
-    return value ? [[path, always ?? words[value] ?? value, origin]] : []
-  })
-  const given = settings.flatMap(({ path, flag, words = {} }): Given[] => {
-    const value = flag === undefined ? undefined : flags[flag as FlagName]
-    return value === undefined ? [] : [[path, words[value] ?? value, `--${flag}`]]
-  })
+  const given: Given[] = []
+  // An empty variable counts as not set, because compose files pass unset variables as empty.
   const upstream = env[variableOf(UPSTREAM)]
-  return [
-    ...(upstream ? upstreamsGiven(upstream, variableOf(UPSTREAM)) : []),
-    ...variables,
-    ...(flags.upstream ?? []).flatMap((text) => upstreamsGiven(text, '--upstream')),
-    ...given,
-  ]
+  if (upstream) given.push(...upstreamsGiven(upstream, variableOf(UPSTREAM)))
+  for (const setting of settings) {
+    const value = env[variableOf(setting)]
+    if (value) given.push([setting.path, setting.always ?? setting.words?.[value] ?? value, variableOf(setting)])
+  }
+  for (const text of flags.upstream ?? []) given.push(...upstreamsGiven(text, '--upstream'))
+  for (const { path, flag, words } of settings) {
+    const value = flag && flags[flag as FlagName]
+    if (value !== undefined) given.push([path, words?.[String(value)] ?? value, `--${flag}`])
+  }
+  return given
 }
 
 /** Returns a value as messages show it; lists, objects and parts of URLs are hidden, as they may hold secrets. */
@@ -119,8 +113,9 @@ function expected(issue: z.core.$ZodRawIssue): string | undefined {
     case 'invalid_value':
       return `expected one of ${issue.values.map(String).join(', ')}`
     case 'too_small':
-      if (issue.origin !== 'string' && issue.origin !== 'array') return `expected at least ${issue.minimum}`
-      return `expected ${TYPES[issue.origin]} that is not empty`
+      return issue.origin === 'string' || issue.origin === 'array'
+        ? `expected ${TYPES[issue.origin]} that is not empty`
+        : `expected at least ${issue.minimum}`
     case 'too_big':
       return `expected at most ${issue.maximum}`
     default:
@@ -129,10 +124,9 @@ function expected(issue: z.core.$ZodRawIssue): string | undefined {
 }
 
 function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
-  return path.reduce<unknown>(
-    (value, key) => (value !== null && typeof value === 'object' ? Reflect.get(value, key) : undefined),
-    tree,
-  )
+  let value = tree
+  for (const key of path) value = value !== null && typeof value === 'object' ? Reflect.get(value, key) : undefined
+  return value
 }
 
 /** The inner schemas of a schema; zod has a type for each kind, and these fields are common to those used here. */
@@ -166,34 +160,31 @@ interface Source {
   /** The name of the file, or a word for it. */
   readonly name: string
   /** The flags and variables that set values, by the paths of these. */
-  readonly origins: ReadonlyMap<string, string>
+  readonly origins?: ReadonlyMap<string, string>
   readonly lineOf?: LineFinder | undefined
 }
 
 /** Returns the lines of a message about an issue. */
 function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }: Source): string[] {
   const path = issue.path.map(String).join('.')
-  const origin = origins.get(path) ?? name
-  const at = path === '' ? origin : `${origin}: ${path}`
+  const origin = origins?.get(path)
+  const at = path === '' ? `${origin ?? name}: ` : `${origin ?? name}: ${path}: `
   /** Returns the line in the file; empty if the value is not from the file. */
   const inLine = (place: readonly PropertyKey[]): string => {
-    const line = origins.has(path) ? undefined : lineOf?.(place)
+    const line = origin === undefined ? lineOf?.(place) : undefined
     return line === undefined ? '' : ` (line ${line})`
   }
   if (issue.code === 'unrecognized_keys') {
     const known = keysAt(issue.path)
     const hint = known.length > 0 ? `: expected one of ${known.join(', ')}` : ''
-    return issue.keys.map(
-      (key) =>
-        `${origin}: ${[...issue.path.map(String), key].join('.')}: unknown key${hint}${inLine([...issue.path, key])}`,
-    )
+    const before = path === '' ? at : `${at.slice(0, -2)}.`
+    return issue.keys.map((key) => `${before}${key}: unknown key${hint}${inLine([...issue.path, key])}`)
   }
-  if (issue.code === 'invalid_key') return issue.issues.map((inner) => `${at}: ${inner.message}${inLine(issue.path)}`)
+  if (issue.code === 'invalid_key') return issue.issues.map(({ message }) => at + message + inLine(issue.path))
   const value = valueAt(tree, issue.path)
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
-  const description = isHidden ? TYPES[typeof value] : describe(value)
-  return [`${at}: found ${description}: ${issue.message}${inLine(issue.path)}`]
+  return [`${at}found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}${inLine(issue.path)}`]
 }
 
 /** Sets the URLs of the upstreams that always exist, as a file may set only a key or headers of them. */
@@ -206,18 +197,12 @@ function fillInUrls(tree: Json): void {
 }
 
 /** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
-export function checkConfig(
-  tree: Json,
-  name: string,
-  origins: Source['origins'] = new Map(),
-  lineOf?: LineFinder,
-): Config {
+export function checkConfig(tree: Json, name: string, source: Omit<Source, 'name'> = {}): Config {
   fillInUrls(tree)
   const checked = configSchema.safeParse(tree, { error: expected })
   if (checked.success) return checked.data
-  throw new ConfigError(
-    checked.error.issues.flatMap((issue) => problem(issue, tree, { name, origins, lineOf })).join('\n'),
-  )
+  const problems = checked.error.issues.flatMap((issue) => problem(issue, tree, { name, ...source }))
+  throw new ConfigError(problems.join('\n'))
 }
 
 /**
@@ -261,21 +246,21 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
     origins.set(path, origin)
   }
   if (texts.size > 0) typeVariables(tree, texts)
-  return { config: checkConfig(tree, name, origins, parsed?.lineOf), file }
+  return { config: checkConfig(tree, name, { origins, lineOf: parsed?.lineOf }), file }
 }
 
-/** Returns the paths at which two trees differ. */
-function differing(before: unknown, after: unknown, path: string): string[] {
-  if (!isObject(before) || !isObject(after)) return isDeepStrictEqual(before, after) ? [] : [path]
-  const keys = new Set([...Object.keys(before), ...Object.keys(after)])
-  return [...keys].flatMap((key) => differing(before[key], after[key], `${path}.${key}`))
+/** Adds the paths at which two trees differ to `paths`. */
+function addDiffering(before: unknown, after: unknown, path: string, paths: string[]): void {
+  if (isObject(before) && isObject(after))
+    for (const key of new Set([...Object.keys(before), ...Object.keys(after)]))
+      addDiffering(before[key], after[key], `${path}.${key}`, paths)
+  else if (!isDeepStrictEqual(before, after)) paths.push(path)
 }
 
 /** Returns the paths of at most 20 keys whose change only a restart applies, without their values. */
 export function restartKeys(running: Config, changed: Config): string[] {
-  const sections = Object.keys(running) as (keyof Config)[]
-  return sections
-    .filter((section) => !isReloaded(section))
-    .flatMap((section) => differing(running[section], changed[section], section))
-    .slice(0, 20)
+  const paths: string[] = []
+  for (const section of Object.keys(running) as (keyof Config)[])
+    if (!isReloaded(section)) addDiffering(running[section], changed[section], section, paths)
+  return paths.slice(0, 20)
 }

@@ -39,8 +39,8 @@ export const models = z
   .default([])
   .meta({
     description:
-      "Prices and context windows that you know better than Governor's catalogue. For each of the two the " +
-      'first entry counts that matches and has one.',
+      "Prices and context windows that you know better than Governor's catalogue. For each of the two the first " +
+      'entry counts that matches and has one.',
     examples: [
       [
         {

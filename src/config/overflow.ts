@@ -50,16 +50,16 @@ const quirk = z
       .optional()
       .describe(
         "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The " +
-          'groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that ' +
-          'shrink_context and clamp_output_only need from the message if the pattern does not name them.',
+          'groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context ' +
+          'and clamp_output_only need from the message if the pattern does not name them.',
       ),
     unless: pattern.optional().describe('Pattern that the message does not match.'),
     means: z
       .enum([...RECOVERIES, 'not_overflow', 'input_too_large'])
       .describe(
         'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, ' +
-          'unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks ' +
-          'like one) or input_too_large (Governor reads the rest from the words of the message).',
+          'unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks like ' +
+          'one) or input_too_large (Governor reads the rest from the words of the message).',
       ),
   })
   .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
@@ -95,9 +95,9 @@ export const overflow = z.strictObject({
     .prefault([])
     .meta({
       description:
-        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those ' +
-        'of Governor, and the first row that matches says what an error means. All that a row gives must ' +
-        'match. At most 1,000.',
+        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of ' +
+        'Governor, and the first row that matches says what an error means. All that a row gives must match. At most ' +
+        '1,000.',
       examples: [
         [
           {

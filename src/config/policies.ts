@@ -1,8 +1,8 @@
 /** Converts checked settings to the policies of the core. */
 
 import { amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
-import { buildRegistry, type HarnessRegistry } from '../core/harness/match.ts'
+import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
+import { buildRegistry, type HarnessRegistry, type HarnessText } from '../core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
 import { ROWS } from '../overflow/rows.ts'
@@ -12,15 +12,12 @@ import type { Config } from './schema.ts'
 
 /** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
-  const configured = [
-    ...scaffolding.tags.map((text) => ({ match: 'tag' as const, text })),
-    ...scaffolding.prefixes.map((row) => ({
-      match: 'prefix' as const,
-      ...(typeof row === 'string' ? { text: row } : row),
-    })),
-    ...scaffolding.exact.map((text) => ({ match: 'exact' as const, text })),
-  ]
-  return buildRegistry([...HARNESS_TEXTS, ...configured], [...SUMMARY_REQUESTS, ...scaffolding.summary_requests])
+  const { tags, prefixes, exact, summary_requests } = scaffolding
+  const rows: Omit<HarnessText, 'source'>[] = [...HARNESS_TEXTS]
+  for (const text of tags) rows.push({ match: 'tag', text })
+  for (const row of prefixes) rows.push({ match: 'prefix', ...(typeof row === 'string' ? { text: row } : row) })
+  for (const text of exact) rows.push({ match: 'exact', text })
+  return buildRegistry(rows, [...SUMMARY_REQUESTS, ...summary_requests])
 }
 
 type Camel<Key extends string> = Key extends `${infer First}_${infer Rest}` ? `${First}${Capitalize<Camel<Rest>>}` : Key
@@ -40,22 +37,17 @@ function byRule<Key extends 'budget' | 'loop_guard', Settings>(
   key: Key,
   settingsOf: (section: Config[Key]) => Settings,
 ): ByRule<Settings> {
-  const rules = config.overrides.flatMap(({ [key]: changed, model, upstream, header }) => {
-    if (!changed) return []
-    const headers = Object.entries(header).map(([name, value]) => [name.toLowerCase(), value] as const)
-    return [{ model, upstream, headers, settings: settingsOf(withOverride(config[key], changed)) }]
-  })
+  const rules: Rule<Settings>[] = []
+  for (const { [key]: changed, model, upstream, header } of config.overrides) {
+    if (!changed) continue
+    rules.push({
+      model,
+      upstream,
+      headers: Object.entries(header),
+      settings: settingsOf(withOverride(config[key], changed)),
+    })
+  }
   return { settings: settingsOf(config[key]), rules }
-}
-
-/** Returns the loop policy and its overrides, in order. */
-export function loopGuardOf(config: Config): ByRule<LoopPolicy> {
-  return byRule(config, 'loop_guard', camelKeys<Config['loop_guard']>)
-}
-
-/** Returns the loop policy without its overrides. */
-export function loopPolicyOf(config: Config): LoopPolicy {
-  return camelKeys(config.loop_guard)
 }
 
 /** Returns the prices and windows of the configuration, in order. */
@@ -63,53 +55,52 @@ export function modelSettingsOf({ models }: Config): ModelSettings[] {
   return models.map((entry) => ({ ...camelKeys(entry), price: entry.price && camelKeys(entry.price) }))
 }
 
-/** Returns the budget and its overrides, in order. */
-export function budgetOf(config: Config): ByRule<BudgetSettings> {
-  const { stop } = config
+function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSettings {
+  const { announce, client_override, max_iterations, style, adaptive, tracker, wrap_up, ...others } = budget
+  const { caution_threshold: caution, warning_threshold: warning, ...policy } = others
   const amountsOf = (limits: Readonly<Record<LimitSetting, number>>) =>
     amountsBy((name) => limits[METERS[name].limit.setting])
-  return byRule(config, 'budget', (budget) => {
-    const { announce, client_override, max_iterations, style, adaptive, tracker, wrap_up, ...others } = budget
-    const { caution_threshold: caution, warning_threshold: warning, ...policy } = others
-    return {
-      announce,
-      clientOverride: client_override,
-      policy: {
-        ...camelKeys(policy),
-        run: amountsOf({ ...policy.run, max_iterations }),
-        session: amountsOf(policy.session),
-        thresholds: { style, caution, warning, adaptive },
-        trackerEvery: tracker.every,
-        announce: [],
-        dropTools: wrap_up.drop_tools,
-        texts: {
-          ...camelKeys(policy.texts),
-          stop: stop.text,
-          stopAtLimit: stop.limit_text,
-          stopInLoop: stop.loop_text,
-          fallback: stop.fallback_text,
-          unpriced: stop.unpriced_text,
-          operatorStop: stop.operator_text,
-          operatorFallback: stop.operator_fallback_text,
-        },
-      },
-    }
-  })
-}
-
-/** Returns what happens at the end of a run. */
-export function stopPolicyOf({ stop }: Config) {
-  return { hasFooter: stop.footer, asks: stop.mode === 'ask', askTimeout: stop.ask_timeout }
-}
-
-/** Returns the overflow policy; rows of the configuration come before the built-in ones. */
-export function overflowPolicyOf({ overflow }: Config) {
   return {
-    enabled: overflow.enabled,
-    quirks: [...overflow.quirks, ...ROWS],
-    canonical: overflow.canonical,
-    retriesClamped: overflow.clamp_output_only === 'retry',
-    retriesWithoutBeta: overflow.tier_downgrade === 'retry_without_beta',
-    effectiveTtl: overflow.effective_ttl,
+    announce,
+    clientOverride: client_override,
+    policy: {
+      ...camelKeys(policy),
+      run: amountsOf({ ...policy.run, max_iterations }),
+      session: amountsOf(policy.session),
+      thresholds: { style, caution, warning, adaptive },
+      trackerEvery: tracker.every,
+      announce: [],
+      dropTools: wrap_up.drop_tools,
+      texts: {
+        ...camelKeys(policy.texts),
+        stop: stop.text,
+        stopAtLimit: stop.limit_text,
+        stopInLoop: stop.loop_text,
+        fallback: stop.fallback_text,
+        unpriced: stop.unpriced_text,
+        operatorStop: stop.operator_text,
+        operatorFallback: stop.operator_fallback_text,
+      },
+    },
+  }
+}
+
+/** Returns the policies, which a reload changes. Rows of the configuration come before the built-in ones. */
+export function policiesOf(config: Config) {
+  const { overflow, storm, stop, mode } = config
+  return {
+    loop: byRule<'loop_guard', LoopPolicy>(config, 'loop_guard', camelKeys),
+    budget: byRule(config, 'budget', (budget) => budgetOf(budget, stop)),
+    overflow: {
+      enabled: overflow.enabled,
+      quirks: [...overflow.quirks, ...ROWS],
+      canonical: overflow.canonical,
+      retriesClamped: overflow.clamp_output_only === 'retry',
+      retriesWithoutBeta: overflow.tier_downgrade === 'retry_without_beta',
+      effectiveTtl: overflow.effective_ttl,
+    },
+    storm,
+    stop: { hasFooter: stop.footer, asks: stop.mode === 'ask', askTimeout: stop.ask_timeout },
+    observesOnly: mode === 'observe',
   }
 }

@@ -41,8 +41,8 @@ export const redis = z.strictObject({
     .default([])
     .describe(
       'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count ' +
-        'for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that ' +
-        'takes cluster-require-full-coverage no.',
+        'for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that takes ' +
+        'cluster-require-full-coverage no.',
     ),
   sentinel: z
     .strictObject({

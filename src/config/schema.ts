@@ -11,7 +11,7 @@ import { budget, budgetOverride, outOfOrder, overrideMatch, text } from './budge
 import { events } from './events.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
-import { overrideShape } from './override.ts'
+import { overrideShape, withOverride } from './override.ts'
 import { redis } from './redis.ts'
 import { choice, duration, flag, headerName, size, whole } from './units.ts'
 import { upstreams } from './upstreams.ts'
@@ -32,38 +32,43 @@ const server = z.strictObject({
     .default([])
     .describe(
       'Keys that clients must send to upstreams whose key Governor holds. A client sends one as ' +
-        '`Authorization: Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the ' +
-        'upstream. If the list is empty, everyone who can reach Governor may use the keys that it holds.',
+        '`Authorization: Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. ' +
+        'If the list is empty, everyone who can reach Governor may use the keys that it holds.',
     ),
   allowed_origins: z
     .array(
-      z.string().regex(/^(?:\*|null|[a-z][a-z0-9+.*-]*:\/\/[^\s/?#@]+)$/i, {
-        error: 'expected an origin such as https://app.example or http://localhost:3000',
-      }),
+      z
+        .string()
+        .regex(/^(?:\*|null|[a-z][a-z0-9+.*-]*:\/\/[^\s/?#@]+)$/i, {
+          error: 'expected an origin such as https://app.example or http://localhost:3000',
+        })
+        .toLowerCase(),
     )
     .default([])
     .meta({
       description:
-        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send ' +
-        'requests to loopback addresses too. If Governor holds the key and a request has no access key, ' +
-        'Governor refuses a page (403) unless a glob here matches its origin. Pages that send their own ' +
-        'key to an upstream without a key need no entry.',
+        'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests ' +
+        'to loopback addresses too. If Governor holds the key and a request has no access key, Governor refuses a ' +
+        'page (403) unless a glob here matches its origin. Pages that send their own key to an upstream without a ' +
+        'key need no entry.',
       examples: [['http://localhost:3000']],
     }),
   allowed_hosts: z
     .array(
-      z.string().regex(/^[a-z0-9._*?-]+$/i, {
-        error: 'expected a host name without scheme and port',
-      }),
+      z
+        .string()
+        .regex(/^[a-z0-9._*?-]+$/i, {
+          error: 'expected a host name without scheme and port',
+        })
+        .toLowerCase(),
     )
     .default([])
     .meta({
       description:
-        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. ' +
-        'While Governor listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the ' +
-        'same case as above Governor refuses any other host name (403), because a web page can make its ' +
-        'own host name resolve to this machine, unless a glob here matches it. Add the name of a reverse ' +
-        'proxy on this machine.',
+        'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor ' +
+        'listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor ' +
+        'refuses any other host name (403), because a web page can make its own host name resolve to this machine, ' +
+        'unless a glob here matches it. Add the name of a reverse proxy on this machine.',
       examples: [['host.docker.internal']],
     }),
   max_guarded_body: size
@@ -74,9 +79,9 @@ const server = z.strictObject({
     ),
   max_buffered: size.optional().meta({
     description:
-      'Memory that all bodies together may take while Governor holds them: each until its response is ' +
-      'over. By default a quarter of the memory that the process may use, and never more than half of it. ' +
-      'Governor relays a request without room unread, and counts it.',
+      'Memory that all bodies together may take while Governor holds them: each until its response is over. By ' +
+      'default a quarter of the memory that the process may use, and never more than half of it. Governor relays a ' +
+      'request without room unread, and counts it.',
     examples: ['256mb'],
   }),
   drain_timeout: duration
@@ -137,9 +142,9 @@ const stop = z.strictObject({
     ['answer', 'ask'],
     'answer',
     'What happens to the request that would end a run at a limit. answer: it gets the final answer at ' +
-      'once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` ' +
-      'or the live page. Each limit is asked about once. The ends that the loop guard, an operator or the ' +
-      'agent itself makes are not asked about.',
+      'once; ask: Governor holds it until an operator extends or stops the run, by the API, `governor top` or the ' +
+      'live page. Each limit is asked about once. The ends that the loop guard, an operator or the agent itself ' +
+      'makes are not asked about.',
   ),
   ask_timeout: duration
     .prefault('20s')
@@ -150,8 +155,8 @@ const stop = z.strictObject({
   footer: flag(
     false,
     'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: ' +
-      '300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the ' +
-      'client asked for, such as JSON, gets none.',
+      '300 of 300 iterations`. It is for clients that show no metadata. An answer in a format that the client asked ' +
+      'for, such as JSON, gets none.',
   ),
 })
 
@@ -161,17 +166,16 @@ const loopGuard = z.strictObject({
     ['observe', 'warn', 'enforce'],
     'enforce',
     'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it ' +
-      'also blocks calls that the model repeats after the warnings, and ends a run that makes no other ' +
-      'calls.',
+      'also blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
   ),
   repetition_threshold: whole(
     2,
     100,
     3,
     'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if ' +
-      'there is at most one new call between two of them, and none that changes something. Two calls in ' +
-      'turn (ABAB) are a loop after two rounds. After a warning one repetition less is enough. If ' +
-      'something new came in between, Governor tells the model once and blocks nothing.',
+      'there is at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) ' +
+      'are a loop after two rounds. After a warning one repetition less is enough. If something new came in between, ' +
+      'Governor tells the model once and blocks nothing.',
   ),
   standstill: whole(
     2,
@@ -198,9 +202,9 @@ const loopGuard = z.strictObject({
     100,
     2,
     'How many times more often calls that wait for something may repeat. A call waits if its name or the ' +
-      'first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a ' +
-      'short result says that work is still running. Governor advises the model to wait at growing ' +
-      'intervals (6, 12, 24, …), and blocks only after 40 equal answers within 10 minutes.',
+      'first 300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result ' +
+      'says that work is still running. Governor advises the model to wait at growing intervals (6, 12, 24, …), and ' +
+      'blocks only after 40 equal answers within 10 minutes.',
   ),
   same_call_any_result: whole(
     2,
@@ -213,9 +217,9 @@ const loopGuard = z.strictObject({
     ['default', 'none'],
     'default',
     'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, ' +
-      'addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names ' +
-      '(pid, chunk id) and reminders of a harness; the order of lines does not matter either. Of results ' +
-      'that are equal only then the model is told once, and no call is blocked. none: nothing.',
+      'addresses, hex ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, ' +
+      'chunk id) and reminders of a harness; the order of lines does not matter either. If results ' +
+      'are equal only after that, Governor tells the model once and blocks no call. none: Governor masks nothing.',
   ),
 })
 
@@ -233,9 +237,9 @@ const ops = z.strictObject({
     .optional()
     .meta({
       description:
-        'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. ' +
-        'The environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from ' +
-        'this machine may do that.',
+        'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The ' +
+        'environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may ' +
+        'do that.',
       examples: ['$' + '{GOVERNOR_ADMIN_TOKEN}'],
     }),
   trust_loopback: flag(
@@ -246,16 +250,16 @@ const ops = z.strictObject({
   names: choice(
     ['all', 'token'],
     'all',
-    'Who sees the names that clients give their sessions, which may be secrets. all: whoever may stop a ' +
-      'session; token: requests with the token alone.',
+    'Who sees the names that clients give their sessions, which may be secrets. all: everyone who may ' +
+      'stop a session; token: only requests with the token.',
   ),
   url: z
     .url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' })
     .optional()
     .meta({
       description:
-        'Address at which people reach Governor, for links to the live page in webhook messages and in the ' +
-        'log. Without it they name the address that Governor listens on.',
+        'Address at which people reach Governor, for links to the live page in webhook messages and in the log. ' +
+        'Without it they name the address that Governor listens on.',
       examples: ['https://governor.example.com'],
     }),
   metrics_public: flag(
@@ -267,9 +271,9 @@ const ops = z.strictObject({
 /** Headers that hold keys, because session ids appear in logs and replies. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
-const nameHeader = headerName.refine((name) => !HOLDS_KEY.test(name), {
-  error: 'holds a key, which is never logged: expected another header',
-})
+const nameHeader = headerName
+  .refine((name) => !HOLDS_KEY.test(name), { error: 'holds a key, which is never logged: expected another header' })
+  .toLowerCase()
 
 const sessions = z.strictObject({
   headers: z
@@ -294,8 +298,8 @@ const sessions = z.strictObject({
     .default(['metadata.session_id', 'metadata.user_id', 'conversation'])
     .describe(
       'Body fields that carry a session id, in order, after the headers. user_id counts only if it ' +
-        'contains one. Without any id, Governor identifies a session by its system text, its first human ' +
-        'message and its first answer.',
+        'contains one. Without any id, Governor identifies a session by its system text, its first human message and ' +
+        'its first answer.',
     ),
   max: whole(
     1,
@@ -314,10 +318,9 @@ const sessions = z.strictObject({
   transcript: flag(
     false,
     'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live ' +
-      'page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 ' +
-      'characters of each and 262,144 of all; they are kept where the session is and as long, and take at ' +
-      'most as much memory again as `max_bytes`. If false, no prompt is kept, and no answer but those with ' +
-      'which Governor ended a run.',
+      'page and `governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 characters ' +
+      'of each and 262,144 of all; they are kept where the session is and as long, and take at most as much memory ' +
+      'again as `max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
   ),
   scaffolding: z
     .strictObject({
@@ -338,8 +341,8 @@ const sessions = z.strictObject({
         .default([])
         .meta({
           description:
-            'Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words ' +
-            "after it are a person's.",
+            'Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words after it ' +
+            "are a person's.",
           examples: [[{ text: '[note', end: ']' }]],
         }),
       exact: z.array(z.string().min(1)).default([]).describe('Whole texts.'),
@@ -370,16 +373,16 @@ const file = z.strictObject({
     .default('enforce')
     .meta({
       description:
-        'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, ' +
-        'blocks and stops nothing; `x-governor-observed`, the log and metrics show the verdict that a ' +
-        'request would have got.',
+        'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks ' +
+        'and stops nothing; `x-governor-observed`, the log and metrics show the verdict that a request would have ' +
+        'got.',
       reloaded: true,
     }),
   stop: stop.prefault({}).meta({ description: 'What happens at the limit.', reloaded: true }),
   loop_guard: loopGuard.prefault({}).meta({
     description:
-      'What happens to runs in a loop. `governor replay FILE` shows what these settings would have ' +
-      'done to recorded conversations.',
+      'What happens to runs in a loop. `governor replay FILE` shows what these settings would have done to recorded ' +
+      'conversations.',
     reloaded: true,
   }),
   overrides: z
@@ -397,8 +400,8 @@ const file = z.strictObject({
     .prefault([])
     .meta({
       description:
-        'Another budget or loop guard for some requests, by model, upstream or request headers. For each ' +
-        'of the two the first entry counts that matches and has it; what it leaves out is as above.',
+        'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two ' +
+        'the first entry counts that matches and has it; what it leaves out is as above.',
       reloaded: true,
       examples: [
         [
@@ -411,16 +414,14 @@ const file = z.strictObject({
   storm: storm.prefault({}).meta({
     description:
       'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one ' +
-      'conversation. One request at a time goes through; the others get the newest error at once, with ' +
-      'retry-after.',
+      'conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
     reloaded: true,
   }),
   models,
   overflow: overflow.prefault({}).meta({
     description:
-      'What happens to requests that are too large for the model. An error that says so keeps its status ' +
-      'and its body, and gains error.governor and the header x-governor-overflow; every other error stays ' +
-      'as it is.',
+      'What happens to requests that are too large for the model. An error that says so keeps its status and its ' +
+      'body, and gains error.governor and the header x-governor-overflow; every other error stays as it is.',
     reloaded: true,
   }),
   ops: ops
@@ -431,8 +432,8 @@ const file = z.strictObject({
     ['memory', 'redis'],
     'memory',
     'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or ' +
-      'Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, ' +
-      'it is redis.',
+      'Valkey, for any number of replicas that count as one. If the environment variable REDIS_URL is set, it is ' +
+      'redis.',
   ),
   redis: redis
     .prefault({})
@@ -447,8 +448,8 @@ const file = z.strictObject({
         .default('')
         .describe(
           'File to which Governor appends what agents used; empty: none. It gets a line of JSON for each finished run ' +
-            'and each hour of a running one, without any text of theirs, and `governor report` adds the lines up. ' +
-            '~/ is the home folder. From 8 MB on a new file is begun, and four older ones are kept.',
+            'and each hour of a running one, without any text of theirs, and `governor report` adds the lines up. ~/ ' +
+            'is the home folder. From 8 MB on a new file is begun, and four older ones are kept.',
         ),
     })
     .prefault({})
@@ -501,7 +502,7 @@ export const configSchema = file.superRefine(
     }
     checkUpstreams(overrides, ['overrides'])
     for (const [at, override] of overrides.entries()) {
-      const message = override.budget && outOfOrder(override.budget, thresholds)
+      const message = override.budget && outOfOrder(withOverride(thresholds, override.budget))
       const path = ['overrides', at, 'budget', 'caution_threshold']
       if (message) context.addIssue({ code: 'custom', path, message })
     }

@@ -1,57 +1,42 @@
 /** Kinds of values in a configuration: durations, sizes and counts as people write them, and keys with a default. */
 import * as z from 'zod'
 
-const MILLISECONDS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-}
-const COUNTS: Readonly<Record<string, number>> = { k: 1_000, m: 1_000_000 }
-const BYTES: Readonly<Record<string, number>> = { b: 1, kb: 1_024, mb: 1_048_576, gb: 1_073_741_824 }
+const MILLISECONDS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+const COUNTS = { k: 1_000, m: 1_000_000 }
+const BYTES = { b: 1, kb: 1_024, mb: 1_048_576, gb: 1_073_741_824 }
 
 /** RFC 9110 token: the characters of a header name. */
 export const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'expected a header name')
 
-function parse(text: string, units: Readonly<Record<string, number>>): number | undefined {
-  const [, digits = '', unit = ''] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? []
-  const factor = units[unit.toLowerCase()]
-  return digits === '' || factor === undefined ? undefined : Math.round(Number(digits) * factor)
-}
-
-function unitType(units: Readonly<Record<string, number>>, expected: string, pattern: string, max: number) {
+/** The schema of a number with one of these units; what it holds is the number times the unit. */
+function unitType(units: Readonly<Record<string, number>>, expected: string, max: number) {
+  const pattern = new RegExp(`^\\s*(\\d+(?:\\.\\d+)?) ?(${Object.keys(units).join('|')})\\s*$`, 'i')
+  const amountOf = (text: string) => {
+    const [, digits, unit = ''] = pattern.exec(text) ?? []
+    return Math.round(Number(digits) * (units[unit.toLowerCase()] ?? 1))
+  }
   return z
     .string({ error: expected })
-    .regex(new RegExp(pattern, 'i'), { error: expected })
-    .refine((text) => (parse(text, units) ?? 0) <= max, { error: `too much: ${expected}` })
-    .transform((text) => parse(text, units) ?? 0)
+    .regex(pattern, { error: expected })
+    .refine((text) => !(amountOf(text) > max), { error: `too much: ${expected}` })
+    .transform(amountOf)
 }
 
 /** `30s`, `15m`, `1h`: parsed to milliseconds. */
 export const duration = unitType(
   MILLISECONDS,
   'expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
-  '^\\s*\\d+(\\.\\d+)? ?(ms|s|m|h|d)\\s*$',
   // The longest time of Node's timers: a little over 24 days.
   2_147_483_647,
 )
 
 /** `64mb`, `512kb`: parsed to bytes; 1 kb is 1,024 bytes. */
-export const size = unitType(
-  BYTES,
-  'expected a size such as 512kb, 64mb or 1gb',
-  '^\\s*\\d+(\\.\\d+)? ?(b|kb|mb|gb)\\s*$',
-  Number.MAX_SAFE_INTEGER,
-)
+export const size = unitType(BYTES, 'expected a size such as 512kb, 64mb or 1gb', Number.MAX_SAFE_INTEGER)
 
 const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M'
 
 /** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
-export const count = z.union(
-  [z.int().min(0), unitType(COUNTS, COUNT, '^\\s*\\d+(\\.\\d+)? ?(k|m)\\s*$', Number.MAX_SAFE_INTEGER)],
-  { error: COUNT },
-)
+export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], { error: COUNT })
 
 /** A key that is true or false. */
 export const flag = (otherwise: boolean, description: string) => z.boolean().default(otherwise).describe(description)

@@ -30,8 +30,8 @@ const upstream = z.strictObject({
     .optional()
     .meta({
       description:
-        "Key that Governor sends in place of the client's credential. With a key here, server.access_keys " +
-        'says who may use it.',
+        "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who " +
+        'may use it.',
       examples: [`\${NAME_API_KEY}`],
     }),
   headers: z
@@ -46,14 +46,13 @@ const upstream = z.strictObject({
     .default({})
     .describe(
       'Headers that Governor sets on every request to this upstream, in place of headers of the same name. ' +
-        'A header whose name says key, token, secret, auth, cookie, credential or password holds a key, as ' +
-        'api_key does.',
+        'A header whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key ' +
+        'does.',
     ),
   strip_name: flag(
     false,
     'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. ' +
-      'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes ' +
-      'other names.',
+      'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
   ),
 })
 
@@ -82,7 +81,7 @@ export const upstreams = z
   .transform((configured): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...configured }))
   .describe(
     'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, ' +
-      'Anthropic requests go to `anthropic` and all others to `openai`. An API path behind a name that no ' +
-      'upstream has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These two always ' +
-      'exist; add as many as you like.',
+      'Anthropic requests go to `anthropic` and all others to `openai`. An API path behind a name that no upstream ' +
+      'has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These two always exist; add as ' +
+      'many as you like.',
   )

@@ -26,8 +26,8 @@ const SCRIPT: Script = {
     { name: 'fetch_page', arguments: { url: 'https://example.net/free-tiers' } },
   ],
   answer:
-    'Of those I looked at, two have a free tier that is enough for five people. ' +
-    'I could not confirm their prices per region.',
+    'Of those I looked at, two have a free tier that is enough for five people. I could not confirm their prices per ' +
+    'region.',
 }
 
 /** Iterations that the agent of the second story allows itself: so many that it gets no notice about them. */

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
 import { commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
 import { checkConfig, loadConfig, restartKeys } from '../../src/config/load.ts'
-import { budgetOf } from '../../src/config/policies.ts'
+import { policiesOf } from '../../src/config/policies.ts'
 import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
 
 const EXAMPLE = 'config/governor.yaml'
@@ -99,7 +99,7 @@ describe('the budget section of the configuration', () => {
   it.each(LIMITS)('limits the %s of a run and of a session by the key that METERS names', (name) => {
     const limits = { [METERS[name].limit.setting]: 5 }
     const run = name === 'iterations' ? limits : { run: limits }
-    const { policy } = budgetOf(checkConfig({ budget: { ...run, session: limits } }, 'test')).settings
+    const { policy } = policiesOf(checkConfig({ budget: { ...run, session: limits } }, 'test')).budget.settings
     expect([policy.run[name], policy.session[name]]).toEqual([5, 5])
   })
 })

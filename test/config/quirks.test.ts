@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
-import { overflowPolicyOf } from '../../src/config/policies.ts'
+import { policiesOf } from '../../src/config/policies.ts'
 import { classify } from '../../src/overflow/classify.ts'
 import type { RawReply } from '../../src/overflow/unwrap.ts'
 
@@ -10,7 +10,7 @@ const refused = (message: string, status = 400, more: object = {}) => ({
 })
 
 /** The rows of a configuration with these quirks. */
-const rowsOf = (...quirks: object[]) => overflowPolicyOf(checkConfig({ overflow: { quirks } }, 'test')).quirks
+const rowsOf = (...quirks: object[]) => policiesOf(checkConfig({ overflow: { quirks } }, 'test')).overflow.quirks
 
 const meaningOf = (reply: RawReply, ...quirks: object[]) => classify(reply, { rows: rowsOf(...quirks) })
 

@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { loadConfig, whyUnreadable } from '../../config/load.ts'
-import { loopPolicyOf, registryOf } from '../../config/policies.ts'
+import { policiesOf, registryOf } from '../../config/policies.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { LoopPolicy } from '../../core/loop/patterns.ts'
 import { TooMuchToRead } from '../../core/work.ts'
@@ -126,7 +126,7 @@ const NOTHING_READ =
  */
 export async function replay({ args: files, flags }: Call, terminal: Terminal): Promise<number> {
   const { config } = loadConfig(flags, terminal.env)
-  const policy = loopPolicyOf(config)
+  const policy = policiesOf(config).loop.settings
   const registry = registryOf(config)
   const count: Count = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
   const kept: Finding[] = []

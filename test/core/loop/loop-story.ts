@@ -1,7 +1,7 @@
 /** Runs written call by call: `ls=a` is the call `ls` with the result a, `edit!=ok` one that changes something. */
 
 import { checkConfig } from '../../../src/config/load.ts'
-import { loopPolicyOf } from '../../../src/config/policies.ts'
+import { policiesOf } from '../../../src/config/policies.ts'
 import { hashOf } from '../../../src/core/hash.ts'
 import {
   humanSpoke,
@@ -15,7 +15,7 @@ import {
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
 
 export function policyWith(settings: Readonly<Record<string, unknown>> = {}): LoopPolicy {
-  return loopPolicyOf(checkConfig({ loop_guard: settings }, 'test'))
+  return policiesOf(checkConfig({ loop_guard: settings }, 'test')).loop.settings
 }
 
 export const POLICY = policyWith()
