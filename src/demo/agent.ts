@@ -7,8 +7,10 @@ export type Message = OpenAI.ChatCompletionMessageParam
 
 /** One model call, as the agent sees it. */
 export interface Step {
+  /** The transcript that the agent sent. */
+  readonly sent: readonly Message[]
   readonly headers: Headers
-  readonly message: OpenAI.ChatCompletionAssistantMessageParam
+  readonly content: string
   readonly calls: readonly OpenAI.ChatCompletionMessageFunctionToolCall[]
   /** The field `governor` of the response, with the end of the run. */
   readonly governor: GovernorEnd | undefined
@@ -23,28 +25,16 @@ const tool = (name: string, description: string, argument: string): OpenAI.ChatC
   },
 })
 
-const REQUEST = {
-  model: 'demo-model',
-  tools: [
-    tool('web_search', 'Search the web', 'query'),
-    tool('fetch_page', 'Read a page', 'url'),
-    tool('take_note', 'Remember a finding', 'note'),
-  ],
-}
+const TOOLS = [
+  tool('web_search', 'Search the web', 'query'),
+  tool('fetch_page', 'Read a page', 'url'),
+  tool('take_note', 'Remember a finding', 'note'),
+]
 
-function stepOf(headers: Headers, content: string | null, calls: Step['calls'], governor: Step['governor']): Step {
-  const message = {
-    role: 'assistant' as const,
-    content,
-    ...(calls.length > 0 ? { tool_calls: [...calls] } : {}),
-  }
-  return { headers, message, calls, governor }
-}
-
-/** Calls the model and reads its answer as a stream. */
-export async function callStreaming(client: OpenAI, messages: readonly Message[]): Promise<Step> {
+/** Calls the model and reads its answer. */
+export async function callModel(client: OpenAI, sent: readonly Message[]): Promise<Step> {
   const { data, response } = await client.chat.completions
-    .create({ ...REQUEST, messages: [...messages], stream: true })
+    .create({ model: 'demo-model', tools: TOOLS, messages: [...sent], stream: true })
     .withResponse()
   let content = ''
   let governor: Step['governor']
@@ -60,43 +50,26 @@ export async function callStreaming(client: OpenAI, messages: readonly Message[]
       calls[index] = call
     }
   }
-  return stepOf(response.headers, content || null, calls, governor)
-}
-
-/** Calls the model and reads its answer as one JSON object. */
-export async function callWhole(client: OpenAI, messages: readonly Message[]): Promise<Step> {
-  const { data, response } = await client.chat.completions
-    .create({ ...REQUEST, messages: [...messages] })
-    .withResponse()
-  const message = data.choices[0]?.message
-  const calls = (message?.tool_calls ?? []).filter((call) => call.type === 'function')
-  return stepOf(response.headers, message?.content ?? null, calls, governorOf(data))
+  return { sent, headers: response.headers, content, calls, governor }
 }
 
 /** Returns the transcript after a step: with the model's message and a result for each of its calls. */
-export function afterStep(messages: readonly Message[], { message, calls }: Step): Message[] {
-  const results = calls.map(
-    ({ id, function: { name } }): Message => ({
-      role: 'tool',
-      tool_call_id: id,
-      content: `${name}: ok, but nothing that settles the question`,
-    }),
-  )
-  return [...messages, message, ...results]
+export function afterStep({ sent, content, calls }: Step): Message[] {
+  if (calls.length === 0) return [...sent, { role: 'assistant', content }]
+  const messages: Message[] = [...sent, { role: 'assistant', content: content || null, tool_calls: [...calls] }]
+  for (const { id, function: called } of calls) {
+    const result = `${called.name}: ok, but nothing that settles the question`
+    messages.push({ role: 'tool', tool_call_id: id, content: result })
+  }
+  return messages
 }
 
-/** Runs the agent until the model answers without a tool call, and returns the transcript. It counts nothing. */
-export async function runAgent(
-  client: OpenAI,
-  start: readonly Message[],
-  onStep: (step: Step, sent: readonly Message[]) => void,
-): Promise<readonly Message[]> {
-  let messages = start
-  for (;;) {
-    const step = await callStreaming(client, messages)
-    onStep(step, messages)
-    const isAnswer = step.calls.length === 0
-    if (isAnswer) return messages
-    messages = afterStep(messages, step)
+/** Runs the agent until the model answers without a tool call, and yields each step. It counts nothing. */
+export async function* runAgent(client: OpenAI, start: readonly Message[]): AsyncGenerator<Step> {
+  let step = await callModel(client, start)
+  yield step
+  while (step.calls.length > 0) {
+    step = await callModel(client, afterStep(step))
+    yield step
   }
 }

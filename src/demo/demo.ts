@@ -3,8 +3,9 @@ import OpenAI from 'openai'
 import { pino } from 'pino'
 import { buildGovernor } from '../app.ts'
 import type { Terminal } from '../cli/command.ts'
+import { coloured, showsColours, wordLines } from '../cli/terminal-text.ts'
 import { checkConfig } from '../config/load.ts'
-import { afterStep, callStreaming, callWhole, type Message, runAgent, type Step } from './agent.ts'
+import { afterStep, callModel, type Message, runAgent, type Step } from './agent.ts'
 import { type Script, type ScriptedProvider, startScriptedProvider } from './provider.ts'
 
 const BUDGET = 10
@@ -47,17 +48,15 @@ export async function demo(terminal: Terminal): Promise<number> {
   const provider = await startScriptedProvider(SCRIPT)
   const stuck = await startScriptedProvider(STUCK)
   const upstream = { url: provider.url }
-  const governor = buildGovernor(
-    checkConfig(
-      {
-        server: { port: 0 },
-        upstreams: { openai: upstream, anthropic: upstream, stuck: { url: stuck.url } },
-        budget: { max_iterations: BUDGET },
-      },
-      'demo',
-    ),
-    { log: pino({ level: 'silent' }) },
+  const config = checkConfig(
+    {
+      server: { port: 0 },
+      upstreams: { openai: upstream, anthropic: upstream, stuck: { url: stuck.url } },
+      budget: { max_iterations: BUDGET },
+    },
+    'demo',
   )
+  const governor = buildGovernor(config, { log: pino({ level: 'silent' }) })
   try {
     const url = await governor.listen()
     // Set here, so that no environment variable changes the agent's key or makes it log.
@@ -78,67 +77,55 @@ export async function demo(terminal: Terminal): Promise<number> {
 async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
   page.note('The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.')
-  page.speech('user', QUESTION)
-  page.columns()
-  let last: Step | undefined
-  const messages = await runAgent(
-    client,
-    [
-      { role: 'system', content: 'You are a research agent. Use the tools.' },
-      { role: 'user', content: QUESTION },
-    ],
-    (step, sent) => {
-      last = step
-      page.step(step, addedText(provider, sent))
-    },
-  )
+  const instruction = { role: 'system', content: 'You are a research agent. Use the tools.' } as const
+  const last = await showRun(client, [instruction, { role: 'user', content: QUESTION }], provider, page)
   if (!last) return
-  page.speech('model', last.message.content)
   page.note('The last piece of the streamed response says how the run ended:')
   page.metadata(last)
   // The script starts again after its last call.
   const [first] = SCRIPT.calls
   const call = first && callText(first.name, JSON.stringify(first.arguments))
-  page.note(`Without a budget the model would have called ${call} next and gone on: ` + 'nothing in this agent counts.')
+  page.note(`Without a budget the model would have called ${call} next and gone on: nothing in this agent counts.`)
 
   page.title('The agent lost that answer and asks again')
   const callsBefore = provider.received.length
-  const again = await callStreaming(client, messages)
-  const callsMade = provider.received.length - callsBefore
+  const again = await callModel(client, last.sent)
   page.columns()
   page.step(again, undefined)
-  page.speech('model', again.message.content)
-  page.note(`The recorded answer. Calls to the provider for it: ${callsMade}.`)
+  page.speech('model', again.content)
+  page.note(`The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
 
   page.title('A person writes again, and the budget is a new one')
   page.speech('user', FOLLOW_UP)
   page.columns()
-  const next = [...afterStep(messages, last), { role: 'user' as const, content: FOLLOW_UP }]
-  page.step(await callWhole(client, next), addedText(provider, next))
-  page.note('That response was plain JSON; the others were streams. Both are guarded alike.')
+  const next = await callModel(client, [...afterStep(last), { role: 'user', content: FOLLOW_UP }])
+  page.step(next, addedText(provider, next))
 }
 
 /** Shows an agent whose model makes one call again and again. */
 async function showLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title('Another agent makes the same call again and again')
-  page.speech('user', STUCK_QUESTION)
-  page.columns()
-  let last: Step | undefined
-  let callCount = 0
-  await runAgent(client, [{ role: 'user', content: STUCK_QUESTION }], (step, sent) => {
-    last = step
-    callCount += step.calls.length
-    page.step(step, addedText(provider, sent))
-  })
-  page.speech('model', last?.message.content)
-  page.note(
-    `Call ${callCount + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
-  )
+  const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, page)
+  const call = last?.sent.filter(({ role }) => role === 'assistant').length ?? 0
+  page.note(`Call ${call + 1} never reached the agent: Governor took it out of the response and asked the model again.`)
   page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
+/** Shows the question, every step and the answer of an agent; returns its last step. */
+async function showRun(client: OpenAI, start: readonly Message[], provider: ScriptedProvider, page: Page) {
+  page.speech('user', start.at(-1)?.content)
+  page.columns()
+  let last: Step | undefined
+  for await (const step of runAgent(client, start)) {
+    last = step
+    page.step(step, addedText(provider, step))
+  }
+  page.speech('model', last?.content)
+  return last
+}
+
 /** Returns the text that Governor added to the newest request; `undefined` if it added none. */
-function addedText(provider: ScriptedProvider, sent: readonly Message[]): string | undefined {
+function addedText(provider: ScriptedProvider, { sent }: Step): string | undefined {
   const received = provider.received.at(-1)?.messages.at(-1)?.content
   const original = sent.at(-1)?.content
   if (typeof received !== 'string' || typeof original !== 'string' || received === original) return undefined
@@ -150,34 +137,19 @@ function callText(name: string, argumentsText: string): string {
   return `${name}(${values.map((value) => JSON.stringify(value)).join(', ')})`
 }
 
-/** Prints the parts of the demo. */
-interface Page {
-  title(text: string): void
-  note(text: string): void
-  speech(speaker: string, text: unknown): void
-  columns(): void
-  step(step: Step, added: string | undefined): void
-  metadata(step: Step): void
-}
-
 const BAR = 10
 const WIDTH = 96
-const INDENT = '                          '
 
 const COLOURS = {
-  allow: '32',
-  CAUTION: '33',
-  WARNING: '35',
-  LOOP: '36',
-  BLOCK: '31',
-  STOP: '31',
-  title: '1',
-  quiet: '2',
+  allow: 'green',
+  CAUTION: 'yellow',
+  WARNING: 'magenta',
+  LOOP: 'cyan',
+  BLOCK: 'red',
+  STOP: 'red',
 } as const
 
-type Label = Exclude<keyof typeof COLOURS, 'title' | 'quiet'>
-
-function labelOf(headers: Headers): Label {
+function labelOf(headers: Headers): keyof typeof COLOURS {
   const verdict = headers.get('x-governor-verdict')
   if (verdict === 'stop') return 'STOP'
   if (verdict === 'block') return 'BLOCK'
@@ -186,44 +158,33 @@ function labelOf(headers: Headers): Label {
   return headers.has('x-governor-loop') ? 'LOOP' : 'allow'
 }
 
-/** Breaks text into indented lines that are no longer than the page. */
-function wrapped(text: string, indent: string): string {
-  const lines: string[] = []
-  for (const word of text.split(/\s+/)) {
-    const line = lines.at(-1)
-    if (line !== undefined && indent.length + line.length + word.length < WIDTH) {
-      lines[lines.length - 1] = `${line} ${word}`
-    } else lines.push(word)
-  }
-  return lines.map((line) => `${indent}${line}\n`).join('')
-}
+type Page = ReturnType<typeof pageFor>
 
-function pageFor({ out, isInteractive, env }: Terminal): Page {
-  const hasColours = isInteractive && !env['NO_COLOR']
-  const paint = (name: keyof typeof COLOURS, text: string) =>
-    hasColours ? `\u001b[${COLOURS[name]}m${text}\u001b[0m` : text
+/** Prints the parts of the demo. */
+function pageFor(terminal: Terminal) {
+  const { out } = terminal
+  const hasColours = showsColours(terminal)
+  const wrapped = (text: string, indent: number) =>
+    `${wordLines(text, WIDTH - indent).join('\n')}\n`.replace(/^/gm, ' '.repeat(indent)).trimEnd()
+  const note = (text: string) => out(`\n${wrapped(text, 2)}\n`)
   return {
-    title: (text) => out(`\n${paint('title', text)}\n`),
-    note: (text) => out(`\n${wrapped(text, '  ')}`),
-    speech: (speaker, text) => out(`\n${wrapped(`${speaker}: ${String(text)}`, '  ')}`),
-    columns: () => out(`\n${paint('quiet', '  iteration  budget      verdict  the model')}\n`),
-    step({ headers, calls }, added) {
+    note,
+    title: (text: string) => out(`\n${coloured(text, 'bold', hasColours)}\n`),
+    speech: (speaker: string, text: unknown) => note(`${speaker}: ${String(text)}`),
+    columns: () => out(`\n${coloured('  iteration  budget      verdict  the model', 'grey', hasColours)}\n`),
+    step({ headers, calls }: Step, added: string | undefined) {
       const iteration = headers.get('x-governor-iteration') ?? ''
       const [used = 0, max = 1] = iteration.split('/').map(Number)
       const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
       const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
       const label = labelOf(headers)
-      const does =
-        calls.length === 0
-          ? 'answers'
-          : calls.map(({ function: { name, arguments: text } }) => callText(name, text)).join(', ')
-      out(`  ${iteration.padStart(9)}  ${bar}  ${paint(label, label.padEnd(7))}  ${does}\n`)
-      if (added !== undefined) out(paint('quiet', wrapped(`was told: ${added}`, INDENT)))
+      const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
+      const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
+      out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
+      if (added !== undefined) out(`${coloured(wrapped(`was told: ${added}`, 26), 'grey', hasColours)}\n`)
     },
-    metadata: ({ governor }) => {
-      for (const [key, value] of Object.entries(governor ?? {})) {
-        out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
-      }
+    metadata({ governor }: Step) {
+      for (const [key, value] of Object.entries(governor ?? {})) out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
     },
   }
 }

@@ -1,6 +1,6 @@
-/** A scripted model behind a real Chat Completions endpoint: it calls tools as long as it is offered some. */
+/** A scripted model behind a real Chat Completions endpoint, which streams: it calls tools as long as it is offered some. */
 import { once } from 'node:events'
-import http, { type ServerResponse } from 'node:http'
+import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type OpenAI from 'openai'
 
@@ -32,49 +32,16 @@ export interface ScriptedProvider {
   close(): Promise<void>
 }
 
-interface Reply {
-  readonly content: string | null
-  readonly tool_calls?: readonly object[]
-  readonly finish: 'tool_calls' | 'stop'
-}
-
-function replyTo(body: Body, number: number, { calls, answer, whenBlocked }: Script): Reply {
+/** Returns the message of the model: a call as long as it is offered tools, else its answer. */
+function messageOf(body: Body, number: number, { calls, answer, whenBlocked }: Script) {
   const last = body.messages.at(-1)?.content
   const isBlocked = typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
-  if (whenBlocked !== undefined && isBlocked) return { content: whenBlocked, finish: 'stop' }
+  if (whenBlocked !== undefined && isBlocked) return { role: 'assistant', content: whenBlocked }
   const call = calls[(number - 1) % calls.length]
-  if (!body.tools || body.tool_choice === 'none' || !call) return { content: answer, finish: 'stop' }
-  const { name, arguments: values } = call
-  const calledFunction = { name, arguments: JSON.stringify(values) }
-  return {
-    content: null,
-    tool_calls: [{ id: `call_${number}`, type: 'function', function: calledFunction }],
-    finish: 'tool_calls',
-  }
-}
-
-function send(response: ServerResponse, body: Body, number: number, { finish, ...message }: Reply): void {
-  const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }
-  if (!body.stream) {
-    const choices = [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish }]
-    response.writeHead(200, { 'content-type': 'application/json' })
-    response.end(JSON.stringify({ ...head, object: 'chat.completion', choices }))
-    return
-  }
-  const calls = message.tool_calls?.map((call, index) => ({ index, ...call }))
-  const deltas = [
-    {
-      delta: { role: 'assistant', ...message, ...(calls ? { tool_calls: calls } : {}) },
-      finish_reason: null,
-    },
-    { delta: {}, finish_reason: finish },
-  ]
-  response.writeHead(200, { 'content-type': 'text/event-stream' })
-  for (const delta of deltas) {
-    const chunk = { ...head, object: 'chat.completion.chunk', choices: [{ index: 0, ...delta }] }
-    response.write(`data: ${JSON.stringify(chunk)}\n\n`)
-  }
-  response.end('data: [DONE]\n\n')
+  if (!body.tools || body.tool_choice === 'none' || !call) return { role: 'assistant', content: answer }
+  const called = { name: call.name, arguments: JSON.stringify(call.arguments) }
+  const tool_calls = [{ index: 0, id: `call_${number}`, type: 'function', function: called }]
+  return { role: 'assistant', content: null, tool_calls }
 }
 
 /** Starts the model on a free port of the loopback address. */
@@ -85,7 +52,17 @@ export async function startScriptedProvider(script: Script): Promise<ScriptedPro
     for await (const chunk of request) chunks.push(chunk as Buffer)
     const body = JSON.parse(Buffer.concat(chunks).toString()) as Body
     const number = received.push(body)
-    send(response, body, number, replyTo(body, number, script))
+    const message = messageOf(body, number, script)
+    const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const choice of [
+      { delta: message, finish_reason: null },
+      { delta: {}, finish_reason: message.tool_calls ? 'tool_calls' : 'stop' },
+    ]) {
+      const chunk = { ...head, object: 'chat.completion.chunk', choices: [{ index: 0, ...choice }] }
+      response.write(`data: ${JSON.stringify(chunk)}\n\n`)
+    }
+    response.end('data: [DONE]\n\n')
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
