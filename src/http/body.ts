@@ -1,7 +1,7 @@
 /** Reads request bodies whole, up to a limit, or passes them on as streams; undoes content codings. */
 import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
-import zlib from 'node:zlib'
+import zlib, { type ZlibOptions } from 'node:zlib'
 import { headerOf, type RawHeaders } from './headers.ts'
 
 /** The client left before its request was complete. */
@@ -157,62 +157,41 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
   })
 }
 
-/** A stream that undoes a content coding. */
-export type Decoder = Transform
-
-/** How to undo a content coding (RFC 9110, section 8.4): with a stream, or at once, at most so many bytes. */
+/** How to undo a content coding (RFC 9110, section 8.4): with a stream, or at once. */
 interface Coding {
-  /** `flush`: when zlib gives what it holds. */
-  readonly decoder: (flush: number) => Decoder | undefined
-  readonly atOnce?: (bytes: Buffer, maxOutputLength: number) => Buffer
+  readonly stream: ((options: ZlibOptions) => Transform) | undefined
+  readonly atOnce?: (bytes: Buffer, options: ZlibOptions) => Buffer
+  /** Makes a stream give after each chunk all that it holds; unset if it does so anyway. */
+  readonly flush?: number
+  /** Makes `atOnce` accept a part of a body. */
+  readonly finishFlush?: number
 }
 
-const { BROTLI_OPERATION_FLUSH, Z_NO_FLUSH, Z_SYNC_FLUSH } = zlib.constants
-
-/** Bytes of a decoder's chunks. */
-const chunkSize = 65_536
-
-const GZIP: Coding = {
-  decoder: (flush) => zlib.createGunzip({ flush, chunkSize }),
-  atOnce: (bytes, maxOutputLength) => zlib.gunzipSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
+const { BROTLI_OPERATION_FLUSH, Z_SYNC_FLUSH } = zlib.constants
+const SYNC = { flush: Z_SYNC_FLUSH, finishFlush: Z_SYNC_FLUSH }
+const GZIP: Coding = { stream: zlib.createGunzip, atOnce: zlib.gunzipSync, ...SYNC }
+const BROTLI = {
+  stream: zlib.createBrotliDecompress,
+  atOnce: zlib.brotliDecompressSync,
+  finishFlush: BROTLI_OPERATION_FLUSH,
 }
 
-const CODINGS: ReadonlyMap<string, Coding> = new Map([
+const CODINGS: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['gzip', GZIP],
   ['x-gzip', GZIP],
-  [
-    'deflate',
-    {
-      decoder: (flush) => zlib.createInflate({ flush, chunkSize }),
-      atOnce: (bytes, maxOutputLength) => zlib.inflateSync(bytes, { maxOutputLength, finishFlush: Z_SYNC_FLUSH }),
-    },
-  ],
-  [
-    'br',
-    {
-      decoder: () => zlib.createBrotliDecompress({ chunkSize }),
-      atOnce: (bytes, maxOutputLength) =>
-        zlib.brotliDecompressSync(bytes, { maxOutputLength, finishFlush: BROTLI_OPERATION_FLUSH }),
-    },
-  ],
-  [
-    'zstd',
-    {
-      // Node has it since 22.15.
-      decoder() {
-        const create = Reflect.get(zlib, 'createZstdDecompress') as typeof zlib.createGunzip | undefined
-        return create?.({ chunkSize })
-      },
-    },
-  ],
+  ['deflate', { stream: zlib.createInflate, atOnce: zlib.inflateSync, ...SYNC }],
+  ['br', BROTLI],
+  // Node has it since 22.15.
+  ['zstd', { stream: Reflect.get(zlib, 'createZstdDecompress') }],
 ])
 
 /**
  * Returns a stream that undoes a content coding; `undefined` for an unknown one. `flushes`: each chunk gives
  * all that it holds, as events of a stream need it.
  */
-export function decoderFor(encoding: string, flushes = false): Decoder | undefined {
-  return CODINGS.get(encoding)?.decoder(flushes ? Z_SYNC_FLUSH : Z_NO_FLUSH)
+export function decoderFor(encoding: string, flushes = false): Transform | undefined {
+  const coding = CODINGS.get(encoding)
+  return coding?.stream?.({ chunkSize: 65_536, flush: flushes ? coding.flush : undefined })
 }
 
 /** Returns a body without its content coding; or why not, also for more than `max` bytes, where it stops. */
@@ -250,8 +229,9 @@ export async function decoded(...body: Parameters<typeof unpacked>): Promise<Buf
 
 /** Decodes at most `max` bytes at once, also a part of a body that was cut; `undefined` on failure. */
 export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
+  const { atOnce, finishFlush } = CODINGS.get(encoding) ?? {}
   try {
-    return CODINGS.get(encoding)?.atOnce?.(bytes, max)
+    return atOnce?.(bytes, { maxOutputLength: max, finishFlush })
   } catch {
     return undefined
   }

@@ -46,8 +46,7 @@ export function withCredential(
   headerFor: (sent: string | undefined) => string,
 ): string[] {
   const field = headerFor(names.find((name) => headerOf(headers, name) !== undefined))
-  const kept = withoutFields(headers, (lower) => names.includes(lower))
-  return [...kept, field, field === 'authorization' ? `Bearer ${key}` : key]
+  return [...withoutFields(headers, new Set(names)), field, field === 'authorization' ? `Bearer ${key}` : key]
 }
 
 /** Shorter values are words that other values may contain by chance. */
@@ -62,20 +61,16 @@ function holds(text: string, value: string): boolean {
 }
 
 /**
- * Returns the ways to read a text: as it is, without percent-encoding, and as user and password (RFC 7617).
+ * Returns true if a text holds one of the values: as it is, without percent-encoding, however often it was applied, or as
+ * user and password (RFC 7617).
  */
-function readingsOf(text: string): string[] {
-  // However often percent-encoding was applied.
+function holdsAny(text: string, values: readonly string[]): boolean {
   const plain = text.replace(/%(?:25)*([0-9a-f]{2})/gi, (_, hex: string) =>
     String.fromCharCode(Number.parseInt(hex, 16)),
   )
-  const [, basic] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []
-  return [text, plain, basic === undefined ? '' : Buffer.from(basic, 'base64').toString('latin1')]
-}
-
-/** Returns true if a text holds one of the values, in any form. */
-function holdsAny(text: string, values: readonly string[]): boolean {
-  return readingsOf(text).some((reading) => values.some((value) => holds(reading, value)))
+  const [, basic = ''] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []
+  const login = Buffer.from(basic, 'base64').toString('latin1')
+  return values.some((value) => holds(text, value) || holds(plain, value) || holds(login, value))
 }
 
 /**
@@ -84,7 +79,12 @@ function holdsAny(text: string, values: readonly string[]): boolean {
  */
 export function withoutValues(headers: RawHeaders, values: readonly string[]): RawHeaders {
   if (values.length === 0) return headers
-  return withoutFields(headers, (name, value) => holdsAny(`${name}: ${value}`, values))
+  const kept: string[] = []
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const [name = '', value = ''] = headers.slice(at, at + 2)
+    if (!holdsAny(`${name}: ${value}`, values)) kept.push(name, value)
+  }
+  return kept
 }
 
 /** Returns path and query without each parameter that holds one of the values. */

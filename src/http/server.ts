@@ -1,6 +1,5 @@
 /** The server that clients connect to: its limits, its connections, and answers to what can't be read as a request. */
 import http, { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
-import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { hasBody } from './body.ts'
 import { headText } from './headers.ts'
@@ -54,21 +53,16 @@ export function endWith(socket: Duplex, bytes: string): void {
   socket.once('close', () => clearTimeout(timer))
 }
 
-/** Returns status, code and message for an error of Node's HTTP parser. */
-function reasonOf({ code }: NodeJS.ErrnoException): readonly [status: number, code: string, message: string] {
-  switch (code) {
-    case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return [408, 'request_timeout', 'The request did not come. See timeouts.client_idle.']
-    case 'HPE_HEADER_OVERFLOW':
-      return [
-        431,
-        'headers_too_large',
-        `The target and the header fields of a request may have ${MAX_HEAD} bytes in all.`,
-      ]
-    default:
-      return [400, 'malformed_request', 'Governor could not read this as an HTTP/1.1 request.']
-  }
+/** Status, code and message for errors of Node's HTTP parser, by its codes. */
+const UNREADABLE: Readonly<Record<string, readonly [status: number, code: string, message: string]>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'request_timeout', 'The request did not come. See timeouts.client_idle.'],
+  HPE_HEADER_OVERFLOW: [
+    431,
+    'headers_too_large',
+    `The target and the header fields of a request may have ${MAX_HEAD} bytes in all.`,
+  ],
 }
+const MALFORMED = [400, 'malformed_request', 'Governor could not read this as an HTTP/1.1 request.'] as const
 
 /** Closes connections that are too many for the limit on open files, before nothing works any more. */
 function limitConnections(server: http.Server, { maxOpenFiles, refused }: ServerSettings): void {
@@ -98,27 +92,26 @@ export function createClientServer(settings: ServerSettings): ClientServer {
   })
   server.maxHeadersCount = 0
   limitConnections(server, settings)
-  const sockets = new Set<Socket>()
+  // Several responses for one connection if a client sends requests without waiting.
+  const connections = new Map<Duplex, Set<ServerResponse>>()
   server.on('connection', (socket) => {
-    sockets.add(socket)
-    socket.once('close', () => sockets.delete(socket))
+    // An ignored upgrade makes its connection begin again.
+    connections.set(socket, connections.get(socket) ?? new Set())
+    socket.once('close', () => connections.delete(socket))
   })
-  // Several for one connection if a client sends requests without waiting.
-  const openResponses = new WeakMap<Duplex, Set<ServerResponse>>()
   server.on('request', ({ socket }, response) => {
-    const responses = openResponses.get(socket) ?? new Set()
-    openResponses.set(socket, responses.add(response))
-    response.once('close', () => responses.delete(response))
+    const responses = connections.get(socket)?.add(response)
+    response.once('close', () => responses?.delete(response))
   })
   return {
     server,
     refuseUnreadable(error, socket, errorBody) {
-      const responses = [...(openResponses.get(socket) ?? [])]
+      const responses = [...(connections.get(socket) ?? [])]
       // An answer in the middle of a response would look like a part of it.
       if (responses.some(({ headersSent }) => headersSent)) return void socket.destroy()
       // The parser reports an error again for each further chunk.
       if (!socket.writable) return
-      const [status, code, message] = reasonOf(error)
+      const [status, code, message] = UNREADABLE[error.code ?? ''] ?? MALFORMED
       const body = errorBody(status === 408 ? 'timeout' : 'invalid_request', message, code)
       const length = String(Buffer.byteLength(body))
       const fields = ['Content-Type', 'application/json', 'Content-Length', length, 'Connection', 'close']
@@ -127,9 +120,8 @@ export function createClientServer(settings: ServerSettings): ClientServer {
       if (responses.length > 0) socket.destroy()
     },
     async destroyConnections() {
-      const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))
-      for (const socket of sockets) socket.destroy()
-      await Promise.all(closed)
+      const sockets = [...connections.keys()]
+      await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve).destroy())))
     },
   }
 }

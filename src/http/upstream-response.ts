@@ -103,8 +103,7 @@ export interface InFlight {
 
 /** Returns raw headers of undici, which are buffers, as texts; Latin-1 keeps bytes above ASCII. */
 function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
-  const list = (headers ?? []).map((item) => (typeof item === 'string' ? item : item.toString('latin1')))
-  return withoutGovernorHeaders(list)
+  return withoutGovernorHeaders((headers ?? []).map((item) => item.toString('latin1')))
 }
 
 /** The upstream is paused when more bytes than this wait. */
@@ -160,16 +159,13 @@ function deliver(body: ResponseBody, sink: BodySink, abort: () => void): void {
   body.length = 0
   let hasRoom = true
   for (const chunk of waiting) hasRoom = sink.data(chunk)
-  if (body.ending) {
-    endSink(sink, body.ending)
+  const { ending } = body
+  if (ending) {
+    if ('failure' in ending) sink.fail(ending.failure)
+    else sink.end(ending.trailers)
     abort()
   } else if (hasRoom) resumeBody(body)
   else body.isPaused = true
-}
-
-function endSink(sink: BodySink, ending: BodyEnd): void {
-  if ('failure' in ending) sink.fail(ending.failure)
-  else sink.end(ending.trailers)
 }
 
 function finish(sending: Sending, ending: BodyEnd): void {
@@ -182,10 +178,9 @@ function finish(sending: Sending, ending: BodyEnd): void {
   if (filter) for (const chunk of filter.end()) take(sending, body, chunk)
   hold(sending, body, sending.observer?.last?.())
   body.ending = ending
-  const sink = body.holds === 0 ? body.sink : undefined
-  if (sink) endSink(sink, ending)
+  if (body.sink && body.holds === 0) deliver(body, body.sink, sending.abort)
   body.wake?.()
-  if (sink || sending.isAborted) settle(sending)
+  if (sending.isAborted) settle(sending)
 }
 
 /** Ends the observer: after the client got the end, or when the response is given up. */
@@ -332,19 +327,13 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerat
   }
 }
 
-/** How much of a body to wait for. */
-export interface PeekLimits {
-  readonly bytes: number
-  readonly ms: number
-}
-
 /**
  * Waits for a whole body, at most for so many bytes and milliseconds, and returns it without taking it;
  * `undefined` if it is not complete by then, or, at once, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,
-  { bytes, ms }: PeekLimits,
+  { bytes, ms }: { readonly bytes: number; readonly ms: number },
   isEnough?: (first: Buffer) => boolean,
 ): Promise<Buffer | undefined> {
   let timer: NodeJS.Timeout | undefined

@@ -92,62 +92,48 @@ function isElsewhere(error: Error, { origin }: Upstream): boolean {
 /** Codes of OpenSSL and of Node's certificate checks. */
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/
 
-function isTimeout(error: Error, code: string): boolean {
-  return (
-    error instanceof errors.ConnectTimeoutError ||
-    error instanceof errors.HeadersTimeoutError ||
-    error instanceof errors.BodyTimeoutError ||
-    code === 'ETIMEDOUT'
-  )
-}
-
-/** Returns what is wrong between Governor and an upstream, which `where` describes. */
-function connectionProblem(error: Error, code: string, upstream: Upstream, where: string): string {
-  const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
-  const reason = REASONS[code] ?? 'the connection failed'
-  if (!refusal && !isElsewhere(error, upstream))
-    return `Governor could not get an answer from ${where}: ${reason}. Check upstreams.${upstream.name}.url.`
-  const problem = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
-  const check = 'Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.'
-  return `Governor could not reach ${where}: the proxy on the way ${problem}. ${check}`
-}
-
 /** Codes of limits of this machine: open files of the process, of the system, and memory for sockets. */
-const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS'])
-
-type Kind = Pick<Failure, 'status' | 'code'>
+const EXHAUSTED = /^(EMFILE|ENFILE|ENOBUFS)$/
 
 /** Returns what kind of failure an error is, and its message, which describes the upstream by `where`. */
-function kindOf(error: Error, upstream: Upstream, where: string): Kind & { readonly message: string } {
+function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 'status' | 'code' | 'message'> {
   const code = String(detailOf(error, 'code') ?? '')
   const check = `Check upstreams.${upstream.name}.url.`
-  if (EXHAUSTED.has(code)) {
+  if (EXHAUSTED.test(code)) {
     const advice = 'send the request again. Its operator can raise the limit on open files.'
     const message = `Governor has no connection left for ${where} (${code}): ${advice}`
     return { status: 503, code: 'out_of_connections', message }
   }
-  if (isTimeout(error, code)) {
-    const isConnecting = error instanceof errors.ConnectTimeoutError || code === 'ETIMEDOUT'
-    const message = isConnecting
-      ? `Governor could not connect to ${where} in time. ${check}`
-      : `Governor waited for ${where}, which did not answer in time. See timeouts.first_byte and timeouts.idle.`
+  if (code === 'ETIMEDOUT' || code === 'UND_ERR_CONNECT_TIMEOUT')
+    return {
+      status: 504,
+      code: 'upstream_timeout',
+      message: `Governor could not connect to ${where} in time. ${check}`,
+    }
+  if (code === 'UND_ERR_HEADERS_TIMEOUT' || code === 'UND_ERR_BODY_TIMEOUT') {
+    const limits = 'See timeouts.first_byte and timeouts.idle.'
+    const message = `Governor waited for ${where}, which did not answer in time. ${limits}`
     return { status: 504, code: 'upstream_timeout', message }
   }
   if (TLS_CODE.test(code)) {
     const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
     return { status: 502, code: 'upstream_tls', message }
   }
-  if (
-    code.startsWith('HPE_') ||
-    error instanceof errors.HTTPParserError ||
-    error instanceof errors.ResponseContentLengthMismatchError
-  ) {
+  const isMalformed = code.startsWith('HPE_') || error instanceof errors.HTTPParserError
+  if (isMalformed || error instanceof errors.ResponseContentLengthMismatchError) {
     // undici's parser describes errors in words and has no codes for them.
     const problem = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
     const message = `Governor got an answer from ${where} that is not valid HTTP (${problem}). ${check}`
     return { status: 502, code: 'upstream_broken', message }
   }
-  const message = connectionProblem(error, code, upstream, where)
+  const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
+  const reason = REASONS[code] ?? 'the connection failed'
+  let message = `Governor could not get an answer from ${where}: ${reason}. ${check}`
+  if (refusal || isElsewhere(error, upstream)) {
+    const problem = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
+    const settings = 'Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.'
+    message = `Governor could not reach ${where}: the proxy on the way ${problem}. ${settings}`
+  }
   return { status: 502, code: 'upstream_unreachable', message }
 }
 

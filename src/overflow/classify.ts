@@ -12,7 +12,6 @@ export interface Classified {
   readonly quirk: string
 }
 
-/** What `classify` may use besides the reply. */
 export interface ClassifyOptions {
   /** Rows that are tried in this order instead of the built-in ones (`ROWS`); the first that matches counts. */
   readonly rows?: readonly Row[]
@@ -85,7 +84,6 @@ function overflowOf({ means }: Row, groups: Groups, reply: Reply): Overflow | un
       return withFields(reply, saysMore ? stated : { recovery: 'compress_only' })
     }
     case 'shrink_context':
-      // Without a limit it is `compress_only`.
       return overInput(limit ?? numbers?.limit, numberIn(groups['prompt']) ?? numbers?.promptTokens)
     case 'clamp_output_only':
       return { recovery: 'clamp_output_only', maxOutput: limit ?? numbers?.maxOutput }

@@ -31,10 +31,8 @@ export type Overflow =
   /** The provider refuses a conversation for its repeated calls: nothing is too large. */
   | { readonly recovery: 'loop_refused' }
 
-/** The name of what to do about an overflow. */
 export type Recovery = Overflow['recovery']
 
-/** All recoveries. */
 export const RECOVERIES = [
   'shrink_context',
   'compress_only',
@@ -44,7 +42,6 @@ export const RECOVERIES = [
   'loop_refused',
 ] as const satisfies readonly Recovery[]
 
-/** Returns the numbers that an overflow states. */
 export function statedNumbers(overflow: Overflow): StatedNumbers {
   const stated: Stated<keyof StatedNumbers> & Pick<Overflow, 'recovery'> = overflow
   const { limit, promptTokens, maxOutput, overflowBy } = stated
@@ -58,7 +55,6 @@ export function overWindow(promptTokens: number, limit: number): Overflow {
     : { recovery: 'shrink_context', limit, promptTokens }
 }
 
-/** Returns the overflow of an input, with the numbers that are known. */
 export function overInput(limit: number | undefined, promptTokens: number | undefined): Overflow {
   return limit === undefined
     ? { recovery: 'compress_only', promptTokens }

@@ -1,7 +1,6 @@
 /**
  * Errors that the general reader would misread. The first row that matches says what an error means; if none matches,
  * the reader reads it. Several wordings of one error are several rows with one id.
- *
  * Text patterns match the error in normal form (`normalised`: lower case, plain digits, no quotes); code patterns also
  * match a code's letters alone (`contextlengthexceeded` for `context_length_exceeded`). No repetition is unbounded. The
  * named groups `limit` and `prompt` are numbers of tokens.
@@ -29,13 +28,10 @@ export interface Row {
   readonly id: string
   /** The document or program that has the wording. */
   readonly source?: string | undefined
-  /** The HTTP status is one of these. */
   readonly status?: readonly number[] | undefined
   /** One of the error's codes or types matches. */
   readonly code?: Pattern | undefined
-  /** The text matches. */
   readonly text?: Pattern | undefined
-  /** The text does not match. */
   readonly unless?: Pattern | undefined
   readonly means: Meaning
 }
@@ -56,7 +52,6 @@ const UNAVAILABLE = 'not (?:yet )?(?:available|enabled|supported|included)|only 
 /** A number of tokens, not of tokens per minute. */
 const TOKENS = '\\d{4,9}(?! ?(?:tokens? )?(?:per|\\/|requests?))(?: tokens)?'
 const TOO_LARGE = '(?:toolong|toolarge|toobig|exceed|overflow|limitexceeded|limitreached)'
-/** Of vLLM. */
 const PASSED = 'passed \\d+'
 const ONLY = "however, the model's context length is only (?<limit>\\d+)"
 const REQUESTED = 'however, you requested \\d+ output tokens'

@@ -18,7 +18,6 @@ export interface Reply {
   readonly text: string
   /** Values of fields such as `code` and `type`, in lower case. */
   readonly codes: ReadonlySet<string>
-  /** All messages as they are written. */
   readonly original: string
   /** Positive whole numbers in fields, by the field's name in lower case. */
   readonly numbers: ReadonlyMap<string, number>
@@ -29,11 +28,9 @@ const MESSAGES = wordSet(`
   message error detail details errormessage errormsg errmsg statusmsg msg description errordescription reason
   raw cause text title faultstring body param exception errors statusmessage errortext`)
 
-/** Fields that name the kind of an error. */
 const CODES = wordSet(`
   code type status errortype errorcode name reason statuscode param errcode`)
 
-/** Objects that hold an error, or a part of one. */
 const ENVELOPES = wordSet(`
   error errors metadata response baseresp detail details innererror cause fault body data choices raw ctx
   lasterror providererror originalerror errordetails upstreamerror message exception`)
@@ -90,7 +87,6 @@ function collectText(text: string, collected: Collected, depth: number): void {
     collected.texts.push(cut)
     return
   }
-  // Server-sent events.
   const events = cut.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'))
   if (events.length > 0) {
     for (const line of events.slice(0, MAX_ITEMS)) collectText(line.slice(5).trim(), collected, depth + 1)
@@ -167,7 +163,6 @@ export function unwrap({ status, body }: RawReply): Reply {
   return replyOf({ status, original, codes: collected.codes, numbers: collected.numbers })
 }
 
-/** Returns a reply with the normal form of its `original` text. */
 export function replyOf(reply: Omit<Reply, 'text'>): Reply {
   const lines = reply.original.split('\n').map(normalised)
   return { ...reply, text: lines.filter((line) => line !== '').join('\n') }

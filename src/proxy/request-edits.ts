@@ -2,7 +2,7 @@
 
 import type { Channel } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'
-import { withoutLength } from '../http/headers.ts'
+import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { Turn } from './turn.ts'
@@ -67,7 +67,7 @@ const ONE_PIECE = 65_536
 /** Returns the call with an edited body, without content coding. `json`: the client's body as plain text. */
 export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit[]): UpstreamCall {
   const { upstream, method, path } = call
-  const headers = withoutLength(call.headers)
+  const headers = withoutBodyFields(call.headers)
   const pieces = editedPieces(json, edits)
   const length = lengthOf(pieces)
   if (length <= ONE_PIECE) return { upstream, method, path, headers, body: Buffer.concat(pieces, length) }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { requestHeaders, responseHeaders } from '../../src/http/headers.ts'
+import { withEdits } from '../../src/proxy/request-edits.ts'
 
 describe('fields that the Connection field names', () => {
   it.each([
@@ -15,4 +16,20 @@ describe('fields that the Connection field names', () => {
     const harmless = fields.map((value) => (connection.includes(value) ? 'keep-alive' : value))
     expect(responseHeaders(harmless)).toEqual(['a', '1', 'X-Foo', '2', ...through.slice(2)])
   })
+})
+
+it('an edited request has no field that describes its body as it was', () => {
+  const digests = ['Content-Digest', 'sha-256=:YQ==:', 'Content-MD5', 'YQ==', 'Digest', 'md5=YQ==']
+  const headers = ['A', '1', 'Content-Length', '2', ...digests, 'Content-Encoding', 'gzip']
+  const upstream = {
+    name: 'u',
+    origin: 'http://u',
+    prefix: '',
+    apiKey: undefined,
+    headers: {},
+    holdsKey: false,
+    keepsName: false,
+  }
+  const call = { upstream, method: 'POST', path: '/', headers, body: Buffer.from('{}') }
+  expect(withEdits(call, Buffer.from('{}'), []).headers).toEqual(['A', '1'])
 })

@@ -15,7 +15,6 @@ export interface Figure {
   readonly isCounted: boolean
   /** It is a lower bound: `at least 1000`. */
   readonly isAtLeast: boolean
-  /** Its index in the sentence. */
   readonly at: number
 }
 
@@ -24,11 +23,9 @@ interface Place {
   readonly left: readonly string[]
   readonly right: readonly string[]
   readonly rest: readonly string[]
-  /** The words after it lead to the next number. */
   readonly leadsToNumber: boolean
 }
 
-/** Returns the figures of one sentence, in order. */
 export function figuresOf(sentence: Sentence): Figure[] {
   const figures: Figure[] = []
   for (const [at, atom] of sentence.entries()) {
@@ -66,7 +63,7 @@ function figureAt(sentence: Sentence, at: number, value: number): Figure | undef
     isPart: role === 'value' && (isTerm || part !== undefined),
     isCounted:
       hasAny(right.slice(0, 3), TOKENS) ||
-      left.slice(0, 8).some((word) => TOKENS.has(word) || /token|context|_ctx|seq_len|model_len/.test(word)) ||
+      /token|context|_ctx|seq_len|model_len|(?:^| )toks?(?: |$)/.test(left.slice(0, 8).join(' ')) ||
       (noun !== undefined && noun !== 'total'),
     isAtLeast: left.slice(0, 2).includes('least'),
     at,
@@ -89,7 +86,6 @@ function placeOf(sentence: Sentence, at: number): Place {
 /** Words before an HTTP status or the number of an error. */
 const STATUS_WORDS = wordSet('failed status http code errno')
 
-/** Words right before a number that counts no tokens. */
 const NO_COUNT = wordSet('$ € code status error http')
 
 const PARTS = wordSet('input prompt total text output')
@@ -102,7 +98,6 @@ function hasOtherUnit({ left, right }: Place, value: number): boolean {
     if (left.length === 0 && !TOKENS.has(unit)) return true
     if (left.slice(0, 2).some((word) => word.endsWith('error'))) return true
   }
-  // `<400>`
   if (left[0] === '<' && unit === '>') return true
   // An id, unless the word before it counts: `tokens [9001]`.
   if (left[0] === '[' && unit === ']') return !TOKENS.has(left[1] ?? '')
@@ -220,7 +215,6 @@ const COMPARES = wordSet(
   'exceeds exceed exceeded exceeding surpasses surpassed overflows > >= vs versus over above beyond /',
 )
 
-/** Words that may stand between a number and a comparison. */
 const LEADS_TO_VERB = wordSet('is are was were has have would will which that and long')
 
 const MARKS = wordSet(', : } { ? !')
@@ -239,10 +233,7 @@ const BREAKS = wordSet(', ; ) but and while however :')
 
 const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
-/**
- * True for the words after `N` in `N maximum`, `N token limit`, `N-token context window`. A phrase that leads to the
- * next number belongs to that one.
- */
+/** True after `N` in `N maximum`, `N-token context window`. A phrase that leads to the next number belongs to that one. */
 function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
   const end = right.findIndex((word) => BREAKS.has(word))
   if (end === -1 && leadsToNumber) return false

@@ -6,7 +6,6 @@ const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
 const LEFT_ENDS = wordSet(', ; ) but however while > <=')
 
-/** Returns the nouns among some words. */
 export function nounsIn(words: readonly string[]): Noun[] {
   return words.flatMap((word) => nounOf(word) ?? [])
 }
@@ -31,7 +30,6 @@ export function quantityOf(left: readonly string[], rest: readonly string[], rol
   return isElsewhere ? before : (after ?? before)
 }
 
-/** The field for the output, in words. */
 const ASKED_OUTPUT =
   /(?:^| )(?:max|maximum) tokens? (?:you )?(?:requested|must|is|are|value|parameter|should|cannot|[:=(])/
 
@@ -71,7 +69,6 @@ export function isSummand(sentence: Sentence, at: number): boolean {
   return false
 }
 
-/** True if a plus is among the words right after a number. */
 function isBeforePlus(right: readonly string[]): boolean {
   return hasAny(withoutUnit(right).slice(0, 4), PLUS)
 }
@@ -83,7 +80,6 @@ function wordsBefore(sentence: Sentence, at: number): string[] {
   return wordsOf(sentence.slice(Math.max(0, at - REACH_BACK), at))
 }
 
-/** Returns the quantity of a summand: input or output. */
 export function summandNoun(sentence: Sentence, at: number): Noun {
   const left = leftOf(sentence, at)
   const plus = isBeforePlus(rightOf(sentence, at)) ? -1 : left.findIndex((word) => PLUS.has(word))
@@ -99,7 +95,6 @@ export function partNoun(rest: readonly string[]): Noun | undefined {
   return noun === 'input' || noun === 'output' ? noun : undefined
 }
 
-/** Returns the quantity of the range that ends at a number. */
 export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
   const words = wordsBefore(sentence, at).filter((word) => word !== ',')
   return nounBefore(words.reverse(), 'limit')

@@ -43,7 +43,7 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   return interpret(figures.filter(isSize), telling.length > 0 ? telling : clauses, saysRequest)
 }
 
-/** False for a number without a unit that may be a status or an id. */
+/** A number without a unit may be a status or an id. */
 function isSize({ isCounted, value }: Figure): boolean {
   return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
 }
@@ -76,9 +76,9 @@ function withoutMarks(sentence: Sentence): Sentence {
 /** True if the numbers say that the request is larger than the limit, whatever the words. */
 function isOver(figures: readonly Figure[]): boolean {
   const values = figures.filter(({ role }) => role === 'value')
-  const parts = sumOf(values.filter(({ isPart }) => isPart))
-  const input = values.find(({ noun }) => noun === 'input')?.value ?? Number.NaN
-  const output = values.find(({ noun }) => noun === 'output')?.value ?? Number.NaN
+  const parts = sumOfParts(figures)
+  const input = find(figures, 'value', 'input')?.value ?? Number.NaN
+  const output = find(figures, 'value', 'output')?.value ?? Number.NaN
   for (const { role, value: most, noun, isCounted } of figures) {
     if (role === 'room' && values.some((one) => one.noun === 'output' && one.value > most)) return true
     // A small limit without a unit may be a count of something else.
@@ -90,8 +90,15 @@ function isOver(figures: readonly Figure[]): boolean {
   return false
 }
 
-function sumOf(figures: readonly Figure[]): number {
-  return figures.reduce((sum, { value }) => sum + value, 0)
+/** Returns the first figure with a role, and with one of the nouns if there are any. */
+function find(figures: readonly Figure[], role: Role, ...nouns: readonly (Noun | undefined)[]): Figure | undefined {
+  return figures.find((figure) => figure.role === role && (nouns.length === 0 || nouns.includes(figure.noun)))
+}
+
+function sumOfParts(figures: readonly Figure[], noun?: Noun): number {
+  let sum = 0
+  for (const figure of figures) if (figure.isPart && (!noun || figure.noun === noun)) sum += figure.value
+  return sum
 }
 
 /** Returns the nouns before the word that says "too much": after it stands the limit. */
@@ -111,17 +118,14 @@ function subjectsOf(words: readonly string[]): readonly Noun[] {
 function interpret(figures: readonly Figure[], about: readonly Clause[], saysRequest: boolean): Overflow {
   const words = about.flatMap((clause) => clause.words)
   const subjects = about.flatMap((clause) => subjectsOf(clause.words))
-  const find = (role: Role, ...nouns: readonly (Noun | undefined)[]) =>
-    figures.find((figure) => figure.role === role && nouns.includes(figure.noun))
-  const first = (role: Role) => figures.find((figure) => figure.role === role)?.value
-  const [excess, room] = [first('excess'), first('room')]
-  const outputBound = find('limit', 'output')?.value
-  const limit = (find('limit', 'window', 'total') ?? find('limit', 'input') ?? find('limit', undefined))?.value
-  const inputs = figures.filter(({ role, noun }) => role === 'value' && noun === 'input')
-  const parts = inputs.filter(({ isPart }) => isPart)
-  const input = parts.length > 0 ? sumOf(parts) : inputs[0]?.value
-  const isAtLeast = inputs.some((figure) => figure.isAtLeast)
-  const output = find('value', 'output')?.value
+  const excess = find(figures, 'excess')?.value
+  const room = find(figures, 'room')?.value
+  const outputBound = find(figures, 'limit', 'output')?.value
+  const ofWindow = find(figures, 'limit', 'window', 'total')
+  const limit = (ofWindow ?? find(figures, 'limit', 'input') ?? find(figures, 'limit', undefined))?.value
+  const output = find(figures, 'value', 'output')?.value
+  const input = sumOfParts(figures, 'input') || find(figures, 'value', 'input')?.value
+  const isAtLeast = figures.some((figure) => figure.isAtLeast && figure.role === 'value' && figure.noun === 'input')
   const [ofInput, ofOutput] = [subjects.includes('input'), subjects.includes('output')]
   const ofTotal = subjects.includes('total')
   const isOutputOnly = ofOutput && !ofInput && !ofTotal
@@ -136,14 +140,14 @@ function interpret(figures: readonly Figure[], about: readonly Clause[], saysReq
   if (limit === undefined) {
     if (excess !== undefined) return { recovery: 'compress_only', overflowBy: excess }
     if (isOutputOnly || (output !== undefined && input === undefined)) return { recovery: 'clamp_output_only' }
-    const value = input ?? find('value', undefined, 'window')?.value
+    const value = input ?? find(figures, 'value', undefined, 'window')?.value
     const isOfInput = value !== undefined || ofInput || (subjects.includes('window') && !isBoth)
     return isOfInput ? overInput(undefined, value) : { recovery: 'unknown_overflow' }
   }
   // An input below the limit was refused: something else was added to it.
   if (input !== undefined)
     return input >= limit && !isAtLeast ? overInput(limit, input) : { recovery: 'unknown_overflow', limit }
-  const value = find('value', undefined, 'window', 'total')
+  const value = find(figures, 'value', undefined, 'window', 'total')
   if (value?.noun === 'total' || (value && isBoth)) return { recovery: 'unknown_overflow', limit }
   if (output !== undefined || isOutputOnly) {
     // The limit is one of the window, else of the output.

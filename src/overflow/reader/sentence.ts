@@ -31,7 +31,6 @@ const ABBREVIATION = /^(?:e\.g|i\.e|approx|max|min|no|vs|etc)\.$/
 /** The most atoms that are read: the message of an error has far fewer. */
 const MAX_ATOMS = 2_000
 
-/** Splits a text in normal form into sentences. */
 export function sentencesOf(source: string): Sentence[] {
   const sentences: Sentence[] = []
   let count = 0
@@ -52,12 +51,10 @@ export function sentencesOf(source: string): Sentence[] {
   return sentences
 }
 
-/** Returns the words of a sentence, without its numbers. */
 export function wordsOf(sentence: Sentence): string[] {
   return sentence.filter((atom) => typeof atom === 'string')
 }
 
-/** True if there is a number at an index. */
 export function isNumberAt(sentence: Sentence, at: number): boolean {
   return typeof sentence[at] === 'number'
 }
@@ -72,12 +69,11 @@ export function wordAt(sentence: Sentence, at: number): string {
 const REACH_LEFT = 14
 const REACH_RIGHT = 7
 
-/** Returns the words between a number and the number before it, the nearest first. */
+/** Returns the words between a number and the number before it, or after it, the nearest first. */
 export function leftOf(sentence: Sentence, at: number): string[] {
   return wordsToNumber(sentence.slice(Math.max(0, at - REACH_LEFT), at).reverse())
 }
 
-/** Returns the words between a number and the next number, the nearest first. */
 export function rightOf(sentence: Sentence, at: number): string[] {
   return wordsToNumber(sentence.slice(at + 1, at + 1 + REACH_RIGHT))
 }

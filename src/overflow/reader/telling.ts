@@ -3,14 +3,12 @@ import type { Figure } from './figures.ts'
 import { isNumberAt, type Sentence, wordAt } from './sentence.ts'
 import { cueOf, hasAny, MODALS, nounOf, TOKENS, wordSet } from './words.ts'
 
-/** A sentence with its words and figures. */
 export interface Clause {
   readonly sentence: Sentence
   readonly words: readonly string[]
   readonly figures: readonly Figure[]
 }
 
-/** Words that are certainly about a context. */
 const STRONG = wordSet(`
   context prompt prompts input inputs tokens token(s) window ctx conversation messages sequence seq transcript
   completion completions kv history chat`)
@@ -58,10 +56,8 @@ const OVER_WHAT = wordSet('the limit maximum budget model max its our this your'
 
 const NEGATIONS = wordSet("not n't doesn't don't cannot can't won't didn't")
 
-/** Adjectives of size after "too". */
 const SIZES = wordSet('long large many big lengthy much high')
 
-/** True if the words say that something is too much. */
 export function saysTooMuch(words: readonly string[]): boolean {
   return words.some((word, at) => {
     const next = words[at + 1] ?? ''
@@ -75,7 +71,6 @@ export function saysTooMuch(words: readonly string[]): boolean {
   })
 }
 
-/** Words that say that a context is full. */
 const FULL = wordSet('full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded')
 
 /** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
@@ -114,7 +109,6 @@ function statesBound({ sentence, words, figures }: Clause, isTooMuch: boolean): 
   })
 }
 
-/** Words that state a limit of a field. */
 const HELD = wordSet(`
   must should range most supports support <= < ≤ maximum less exceed limit supported allowed between limited
   capped cap`)

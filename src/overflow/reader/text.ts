@@ -42,7 +42,6 @@ export function plainNumbers(text: string): string {
   )
 }
 
-/** Returns the text in the normal form that all patterns are written for. */
 export function normalised(text: string): string {
   const plain = text
     .normalize('NFKC')

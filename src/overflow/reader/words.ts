@@ -12,12 +12,10 @@ export type Role = 'limit' | 'value' | 'excess' | 'room'
 /** The quantity that a number counts. */
 export type Noun = 'input' | 'output' | 'window' | 'total'
 
-/** Returns the set of the words in a text. */
 export function wordSet(words: string): ReadonlySet<string> {
   return new Set(words.trim().split(/\s+/))
 }
 
-/** Returns true if one of the words is in the set. */
 export function hasAny(words: readonly string[], set: ReadonlySet<string>): boolean {
   return words.some((word) => set.has(word))
 }
@@ -99,7 +97,6 @@ export function nounOf(word: string): Noun | undefined {
 /** Verbs of rules: `must be at most N`. */
 export const MODALS = wordSet('must should cannot can may needs')
 
-/** The unit of contexts. */
 export const TOKENS = wordSet('token tokens tok toks token(s) -token -tokens')
 
 /** Other units: numbers with these say nothing about a context. */
@@ -110,10 +107,7 @@ export const OTHER_UNITS = wordSet(`
   item items file files credit credits cent cents dollar dollars usd eur % percent px pixels retries attempts
   times words word lines line layers gpus gpu`)
 
-/**
- * Chinese words and their English ones. Chinese has no spaces between words: they are replaced in this order, a word
- * before its parts.
- */
+/** Chinese words, which have no spaces between them, are replaced in this order, a word before its parts. */
 const GLOSSARY = `
   每分钟 per minute | 取值范围 range should be | 范围 range | 频率限制 rate limit | 速率限制 rate limit
   请求过于频繁 too many requests | 限流 rate limit | 余额不足 insufficient balance | 余额 balance | 配额 quota
@@ -126,7 +120,6 @@ const GLOSSARY = `
   数量 count | 数目 count | 令牌 tokens | 字符 characters | 字数 characters | 字节 bytes | 请减少 . please reduce
   请缩短 . please shorten | 请 . please | 。 . | ， , | ； ; | 个 | 為 is | 为 is`
 
-/** Han characters and their punctuation. */
 const HAN = /[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]/
 
 /** Returns the text with its Chinese words replaced by English ones. */

@@ -47,8 +47,7 @@ function errorBody(message: string, code: string): string {
  * back without the Upgrade fields and the server reads it again.
  */
 function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
-  const dropped = new Set(['upgrade', 'connection', 'http2-settings'])
-  const headers = withoutFields(request.rawHeaders, (lower) => dropped.has(lower))
+  const headers = withoutFields(request.rawHeaders, new Set(['upgrade', 'connection', 'http2-settings']))
   const head = headText(`${request.method} ${request.url} HTTP/${request.httpVersion}`, headers)
   socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
   server.emit('connection', socket)
@@ -79,7 +78,7 @@ function upgradeRequest(
       ...['Host', url.host],
       ...['Connection', 'Upgrade', 'Upgrade', headerOf(rawHeaders, 'upgrade') ?? 'websocket'],
       // Node throws on Trailer, as an upgrade has no body that trailers could follow.
-      ...withoutFields(headers, (lower) => lower === 'trailer'),
+      ...withoutFields(headers, new Set(['trailer'])),
     ],
     agent: false,
     setHost: false,
@@ -120,7 +119,7 @@ function openTunnel(
     // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
     const headers = withoutFields(
       withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
-      (lower) => lower === 'transfer-encoding',
+      new Set(['transfer-encoding']),
     )
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.

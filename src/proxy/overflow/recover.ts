@@ -3,7 +3,7 @@
 import { STANDARD_TIER } from '../../core/context-window.ts'
 import { estimateTokens } from '../../core/usage.ts'
 import type { AskedOutput, Dialect } from '../../dialect/dialect.ts'
-import { contentEncoding, withoutFields } from '../../http/headers.ts'
+import { contentEncoding, withoutBodyFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { applyEdits } from '../../json/edit.ts'
 import type { Overflow } from '../../overflow/overflow.ts'
@@ -48,8 +48,7 @@ export function recovered(
   overflow: Overflow,
   { retriesClamped, retriesWithoutBeta }: OverflowPolicy,
 ): UpstreamCall | undefined {
-  const withJson = (body: Buffer | undefined) =>
-    body && { ...call, headers: withoutFields(call.headers, (lower) => lower === 'content-length'), body }
+  const withJson = (body: Buffer | undefined) => body && { ...call, headers: withoutBodyFields(call.headers), body }
   switch (overflow.recovery) {
     case 'clamp_output_only': {
       const json = retriesClamped ? bodyOf(call) : undefined
