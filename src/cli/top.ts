@@ -25,38 +25,29 @@ type Question =
   | { readonly action: 'stop'; readonly row: Row }
   | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
 
-/** What is on the screen. */
-interface Screen {
-  rows: readonly Row[]
-  /** How many sessions there are, shown or not. */
-  total: number
-  /** `7 at work · $2.91/min`. */
-  head: string
-  order: (typeof ORDERS)[number]
-  /** Words that the shown sessions match. */
-  search: string
-  /** Id of the selected session. */
-  selected: string | undefined
-  detail: Detail | undefined
-  question: Question | undefined
-  /** What became of the newest key. */
-  message: string
-  /** Why the newest look at the sessions failed. */
-  problem: string
+/** Returns what is on the screen at first. */
+function createScreen() {
+  return {
+    rows: [] as readonly Row[],
+    /** How many sessions there are, shown or not. */
+    total: 0,
+    /** `7 at work · $2.91/min`. */
+    head: 'Governor',
+    order: 'risk' as (typeof ORDERS)[number],
+    /** Words that the shown sessions match. */
+    search: '',
+    /** Id of the selected session. */
+    selected: undefined as string | undefined,
+    detail: undefined as Detail | undefined,
+    question: undefined as Question | undefined,
+    /** What became of the newest key. */
+    message: '',
+    /** Why the newest look at the sessions failed. */
+    problem: '',
+  }
 }
 
-const EMPTY_SCREEN: Readonly<Screen> = {
-  rows: [],
-  total: 0,
-  head: 'Governor',
-  order: 'risk',
-  search: '',
-  selected: undefined,
-  detail: undefined,
-  question: undefined,
-  message: '',
-  problem: '',
-}
+type Screen = ReturnType<typeof createScreen>
 
 function selectedRow({ rows, selected }: Screen): Row | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
@@ -118,48 +109,26 @@ function draw(terminal: Terminal, screen: Screen): void {
   terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
 }
 
-/** Does something that Governor may refuse; returns why it did, or ''. */
-async function attempted(act: () => Promise<void>): Promise<string> {
-  try {
-    await act()
-    return ''
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error
-    return `! ${error.message}`
-  }
+/** Returns why Governor refused something. Throws what is a fault. */
+function refusal(error: unknown): string {
+  if (!(error instanceof ClientError)) throw error
+  return `! ${error.message}`
 }
 
 async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
-  let isComplete = true
-  const problem = await attempted(async () => {
-    const { order: sort, search: q } = screen
+  const { order: sort, search: q, detail } = screen
+  try {
     const { sessions, total, summary, complete } = await client.list({ limit: MOST_ROWS, sort, q })
     screen.rows = sessions
     screen.total = total
     screen.head = summary ? headText(summary) : ''
-    isComplete = complete
-    const { detail } = screen
-    if (!detail) return
-    const newer = await client.session(detail.id)
+    const newer = detail && (await client.session(detail.id))
     // A key may have closed it, or opened another one.
-    if (screen.detail?.id === newer.id) screen.detail = newer
-  })
-  screen.problem = problem || (isComplete ? '' : `! ${INCOMPLETE}`)
-}
-
-type Action = Exclude<Question, { readonly action: 'search' }>
-
-/** Does what was confirmed; returns what became of it. */
-async function answer(client: SessionsClient, question: Action): Promise<string> {
-  const { row } = question
-  const name = labelOf(row)
-  if (question.action === 'extend') {
-    const by = !isCounted(row) ? '25%' : extendedTo(question) - row.max_iterations
-    const { max_iterations: max } = await client.extend(row.id, by)
-    return `${name}: extended${max > 0 ? ` to ${max} iterations` : ''}`
+    if (screen.detail?.id === newer?.id) screen.detail = newer
+    screen.problem = complete ? '' : `! ${INCOMPLETE}`
+  } catch (error) {
+    screen.problem = refusal(error)
   }
-  const { stopping } = await client.stop(row.id)
-  return stopping ? `${name}: its next request is the last` : `${name} had ended already`
 }
 
 const ARROWS: Readonly<Record<string, number>> = {
@@ -195,10 +164,16 @@ async function pressAnswer(client: SessionsClient, screen: Screen, question: Que
     return
   }
   if (key !== 'y' && key !== 'Y' && !isEnter(key)) return
-  const failure = await attempted(async () => {
-    screen.message = await answer(client, question)
-  })
-  screen.message ||= failure
+  const { action, row } = question
+  const name = labelOf(row)
+  if (action === 'extend') {
+    const by = isCounted(row) ? extendedTo(question) - row.max_iterations : '25%'
+    const { max_iterations: max } = await client.extend(row.id, by)
+    screen.message = `${name}: extended${max > 0 ? ` to ${max} iterations` : ''}`
+  } else {
+    const { stopping } = await client.stop(row.id)
+    screen.message = stopping ? `${name}: its next request is the last` : `${name} had ended already`
+  }
   await refresh(client, screen)
 }
 
@@ -214,10 +189,7 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
     const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
     screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
   } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
-  else if ((key === 'i' || isEnter(key)) && row)
-    screen.message = await attempted(async () => {
-      screen.detail = await client.session(row.id)
-    })
+  else if ((key === 'i' || isEnter(key)) && row) screen.detail = await client.session(row.id)
   else if (key === 'e' && row) screen.question = { action: 'extend', row, typed: '' }
   else if (key === 'x' && row) screen.question = { action: 'stop', row }
   else if (key === '/') screen.question = { action: 'search', typed: screen.search }
@@ -233,7 +205,7 @@ const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 /** Shows sessions until q, Ctrl-C or a signal ends that. */
 async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
-  const screen: Screen = { ...EMPTY_SCREEN }
+  const screen = createScreen()
   const quit = new AbortController()
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
   const client = createSessionsClient(flags, terminal.env, quit.signal)
@@ -241,7 +213,9 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   let keys = Promise.resolve()
   const act = async (key: string) => {
     if (quit.signal.aborted) return
-    await press(client, screen, key)
+    await press(client, screen, key).catch((error: unknown) => {
+      screen.message = refusal(error)
+    })
     if (!quit.signal.aborted) draw(terminal, screen)
   }
   const endKeys = terminal.onKey?.((text) => {

@@ -3,11 +3,10 @@ import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
-import { choice, count, flag, headerName, whole } from './units.ts'
+import { choice, count, filled, flag, headerName, key, optional, section, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
-const glob = z.string().min(1)
 
 const VALUES = { whole: limit.default(0), count: count.prefault(0), decimal: z.number().min(0).default(0) }
 
@@ -53,128 +52,106 @@ const texts = {
 
 const keys = {
   enabled: flag(true, 'Count and limit runs. false: no notices and no limits.'),
-  max_iterations: limit
-    .default(300)
-    .describe(
-      'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must ' +
-        'never be worse off with Governor in front: of 1,074 recorded successful runs none needed more than 189, ' +
-        'while a limit of 60 would have cut 84 % of the long coding runs among them. For a limit of your own take ' +
-        'the 95th percentile of your successful runs.',
-    ),
-  caution_threshold: share
-    .default(0.7)
-    .describe('Share of the budget used from which Governor tells the model to consolidate.'),
-  warning_threshold: share
-    .default(0.9)
-    .describe('Share of the budget used from which Governor tells the model to answer now.'),
+  max_iterations: key(
+    limit,
+    300,
+    'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must never be ' +
+      'worse off with Governor in front: of 1,074 recorded successful runs none needed more than 189, while a limit ' +
+      'of 60 would have cut 84 % of the long coding runs among them. For a limit of your own take the 95th ' +
+      'percentile of your successful runs.',
+  ),
+  caution_threshold: key(share, 0.7, 'Share of the budget used from which Governor tells the model to consolidate.'),
+  warning_threshold: key(share, 0.9, 'Share of the budget used from which Governor tells the model to answer now.'),
   adaptive: flag(
     true,
-    'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the ' +
-      'shares say. So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for 300 ' +
-      'iterations.',
+    'Start caution with 3 to 30 iterations or tool calls left and warning with 2 to 10, whatever the shares say. ' +
+      'So a budget of 5 gets its warning in time, and a budget of 1,000 gets no cautions for 300 iterations.',
   ),
   channel: choice(
     ['auto', 'tool_result', 'system', 'user'],
     'auto',
-    'Where notices go. auto and tool_result: after the newest tool result or user message, whichever ' +
-      'comes later; system and user: in a last message of that role. Governor does not use a channel again for an ' +
-      'upstream and model that refused it.',
+    'Where notices go. auto and tool_result: after the newest tool result or user message, whichever comes later; ' +
+      'system and user: in a last message of that role. Governor does not use a channel again for an upstream and ' +
+      'model that refused it.',
   ),
   style: choice(
     ['tiers', 'countdown', 'tracker'],
     'tiers',
-    'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: ' +
-      'only when three or fewer iterations or tool calls are left; tokens, money and time have no last three, so ' +
-      'they use the shares. tracker: the budget once in the system text, then neutral statements of what is used, ' +
-      "and a sentence in the last call. If the model's reasoning is bound to the prompt, or the provider keeps the " +
-      'input, a tracker sends only the first and the last of these.',
+    'When and how Governor states the budget. tiers: caution and warning by the share used. countdown: only when ' +
+      'three or fewer iterations or tool calls are left; tokens, money and time have no last three, so they use the ' +
+      'shares. tracker: the budget once in the system text, then neutral statements of what is used, and a sentence ' +
+      "in the last call. If the model's reasoning is bound to the prompt, or the provider keeps the input, a tracker " +
+      'sends only the first and the last of these.',
   ),
-  tracker: z
-    .strictObject({
-      every: whole(
-        1,
-        10_000,
-        5,
-        'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls ' +
-          'left, each request has one.',
-      ),
-    })
-    .prefault({})
-    .describe('For style tracker.'),
+  tracker: section('For style tracker.', {
+    every: whole(
+      1,
+      10_000,
+      5,
+      'Style tracker: iterations between two statements. With fewer than 20 iterations or tool calls left, each ' +
+        'request has one.',
+    ),
+  }),
   announce: choice(
     ['auto', 'always', 'never'],
     'auto',
-    'State the budget once in the system text, the same in every request of a run. auto: with style ' +
-      'tracker, or if the client declared the budget itself (x-governor-max-iterations); always, never: in every ' +
-      'run, in none.',
+    'State the budget once in the system text, the same in every request of a run. auto: with style tracker, or if ' +
+      'the client declared the budget itself (x-governor-max-iterations); always, never: in every run, in none.',
   ),
   caution_when: choice(
     ['always', 'stagnating'],
     'always',
-    'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new ' +
-      'call and result among the last 5 calls. Warnings go to all runs.',
+    'Which runs get cautions. always: all runs; stagnating: only runs that make no progress, with no new call and ' +
+      'result among the last 5 calls. Warnings go to all runs.',
   ),
   escalate: flag(
     true,
-    'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model ' +
-      'acknowledges a warning if its next message has text or calls no tool.',
+    'Repeat an ignored warning as a message of role user, if the upstream accepts one. A model acknowledges a ' +
+      'warning if its next message has text or calls no tool.',
   ),
-  wrap_up: z
-    .strictObject({
-      drop_tools: z
-        .array(glob)
-        .default([])
-        .meta({
-          description: 'Globs of tools that Governor no longer offers to the model from the warning tier on.',
-          examples: [['web_*', 'spawn_agent']],
-        }),
-    })
-    .prefault({})
-    .describe('What else happens at the warning tier.'),
-  client_override: z
-    .union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' })
-    .default(true)
-    .describe(
-      'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, ' +
-        'lower_only or false. lower_only: only if they lower the limit.',
+  wrap_up: section('What else happens at the warning tier.', {
+    drop_tools: key(
+      z.array(filled),
+      [],
+      'Globs of tools that Governor no longer offers to the model from the warning tier on.',
+      ['web_*', 'spawn_agent'],
     ),
-  run: z
-    .strictObject(limits)
-    .prefault({})
-    .describe('Further limits per run; 0 is no limit. A run that reaches any of them ends with an answer.'),
-  session: z
-    .strictObject({
-      max_iterations: limit.default(0).describe('Model calls.'),
-      ...limits,
-    })
-    .prefault({})
-    .describe('Limits per session, all its runs and sub-agents together; 0 is no limit.'),
+  }),
+  client_override: key(
+    z.union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' }),
+    true,
+    'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or ' +
+      'false. lower_only: only if they lower the limit.',
+  ),
+  run: section('Further limits per run; 0 is no limit. A run that reaches any of them ends with an answer.', limits),
+  session: section('Limits per session, all its runs and sub-agents together; 0 is no limit.', {
+    max_iterations: key(limit, 0, 'Model calls.'),
+    ...limits,
+  }),
   unknown_price: choice(
     ['warn', 'estimate', 'refuse'],
     'warn',
-    'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, ' +
-      "which the log, the webhook, the API and the page say; estimate: they count as calls of the provider's dearest " +
-      'known model; refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on ' +
-      'cost.',
+    'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, which the log, ' +
+      "the webhook, the API and the page say; estimate: they count as calls of the provider's dearest known model; " +
+      'refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on cost.',
   ),
-  texts: z
-    .strictObject(texts)
-    .prefault({})
-    .describe(
-      `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), {unit} (${[...units].join(', ')}; ` +
-        'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` take the ' +
-        'same ones, and {limit} (iteration, tool call, token, cost, time).',
-    ),
+  texts: section(
+    `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), {unit} (${[...units].join(', ')}; ` +
+      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` take the ' +
+      'same ones, and {limit} (iteration, tool call, token, cost, time).',
+    texts,
+  ),
 }
 
 /** The conditions of an override; all of them must match. */
 export const overrideMatch = {
-  model: glob.optional().describe('Glob of model names.'),
-  upstream: z.string().min(1).optional().describe('Name of an upstream.'),
-  header: z
-    .record(headerName.toLowerCase(), z.string().min(1))
-    .default({})
-    .describe('Request headers that must be present, with globs of their values.'),
+  model: optional(filled, 'Glob of model names.'),
+  upstream: optional(filled, 'Name of an upstream.'),
+  header: key(
+    z.record(headerName.toLowerCase(), filled),
+    {},
+    'Request headers that must be present, with globs of their values.',
+  ),
 }
 
 /** The schema of a budget in an override. */

@@ -1,47 +1,40 @@
 /** The settings of receivers of events, besides log and metrics. */
 import * as z from 'zod'
 import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
+import { key, optional } from './units.ts'
 
 /** Returns true for base64, with or without padding, of at least 16 bytes. */
 function isBase64(text: string): boolean {
-  const key = Buffer.from(text, 'base64')
+  const bytes = Buffer.from(text, 'base64')
   const unpadded = text.replace(/={1,2}$/, '')
-  return key.length >= 16 && key.toString('base64').replace(/={1,2}$/, '') === unpadded
+  return bytes.length >= 16 && bytes.toString('base64').replace(/={1,2}$/, '') === unpadded
 }
 
 const webhook = z.strictObject({
-  url: z
-    .url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' })
-    .optional()
-    .meta({
-      description:
-        'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
-        'posts nothing. It follows no redirect.',
-      examples: ['https://hooks.example/governor'],
-    }),
-  secret: z
-    .string()
-    .min(16, { error: 'expected at least 16 characters' })
-    .refine((secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)), {
-      error: 'expected base64 of at least 16 bytes after whsec_',
-    })
-    .optional()
-    .meta({
-      description:
-        'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
-        '`whsec_` and base64.',
-      examples: ['$' + '{GOVERNOR_WEBHOOK_SECRET}'],
-    }),
-  on: z
-    .array(z.enum(WEBHOOK_TOPICS))
-    .min(1)
-    .default([...WEBHOOK_TOPICS])
-    .describe(
-      'Topics of the messages; there is one message per session and threshold. They are: a warning about a ' +
-        'limit, a stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at ' +
-        'its limit that waits for an operator (see `stop.mode`), a model without a known price where there is a ' +
-        'limit on cost.',
-    ),
+  url: optional(
+    z.url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' }),
+    'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
+      'posts nothing. It follows no redirect.',
+    'https://hooks.example/governor',
+  ),
+  secret: optional(
+    z
+      .string()
+      .min(16, { error: 'expected at least 16 characters' })
+      .refine((secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)), {
+        error: 'expected base64 of at least 16 bytes after whsec_',
+      }),
+    'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
+      '`whsec_` and base64.',
+    '$' + '{GOVERNOR_WEBHOOK_SECRET}',
+  ),
+  on: key(
+    z.array(z.enum(WEBHOOK_TOPICS)).min(1),
+    [...WEBHOOK_TOPICS],
+    'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a ' +
+      'stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at its limit ' +
+      'that waits for an operator (see `stop.mode`), a model without a known price where there is a limit on cost.',
+  ),
 })
 
 /** The schema of `events`. */

@@ -1,54 +1,43 @@
 /** Prices and context windows that a user knows better than the catalogue. */
 import * as z from 'zod'
+import { filled, key, optional } from './units.ts'
 
 const perMillion = z.number().min(0)
 
-/** The schema of `models`. */
-export const models = z
-  .array(
-    z
-      .strictObject({
-        model: z.string().min(1).describe('Glob of model names, as clients send them.'),
-        upstream: z
-          .string()
-          .min(1)
-          .optional()
-          .describe('Name of one upstream; without it the entry applies to all of them.'),
-        context_window: z.int().min(1).optional().describe('Tokens of prompt and answer together.'),
-        price: z
-          .strictObject({
-            input: perMillion.describe('Price of the prompt.'),
-            output: perMillion.describe('Price of the answer, reasoning included.'),
-            cached_input: perMillion
-              .optional()
-              .describe('Price of what the provider read from a cache; without it, as input.'),
-            cache_write: perMillion
-              .optional()
-              .describe('Price of what the provider wrote to a cache; without it, as input.'),
-          })
-          .optional()
-          .describe(
-            'US dollars per million tokens: input, output, cached_input, cache_write. The last two default ' +
-              'to input; 0 if a model costs nothing.',
-          ),
-      })
-      .refine((value) => value.context_window !== undefined || value.price !== undefined, {
-        error: 'has no effect: expected a price, a context_window, or both',
-      }),
-  )
-  .default([])
-  .meta({
-    description:
-      "Prices and context windows that you know better than Governor's catalogue. For each of the two the first " +
-      'entry counts that matches and has one.',
-    examples: [
-      [
-        {
-          model: 'qwen3-*',
-          upstream: 'local',
-          context_window: 131072,
-          price: { input: 0.2, output: 0.6, cached_input: 0.02 },
-        },
-      ],
-    ],
+const price = z.strictObject({
+  input: perMillion.describe('Price of the prompt.'),
+  output: perMillion.describe('Price of the answer, reasoning included.'),
+  cached_input: optional(perMillion, 'Price of what the provider read from a cache; without it, as input.'),
+  cache_write: optional(perMillion, 'Price of what the provider wrote to a cache; without it, as input.'),
+})
+
+const entry = z
+  .strictObject({
+    model: filled.describe('Glob of model names, as clients send them.'),
+    upstream: optional(filled, 'Name of one upstream; without it the entry applies to all of them.'),
+    context_window: optional(z.int().min(1), 'Tokens of prompt and answer together.'),
+    price: optional(
+      price,
+      'US dollars per million tokens: input, output, cached_input, cache_write. The last two default to input; 0 ' +
+        'if a model costs nothing.',
+    ),
   })
+  .refine((value) => value.context_window !== undefined || value.price !== undefined, {
+    error: 'has no effect: expected a price, a context_window, or both',
+  })
+
+const EXAMPLE = {
+  model: 'qwen3-*',
+  upstream: 'local',
+  context_window: 131072,
+  price: { input: 0.2, output: 0.6, cached_input: 0.02 },
+}
+
+/** The schema of `models`. */
+export const models = key(
+  z.array(entry),
+  [],
+  "Prices and context windows that you know better than Governor's catalogue. For each of the two the first entry " +
+    'counts that matches and has one.',
+  [EXAMPLE],
+)

@@ -3,7 +3,7 @@ import { RE2JS } from 're2js'
 import * as z from 'zod'
 import { RECOVERIES } from '../overflow/overflow.ts'
 import type { LinearPattern, Row } from '../overflow/rows.ts'
-import { choice, duration, flag } from './units.ts'
+import { choice, duration, flag, key, optional } from './units.ts'
 
 /** A pattern that ignores case; refuses one that only a backtracking engine could match. */
 const pattern = z
@@ -38,28 +38,25 @@ const quirk = z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
       .describe('Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.'),
-    source: z.string().optional().describe('Where the wording is documented or was seen.'),
-    status: z
-      .union([status, z.array(status).min(1)], {
-        error: 'expected an HTTP status from 200 to 599, or a list',
-      })
-      .optional()
-      .describe('HTTP status, or a list of them.'),
-    code: pattern.optional().describe("Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
-    text: pattern
-      .optional()
-      .describe(
-        "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The " +
-          'groups (?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context ' +
-          'and clamp_output_only need from the message if the pattern does not name them.',
-      ),
-    unless: pattern.optional().describe('Pattern that the message does not match.'),
+    source: optional(z.string(), 'Where the wording is documented or was seen.'),
+    status: optional(
+      z.union([status, z.array(status).min(1)], { error: 'expected an HTTP status from 200 to 599, or a list' }),
+      'HTTP status, or a list of them.',
+    ),
+    code: optional(pattern, "Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
+    text: optional(
+      pattern,
+      "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups " +
+        '(?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and ' +
+        'clamp_output_only need from the message if the pattern does not name them.',
+    ),
+    unless: optional(pattern, 'Pattern that the message does not match.'),
     means: z
       .enum([...RECOVERIES, 'not_overflow', 'input_too_large'])
       .describe(
-        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, ' +
-          'unknown_overflow, loop_refused (the provider refuses repeated calls), not_overflow (it only looks like ' +
-          'one) or input_too_large (Governor reads the rest from the words of the message).',
+        'What the error means: shrink_context, compress_only, clamp_output_only, tier_downgrade, unknown_overflow, ' +
+          'loop_refused (the provider refuses repeated calls), not_overflow (it only looks like one) or ' +
+          'input_too_large (Governor reads the rest from the words of the message).',
       ),
   })
   .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
@@ -67,20 +64,28 @@ const quirk = z
   })
   .transform((row): Row => ({ ...row, status: typeof row.status === 'number' ? [row.status] : row.status }))
 
+const EXAMPLE: z.input<typeof quirk> = {
+  id: 'house-gateway',
+  source: 'our wiki, Limits of the gateway',
+  status: 400,
+  text: 'budget of (?<limit>[\\d,]+) units',
+  means: 'shrink_context',
+}
+
 /** The schema of `overflow`. */
 export const overflow = z.strictObject({
   enabled: flag(true, 'Read errors. false: Governor relays errors unread.'),
   canonical: flag(
     false,
-    "Rewrite errors about an input that is too large into the one that the API's own clients understand. " +
-      'That is context_length_exceeded, or prompt is too long for Anthropic; the original is in ' +
-      'error.governor.original. For clients that compress by themselves but know only one provider.',
+    "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is " +
+      'context_length_exceeded, or prompt is too long for Anthropic; the original is in error.governor.original. For ' +
+      'clients that compress by themselves but know only one provider.',
   ),
   clamp_output_only: choice(
     ['retry', 'annotate'],
     'retry',
-    'What happens if only the requested output is too large. retry: ask once more with a cap that fits; ' +
-      'annotate: only say so.',
+    'What happens if only the requested output is too large. retry: ask once more with a cap that fits; annotate: ' +
+      'only say so.',
   ),
   tier_downgrade: choice(
     ['retry_without_beta', 'annotate'],
@@ -88,26 +93,12 @@ export const overflow = z.strictObject({
     'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
       'anthropic-beta of long context, if the request fits without; annotate: only say so.',
   ),
-  effective_ttl: duration.prefault('1h').describe('How long a session uses a smaller context after such an error.'),
-  quirks: z
-    .array(quirk)
-    .max(MAX_QUIRKS)
-    .prefault([])
-    .meta({
-      description:
-        'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of ' +
-        'Governor, and the first row that matches says what an error means. All that a row gives must match. At most ' +
-        '1,000.',
-      examples: [
-        [
-          {
-            id: 'house-gateway',
-            source: 'our wiki, Limits of the gateway',
-            status: 400,
-            text: 'budget of (?<limit>[\\d,]+) units',
-            means: 'shrink_context',
-          },
-        ],
-      ],
-    }),
+  effective_ttl: key(duration, '1h', 'How long a session uses a smaller context after such an error.'),
+  quirks: key(
+    z.array(quirk).max(MAX_QUIRKS),
+    [],
+    'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, ' +
+      'and the first row that matches says what an error means. All that a row gives must match. At most 1,000.',
+    [EXAMPLE],
+  ),
 })

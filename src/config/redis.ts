@@ -1,56 +1,41 @@
 /** The server in which several replicas remember sessions. */
 import { existsSync } from 'node:fs'
 import * as z from 'zod'
-import { duration } from './units.ts'
+import { duration, key, section } from './units.ts'
 
 /** A shorter time than this passes in the process itself, when it is busy. */
 const MIN_TIMEOUT = 5
 
-const pemFile = z
-  .string()
-  .refine((file) => file === '' || existsSync(file), {
-    error: 'expected the path of a PEM file: no such file',
-  })
-  .default('')
-
-const tls = z.strictObject({
-  ca: pemFile.describe(
-    'PEM file of the certificate authority of the server, if Node does not know it. Any file here encrypts ' +
-      'the connection, as rediss:// does.',
-  ),
-  cert: pemFile.describe("PEM file of Governor's own certificate, for a server that asks for one."),
-  key: pemFile.describe('PEM file of the key of that certificate.'),
+const pemFile = z.string().refine((file) => file === '' || existsSync(file), {
+  error: 'expected the path of a PEM file: no such file',
 })
 
 const redisUrl = z.url({ protocol: /^rediss?$/, error: 'expected a redis:// or rediss:// URL' })
 
 export const redis = z.strictObject({
-  url: redisUrl
-    .default('redis://127.0.0.1:6379')
-    .describe(
-      'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The ' +
-        'environment variable REDIS_URL comes before it.',
-    ),
-  username: z
-    .string()
-    .default('')
-    .describe("User of the server's access control list. If it is empty, the URL decides."),
-  password: z.string().default('').describe('Password of that user. If it is empty, the URL decides.'),
-  cluster: z
-    .array(redisUrl)
-    .default([])
-    .describe(
-      'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count ' +
-        'for all. If a part of the cluster fails, only the sessions of that part are counted in memory; that takes ' +
-        'cluster-require-full-coverage no.',
-    ),
+  url: key(
+    redisUrl,
+    'redis://127.0.0.1:6379',
+    'Address of the server, as redis://USER:PASSWORD@HOST:PORT/DATABASE; rediss:// encrypts. The environment ' +
+      'variable REDIS_URL comes before it.',
+  ),
+  username: key(z.string(), '', "User of the server's access control list. If it is empty, the URL decides."),
+  password: key(z.string(), '', 'Password of that user. If it is empty, the URL decides.'),
+  cluster: key(
+    z.array(redisUrl),
+    [],
+    'Addresses of some servers of a Redis Cluster, in place of url. User and password of the first count for all. ' +
+      'If a part of the cluster fails, only the sessions of that part are counted in memory; that takes ' +
+      'cluster-require-full-coverage no.',
+  ),
   sentinel: z
     .strictObject({
-      name: z.string().default('').describe('The name under which the Sentinels watch the server.'),
-      nodes: z
-        .array(redisUrl)
-        .default([])
-        .describe('Addresses of the Sentinels, with their user and password if they ask for one.'),
+      name: key(z.string(), '', 'The name under which the Sentinels watch the server.'),
+      nodes: key(
+        z.array(redisUrl),
+        [],
+        'Addresses of the Sentinels, with their user and password if they ask for one.',
+      ),
     })
     .refine(({ name, nodes }) => nodes.length === 0 || name !== '', {
       path: ['name'],
@@ -58,18 +43,28 @@ export const redis = z.strictObject({
     })
     .prefault({})
     .describe('Redis Sentinel, in place of the address in url; user and password of url count for the server itself.'),
-  timeout: duration
-    .refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` })
-    .prefault('50ms')
-    .describe(
-      'Time that a request waits for the server. If an answer takes longer, the request is counted in ' +
-        'memory; after three in a row Governor continues without the server until it answers again.',
+  timeout: key(
+    duration.refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` }),
+    '50ms',
+    'Time that a request waits for the server. If an answer takes longer, the request is counted in memory; after ' +
+      'three in a row Governor continues without the server until it answers again.',
+  ),
+  prefix: key(
+    z
+      .string()
+      .max(100)
+      .regex(/^[^{}\s]*$/, { error: 'expected a text without braces and white space' }),
+    'governor:',
+    'Beginning of all keys and channels. Replicas with the same prefix share their sessions.',
+  ),
+  tls: section('Files for an encrypted connection.', {
+    ca: key(
+      pemFile,
+      '',
+      'PEM file of the certificate authority of the server, if Node does not know it. Any file here encrypts the ' +
+        'connection, as rediss:// does.',
     ),
-  prefix: z
-    .string()
-    .max(100)
-    .regex(/^[^{}\s]*$/, { error: 'expected a text without braces and white space' })
-    .default('governor:')
-    .describe('Beginning of all keys and channels. Replicas with the same prefix share their sessions.'),
-  tls: tls.prefault({}).describe('Files for an encrypted connection.'),
+    cert: key(pemFile, '', "PEM file of Governor's own certificate, for a server that asks for one."),
+    key: key(pemFile, '', 'PEM file of the key of that certificate.'),
+  }),
 })

@@ -38,21 +38,38 @@ const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M
 /** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
 export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], { error: COUNT })
 
+/** A text that is not empty. */
+export const filled = z.string().min(1)
+
+/** A key with a default, as the file writes it. */
+export const key = <Schema extends z.ZodType>(
+  schema: Schema,
+  otherwise: z.input<Schema>,
+  description: string,
+  ...examples: z.input<Schema>[]
+) => schema.prefault(otherwise as never).meta(examples.length > 0 ? { description, examples } : { description })
+
+/** A key without a default. */
+export const optional = <Schema extends z.ZodType>(schema: Schema, description: string, ...examples: unknown[]) =>
+  schema.optional().meta(examples.length > 0 ? { description, examples } : { description })
+
+/** A section whose keys all have defaults. */
+export const section = <Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) =>
+  z
+    .strictObject(shape)
+    .prefault({} as never)
+    .describe(description)
+
 /** A key that is true or false. */
 export const flag = (otherwise: boolean, description: string) => z.boolean().default(otherwise).describe(description)
 
 /** A key with one of some words. */
-export function choice<const Words extends readonly string[]>(
+export const choice = <const Words extends readonly string[]>(
   words: Words,
   otherwise: Words[number],
   description: string,
-) {
-  return z
-    .enum(words)
-    .default(otherwise as never)
-    .describe(description)
-}
+) => key(z.enum(words), otherwise as never, description)
 
 /** A key with a whole number from `least` to `most`. */
 export const whole = (least: number, most: number, otherwise: number, description: string) =>
-  z.int().min(least).max(most).default(otherwise).describe(description)
+  key(z.int().min(least).max(most), otherwise, description)

@@ -1,6 +1,6 @@
 /** The URLs, keys and headers of upstreams. */
 import * as z from 'zod'
-import { flag, headerName } from './units.ts'
+import { flag, headerName, key, optional } from './units.ts'
 
 /** First segments of Governor's own paths: no upstream may have such a name. */
 export const RESERVED_NAMES: readonly string[] = ['health', 'ready', 'metrics', 'governor']
@@ -24,35 +24,29 @@ const upstream = z.strictObject({
       error: 'expected the base URL of the API: requests bring the rest of the path',
     })
     .describe('Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.'),
-  api_key: z
-    .string()
-    .regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' })
-    .optional()
-    .meta({
-      description:
-        "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who " +
-        'may use it.',
-      examples: [`\${NAME_API_KEY}`],
-    }),
-  headers: z
-    .record(
+  api_key: optional(
+    z.string().regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' }),
+    "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who may " +
+      'use it.',
+    `\${NAME_API_KEY}`,
+  ),
+  headers: key(
+    z.record(
       headerName.refine((name) => !NOT_FIXED.has(name.toLowerCase()), {
         error: 'set by Governor for each request: expected another header',
       }),
       z.string().refine((value) => value === '' || HEADER_VALUE.test(value), {
         error: 'expected a header value, on one line',
       }),
-    )
-    .default({})
-    .describe(
-      'Headers that Governor sets on every request to this upstream, in place of headers of the same name. ' +
-        'A header whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key ' +
-        'does.',
     ),
+    {},
+    'Headers that Governor sets on every request to this upstream, in place of headers of the same name. A header ' +
+      'whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
+  ),
   strip_name: flag(
     false,
-    'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. ' +
-      'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
+    'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. Other hosts ' +
+      'have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
   ),
 })
 
@@ -80,8 +74,8 @@ export const upstreams = z
   .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
   .transform((configured): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...configured }))
   .describe(
-    'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, ' +
-      'Anthropic requests go to `anthropic` and all others to `openai`. An API path behind a name that no upstream ' +
-      'has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These two always exist; add as ' +
-      'many as you like.',
+    'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic ' +
+      'requests go to `anthropic` and all others to `openai`. An API path behind a name that no upstream has ' +
+      '(/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These two always exist; add as many ' +
+      'as you like.',
   )

@@ -1,16 +1,5 @@
 /** Parses the text of a configuration file, and expands environment variables in its values. */
-import {
-  type Document,
-  isMap,
-  isNode,
-  isPair,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Pair,
-  parseDocument,
-  visit,
-} from 'yaml'
+import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from 'yaml'
 
 /** Thrown for a configuration that can't be used; the message has one line per problem and says what to do. */
 export class ConfigError extends Error {
@@ -76,12 +65,14 @@ function lineFinder(document: Document, lines: LineCounter): LineFinder {
     let node: unknown = document.contents
     let offset: number | undefined
     for (const key of path) {
-      const isKey = (one: Pair) => isScalar(one.key) && String(one.key.value) === String(key)
-      const found = isMap(node) ? node.items.find(isKey) : isSeq(node) ? node.items[Number(key)] : undefined
-      if (found === undefined) break
-      const mark = isPair(found) ? found.key : found
+      const pair = isMap(node)
+        ? node.items.find((one) => isScalar(one.key) && String(one.key.value) === String(key))
+        : undefined
+      const item = isSeq(node) ? node.items[Number(key)] : undefined
+      const mark = pair?.key ?? item
+      if (mark === undefined) break
       if (isNode(mark)) offset = mark.range?.[0] ?? offset
-      node = isPair(found) ? found.value : found
+      node = pair ? pair.value : item
     }
     return offset === undefined ? undefined : lines.linePos(offset).line
   }
