@@ -1,5 +1,5 @@
 /** The bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
-import { tokens } from '../core/budget/amount.ts'
+import { tokens } from '../core/budget/meters.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
 import { counted, fitted } from './terminal-text.ts'
 

@@ -1,7 +1,7 @@
 /** `governor report`: what agents used, out of the journal. */
 import { createReadStream } from 'node:fs'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
-import { tokens } from '../core/budget/amount.ts'
+import { tokens } from '../core/budget/meters.ts'
 import { parseObject } from '../core/json-object.ts'
 import { DEFAULT_JOURNAL, type JournalLine, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
 import { type Call, type Terminal, UsageError } from './command.ts'

@@ -1,6 +1,5 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
-import { tokens } from '../core/budget/amount.ts'
-import { type LimitName, METERS } from '../core/budget/meters.ts'
+import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/schema.ts'
 import type { Call, Terminal } from './command.ts'
 import { allSessions, ClientError, createSessionsClient } from './sessions-client.ts'

@@ -3,12 +3,11 @@
 import type { Amounts, LimitName, Meter } from './budget/meters.ts'
 import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
 import {
-  addMeters,
   costLimit,
-  exhausted,
   isExhausted,
   isLastCall,
   isStatementDue,
+  metersOf,
   pressureOf,
   type Thresholds,
   type Tier,
@@ -131,19 +130,6 @@ function paragraphs(separator: string, ...texts: readonly (string | undefined)[]
   return present.length === 0 ? undefined : present.join(separator)
 }
 
-/** Returns texts for the model that name no tier and no meter. */
-function plainSpeech(channel: Channel, notice: string | undefined, announcement: string | undefined): Speech {
-  return { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
-}
-
-/** Returns whether the limit that ended a run is still reached and was not raised. */
-function isStillReached({ terminal }: FinalAnswer, meters: readonly Meter[]): boolean {
-  return meters.some(
-    (meter) =>
-      isExhausted(meter) && terminal.terminal_reason === reasonOf({ meter }) && terminal.budget_max === meter.max,
-  )
-}
-
 /** A notice about the budget or the context window. */
 interface BudgetNotice {
   /** Unset if the notice is neutral. */
@@ -165,7 +151,7 @@ function tierNotice(
   if (tier === 'caution' && policy.cautionWhen === 'stagnating')
     if (!loopState || !isStagnating(loopState.memory.history)) return undefined
   const notice = noticeFor(tier, meter, policy.texts, policy.thresholds.style)
-  return notice === undefined ? undefined : { tier, meter, notice, dropsTools: tier === 'warning' }
+  return { tier, meter, notice, dropsTools: tier === 'warning' }
 }
 
 /**
@@ -231,13 +217,17 @@ export function decide(input: DecisionInput): Decision {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
     return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, true)
   }
-  const meters: Meter[] = []
-  addMeters(meters, runState.used, policy.run)
-  addMeters(meters, runState.usedBySession, policy.session)
-  const spent = exhausted(meters)
+  const meters = [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session)]
+  const spent = meters.find(isExhausted)
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
-  if (spent && ended && !isLost && isStillReached(ended, meters)) return replay(ended)
+  const isRaised = !meters.some(
+    (meter) =>
+      isExhausted(meter) &&
+      ended?.terminal.terminal_reason === reasonOf({ meter }) &&
+      ended.terminal.budget_max === meter.max,
+  )
+  if (spent && ended && !isLost && !isRaised) return replay(ended)
   if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
   return goOn(input, speechOf(input, meters))
 }
@@ -278,15 +268,10 @@ function stop(
   const { texts, channel, enabled } = policy
   const { text, isCommand } = REASONS[reasonOf(limit)]
   const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)
-  const speech = plainSpeech(channel, notice, enabled && !isUnpriced ? announcementOf(policy) : undefined)
+  const announcement = enabled && !isUnpriced ? announcementOf(policy) : undefined
+  const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
   if (storm && !isCommand) return { kind: 'wait', verdict: 'stop', speech, storm }
-  const stopped = {
-    kind: 'stop',
-    verdict: 'stop',
-    speech,
-    limit,
-    fallback: fill(fallback, limit.meter),
-  } as const
+  const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
   return isUnpriced ? { ...stopped, isUnpriced } : stopped
 }
 
@@ -321,14 +306,12 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
       ? trackerNotice(runState, policy, meters, context, mayState)
       : tierNotice(runState, policy, [...meters, ...context])
   if (!due && loopNotice === undefined && announcement === undefined) return undefined
-  if (!due) return plainSpeech(channel, loopNotice, announcement)
-  const { tier, meter, notice, dropsTools } = due
   return {
-    notice: paragraphs('\n\n', loopNotice, notice),
-    tier,
-    meter,
-    channel: tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,
-    dropTools: dropsTools ? dropTools : NO_TOOLS,
+    notice: paragraphs('\n\n', loopNotice, due?.notice),
+    tier: due?.tier,
+    meter: due?.meter,
+    channel: due?.tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,
+    dropTools: due?.dropsTools ? dropTools : NO_TOOLS,
     announcement,
   }
 }

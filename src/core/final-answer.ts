@@ -3,32 +3,21 @@
 import { isObject, parseForeign } from './json-object.ts'
 import { FOOTER_START } from './terminal.ts'
 
-/**
- * Opening and closing marks around a model's reasoning, around a tool call that a model writes as plain text because it
- * is offered no tools, and around other text that is no answer. Without a closing mark the markup reaches to the end.
- */
+/** Elements around a model's reasoning, and around a tool call that it writes as text because it is offered no tools. */
+const ELEMENTS =
+  'think thinking reasoning thought seed:think tool_call tool_calls function_call function_calls tool_use tool_code ' +
+  'minimax:tool_call seed:tool_call longcat_tool_call'
+
+/** Opening and closing marks around text that is no answer. Without a closing mark the markup reaches to the end. */
 const MARKUP: readonly (readonly [open: string, close: string])[] = [
-  ['<think>', '</think>'],
-  ['<thinking>', '</thinking>'],
-  ['<reasoning>', '</reasoning>'],
-  ['<thought>', '</thought>'],
-  ['<seed:think>', '</seed:think>'],
+  ...ELEMENTS.split(' ').map((name) => [`<${name}>`, `</${name}>`] as const),
   ['◁think▷', '◁/think▷'],
   ['<|channel|>analysis<|message|>', '<|end|>'],
   ['<|start|>assistant<|channel|>analysis<|message|>', '<|end|>'],
   ['<|channel|>commentary to=', '<|call|>'],
   ['<|start|>assistant<|channel|>commentary to=', '<|call|>'],
-  ['<tool_call>', '</tool_call>'],
-  ['<tool_calls>', '</tool_calls>'],
-  ['<function_call>', '</function_call>'],
-  ['<function_calls>', '</function_calls>'],
   ['<function=', '</function>'],
-  ['<tool_use>', '</tool_use>'],
-  ['<tool_code>', '</tool_code>'],
   ['```tool_code', '```'],
-  ['<minimax:tool_call>', '</minimax:tool_call>'],
-  ['<seed:tool_call>', '</seed:tool_call>'],
-  ['<longcat_tool_call>', '</longcat_tool_call>'],
   ['<start_function_call>', '<end_function_call>'],
   ['<|tool_call_start|>', '<|tool_call_end|>'],
   ['<invoke ', '</invoke>'],
@@ -45,17 +34,6 @@ const MARKUP: readonly (readonly [open: string, close: string])[] = [
 ]
 
 const LONGEST_MARK = Math.max(...MARKUP.map(([open]) => open.length))
-
-/** Returns the text without one leading piece of markup; `undefined` if it starts with none. */
-function withoutLeadingMarkup(text: string): string | undefined {
-  const start = text.slice(0, LONGEST_MARK)
-  for (const [open, close] of MARKUP) {
-    if (!start.startsWith(open)) continue
-    const end = text.indexOf(close, open.length)
-    return end === -1 ? '' : text.slice(end + close.length)
-  }
-  return undefined
-}
 
 /** How a call, or a list of calls, begins that a model writes as plain JSON, in a code block or not. */
 const JSON_CALL = /^(?:```(?:json)?\s*)?(?:\[\s*)?\{\s*"(?:name|type|function)"\s*:/
@@ -82,23 +60,6 @@ function isJsonCall(text: string): boolean {
     return Array.isArray(value) ? value.every(isCall) : isCall(value)
   } catch {
     return false
-  }
-}
-
-/**
- * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the
- * client asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
- */
-export function isRealAnswer(text: string, isJson = false): boolean {
-  let rest = text.trim()
-  // Some chat templates open the reasoning block, so that the reply has only its end.
-  const orphanClose = rest.indexOf('</think>')
-  if (orphanClose !== -1 && !rest.includes('<think>')) rest = rest.slice(orphanClose + '</think>'.length).trim()
-  for (;;) {
-    if (rest === '') return false
-    const next = withoutLeadingMarkup(rest)
-    if (next === undefined) return isJson || !isJsonCall(rest)
-    rest = next.trim()
   }
 }
 
@@ -137,6 +98,20 @@ function skipMarkup(start: ReplyStart): boolean {
     start.rest = start.rest.slice(mark[0].length)
     start.close = mark[1]
   }
+}
+
+/**
+ * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the
+ * client asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
+ */
+export function isRealAnswer(text: string, isJson = false): boolean {
+  const reply = beginReply(isJson)
+  // Some chat templates open the reasoning block, so that the reply has only its end.
+  const orphanClose = text.indexOf('</think>')
+  reply.rest = orphanClose === -1 || text.includes('<think>') ? text : text.slice(orphanClose + '</think>'.length)
+  skipMarkup(reply)
+  // What may only become markup in a stream is text where the reply ends.
+  return reply.close === undefined && reply.rest !== '' && (isJson || !isJsonCall(reply.rest.trimEnd()))
 }
 
 /** Returns true if a reply that is no markup so far may still be a call written as JSON. */

@@ -1,8 +1,9 @@
 /** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
-import { LIMITS, type LimitName, type LimitReason, type LimitState, METERS, type Meter } from './budget/meters.ts'
+import { LIMITS, type LimitName, type LimitReason, METERS, type Meter } from './budget/meters.ts'
 import { fill, type NoticeTexts } from './budget/notice.ts'
 
-export type TerminalState = LimitState | 'loop_detected' | 'stopped'
+/** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
+export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
 export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
@@ -66,16 +67,15 @@ interface ReasonRow {
   readonly isCommand: boolean
 }
 
-const LIMIT_FOOTER = '{used} of {max} {unit}'
-
 /** The reasons why runs end. Those of limits come from the meters. */
 export const REASONS = {
   ...(Object.fromEntries(
     LIMITS.map((name) => {
       const { isCounted, limit } = METERS[name]
-      const { reason, state } = limit
+      const state = isCounted ? 'tool_limit_reached' : 'budget_exceeded'
       const text = isCounted ? 'stop' : 'stopAtLimit'
-      return [reason, { state, text, footer: LIMIT_FOOTER, mayResume: true, countsLast: false, isCommand: false }]
+      const footer = '{used} of {max} {unit}'
+      return [limit.reason, { state, text, footer, mayResume: true, countsLast: false, isCommand: false }]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
   loop_guard: {
@@ -101,17 +101,22 @@ export function reasonOf({ meter, reason }: Limit): TerminalReason {
   return reason ?? METERS[meter.name].limit.reason
 }
 
+/** Returns the amount that a run has used for clients: rounded, and not more than the limit. */
+function usedAtEnd({ name, used, max }: Meter): number {
+  const rounded = name === 'cost' ? Math.round(used * 1_000_000) / 1_000_000 : Math.floor(used)
+  return max > 0 ? Math.min(rounded, max) : rounded
+}
+
 /** Returns the terminal object for a limit; `budget_used` is at most `budget_max`. `session`: the id for the client. */
 export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean, isTruncated = false): Terminal {
   const { meter } = limit
   const reason = reasonOf(limit)
-  const used = METERS[meter.name].limit.rounded(meter.used)
   return {
     terminal_state: REASONS[reason].state,
     terminal_reason: reason,
     has_final_answer: hasFinalAnswer,
     ...(isTruncated ? { truncated: true } : {}),
-    budget_used: meter.max > 0 ? Math.min(used, meter.max) : used,
+    budget_used: usedAtEnd(meter),
     budget_max: meter.max,
     session,
   }
@@ -123,8 +128,7 @@ export const FOOTER_START = '— stopped by governor: '
 /** Returns the footer for what ended a run, without a line break. The amount used never exceeds the limit. */
 export function footerOf(limit: Limit): string {
   const { meter } = limit
-  const used = Math.min(METERS[meter.name].limit.rounded(meter.used), meter.max)
-  return FOOTER_START + fill(REASONS[reasonOf(limit)].footer, { ...meter, used })
+  return FOOTER_START + fill(REASONS[reasonOf(limit)].footer, { ...meter, used: usedAtEnd(meter) })
 }
 
 /** Returns what has to follow a text so that the footer is its last line, once; `undefined` if nothing has to. */

@@ -3,7 +3,55 @@
  * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or `count-request.ts`.
  */
 import type { Usage } from '../usage.ts'
-import { dollars, type FormattedAmounts, seconds, tokens, whole } from './amount.ts'
+
+/** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
+function cut(value: number, decimals: number): number {
+  const scale = 10 ** decimals
+  return Math.floor(value * scale + 1e-6) / scale
+}
+
+/** Returns 850, 12.3k, 850k or 1.4M: rounded down. */
+function short(amount: number, decimals: number): string {
+  if (amount < 1_000) return String(Math.floor(amount))
+  const [value, letter] = amount < 1_000_000 ? [amount / 1_000, 'k'] : [amount / 1_000_000, 'M']
+  return `${cut(value, letter === 'k' && value >= 100 ? Math.max(0, decimals - 1) : decimals)}${letter}`
+}
+
+/** Decimals of limits, so that they stand as they are configured. */
+const LIMIT_DECIMALS = 3
+
+/** The numbers of a meter as a model reads them, with their unit sign: `$1.20`, `12.3k`. What is left is never negative. */
+interface FormattedAmounts {
+  readonly used: string
+  readonly max: string
+  readonly left: string
+}
+
+const leftOf = (used: number, max: number) => Math.max(0, max - used)
+
+/** Formats counts. */
+function whole(used: number, max: number): FormattedAmounts {
+  return { used: String(used), max: String(max), left: String(leftOf(used, max)) }
+}
+
+/** Formats tokens: `12.3k`, `1.4M`. */
+export function tokens(used: number, max: number): FormattedAmounts {
+  return { used: short(used, 1), max: short(max, LIMIT_DECIMALS), left: short(leftOf(used, max), 1) }
+}
+
+/** Formats US dollars: `$1.20`. */
+function dollars(used: number, max: number): FormattedAmounts {
+  // Cents, unless the whole limit is only a few cents.
+  const decimals = max < 0.1 ? 4 : 2
+  const format = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
+  return { used: format(used), max: format(max), left: format(leftOf(cut(used, decimals), max)) }
+}
+
+/** Formats seconds: `90s`. */
+function seconds(used: number, max: number): FormattedAmounts {
+  const passed = Math.floor(used)
+  return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(leftOf(passed, max))}s` }
+}
 
 /** What is counted of a run or a session. */
 export interface Sums {
@@ -52,12 +100,8 @@ export interface MeterRow {
         readonly usedByIteration: ((one: IterationSums) => number) | undefined
         /** The terminal reason of a run that reaches the limit. */
         readonly reason: string
-        /** The terminal state of such a run. */
-        readonly state: 'tool_limit_reached' | 'budget_exceeded'
         /** The limit in the sentence that tells the model of it, as `{limit}`. */
         readonly noun: string
-        /** Rounds the amount used for clients. */
-        readonly rounded: (used: number) => number
       }
     | undefined
   /** Shares at which its tiers start, and the names of their texts; unset if those of the budget hold. */
@@ -65,9 +109,6 @@ export interface MeterRow {
     Record<'caution' | 'warning', { readonly share: number; readonly text: 'contextCaution' | 'contextWarning' }>
   >
 }
-
-/** Rounds to millionths, the smallest prices in dollars that exist. */
-const toMillionths = (used: number) => Math.round(used * 1_000_000) / 1_000_000
 
 /** The meters, in the order in which limits are checked. */
 export const METERS = {
@@ -84,9 +125,7 @@ export const METERS = {
       used: ({ iterations }) => iterations,
       usedByIteration: () => 1,
       reason: 'max_iterations',
-      state: 'tool_limit_reached',
       noun: 'iteration',
-      rounded: toMillionths,
     },
   },
   tool_calls: {
@@ -102,9 +141,7 @@ export const METERS = {
       used: ({ toolCalls }) => toolCalls,
       usedByIteration: ({ tools }) => tools.length,
       reason: 'max_tool_calls',
-      state: 'tool_limit_reached',
       noun: 'tool call',
-      rounded: toMillionths,
     },
   },
   tokens: {
@@ -122,9 +159,7 @@ export const METERS = {
       used: ({ usage }) => (usage ? usage.input + usage.output : 0),
       usedByIteration: ({ input, output }) => input + output,
       reason: 'max_tokens',
-      state: 'budget_exceeded',
       noun: 'token',
-      rounded: toMillionths,
     },
   },
   cost: {
@@ -140,9 +175,7 @@ export const METERS = {
       used: ({ usage }) => (usage ? usage.cost : 0),
       usedByIteration: ({ cost }) => cost,
       reason: 'max_cost',
-      state: 'budget_exceeded',
       noun: 'cost',
-      rounded: toMillionths,
     },
   },
   seconds: {
@@ -158,9 +191,7 @@ export const METERS = {
       used: (sums) => sums.seconds,
       usedByIteration: undefined,
       reason: 'max_seconds',
-      state: 'budget_exceeded',
       noun: 'time',
-      rounded: Math.floor,
     },
   },
   context: {
@@ -191,8 +222,6 @@ type Limit = (typeof METERS)[LimitName]['limit']
 export type LimitSetting = Limit['setting']
 /** Terminal reasons of runs that reach a limit. */
 export type LimitReason = Limit['reason']
-/** Terminal states of runs that reach a limit. */
-export type LimitState = Limit['state']
 
 /** The meters with a limit, in the order in which limits are checked. */
 export const LIMITS: readonly LimitName[] = (Object.keys(METERS) as MeterName[]).filter(

@@ -5,48 +5,12 @@
 import { METERS, type Meter, type MeterRow } from './meters.ts'
 import type { Style, Tier } from './tiers.ts'
 
-/** The templates of all texts about budgets. */
-export interface NoticeTexts {
-  readonly caution: string
-  readonly warning: string
-  /** Caution of the style countdown. */
-  readonly countdown: string
-  /** Warning of the style countdown. */
-  readonly countdownLast: string
-  /** Style tracker: once, in the system text. */
-  readonly trackerBegin: string
-  /** Style tracker: at the end of the input. */
-  readonly tracker: string
-  /** Style tracker: in the last call. */
-  readonly trackerLast: string
-  /** Caution about a context window that is filling up. */
-  readonly contextCaution: string
-  /** Warning about a context window that is nearly full. */
-  readonly contextWarning: string
-  /** States the budget once, in the system text. */
-  readonly announce: string
-  /** Asks the model of a run that reached its limit on iterations or tool calls for its final answer. */
-  readonly stop: string
-  /** The same at a limit on cost, tokens or time. */
-  readonly stopAtLimit: string
-  /** The same in a loop. */
-  readonly stopInLoop: string
-  /** The answer of a stopped run whose model gave none. */
-  readonly fallback: string
-  /** The answer of a run that may not go on, as the price of its model is not known. */
-  readonly unpriced: string
-  /** Asks the model of a run that an operator has stopped for its final answer. */
-  readonly operatorStop: string
-  /** The answer of such a run whose model gave none. */
-  readonly operatorFallback: string
-}
-
 /** The placeholders a template may use. */
 export const PLACEHOLDERS = ['meter', 'unit', 'limit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
 type Placeholder = (typeof PLACEHOLDERS)[number]
 
-const PLACEHOLDER = /\{([\w-]+)\}/g
-const SPACED_PLACEHOLDER = /( ?)\{([\w-]+)\}/g
+/** A placeholder, and the space before it. */
+const PLACEHOLDER = /( ?)\{([\w-]+)\}/g
 
 const ANSWER_NOW =
   "Please provide a final response summarizing what you've found and accomplished so far, " +
@@ -56,25 +20,33 @@ const PREPARE = 'Start consolidating your work and prepare to provide a final re
 const FINISH = 'You MUST provide your final response NOW. Do not make additional tool calls unless absolutely critical.'
 
 /** The texts that are used unless the configuration sets others. */
-export const DEFAULT_TEXTS: NoticeTexts = {
+export const DEFAULT_TEXTS = {
   caution: `[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. ${PREPARE}]`,
   warning: `[BUDGET: {meter} {used}/{max}. ${FINISH}]`,
   countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
   countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
+  /** Style tracker: once, in the system text. */
   trackerBegin:
     'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. ' +
     'From 10% left on, verify and write up. The budget need not be used up.',
+  /** Style tracker: at the end of the input. */
   tracker: '[budget: {used} of {max} {unit} used, {left} left]',
   trackerLast: 'This is the last call: give your answer, and say what is unfinished.',
+  /** About a context window that is filling up. */
   contextCaution: `[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. ${PREPARE}]`,
   contextWarning: `[CONTEXT: {used}/{max} tokens used. ${FINISH}]`,
+  /** States the budget once, in the system text. */
   announce:
     "Tool budget: you have {max} {unit} total. Pace yourself: if you can't fully resolve the task, stop early " +
     'and return what you have plus the gap, rather than burning the budget on one branch.',
+  /** Asks the model of a run that reached its limit on iterations or tool calls for its final answer. */
   stop: `You've reached the maximum number of tool-calling iterations allowed. ${ANSWER_NOW}`,
+  /** The same at a limit on cost, tokens or time. */
   stopAtLimit: `You've reached the {limit} limit of this run. ${ANSWER_NOW}`,
   stopInLoop: `You've been repeating the same action without progress. ${ANSWER_NOW}`,
+  /** The answer of a stopped run whose model gave none. */
   fallback: '(Reached max {unit}: {max})',
+  /** The answer of a run that may not go on, as the price of its model is not known. */
   unpriced:
     'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. ' +
     'Set a price for the model (models), or budget.unknown_price to warn or estimate.',
@@ -84,9 +56,12 @@ export const DEFAULT_TEXTS: NoticeTexts = {
   operatorFallback: '(Stopped by an operator)',
 }
 
+/** The templates of all texts about budgets. */
+export type NoticeTexts = Readonly<typeof DEFAULT_TEXTS>
+
 /** Returns the placeholders in `template` that do not exist. */
 export function unknownPlaceholders(template: string): string[] {
-  const names = [...template.matchAll(PLACEHOLDER)].map(([, name = '']) => name)
+  const names = [...template.matchAll(PLACEHOLDER)].map(([, , name = '']) => name)
   return names.filter((name) => !(PLACEHOLDERS as readonly string[]).includes(name))
 }
 
@@ -96,21 +71,22 @@ export function fill(template: string, meter: Meter): string {
   const { used, max, left } = format(meter.used, meter.max)
   const numbers = { used, max, left, N: used, M: max, 'M-N': left }
   const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<Placeholder, string>
-  return template.replace(SPACED_PLACEHOLDER, (placeholder, space: string, key: string) => {
+  return template.replace(PLACEHOLDER, (placeholder, space: string, key: string) => {
     const text = Object.hasOwn(words, key) ? words[key as Placeholder] : placeholder.trimStart()
     return text === '' ? '' : space + text
   })
 }
 
-function templateFor(tier: Exclude<Tier, 'none'>, { name }: Meter, style: Style, texts: NoticeTexts): string {
-  const { tiers }: MeterRow = METERS[name]
-  if (tiers) return texts[tiers[tier].text]
+/** Returns the notice for a tier. For style `tracker` see `trackerNotice` in decide.ts. */
+export function noticeFor(
+  tier: Exclude<Tier, 'none'>,
+  meter: Meter,
+  texts: NoticeTexts,
+  style: Style = 'tiers',
+): string {
+  const { tiers }: MeterRow = METERS[meter.name]
   const isLast = tier === 'warning'
-  if (style === 'countdown') return isLast ? texts.countdownLast : texts.countdown
-  return isLast ? texts.warning : texts.caution
-}
-
-/** Returns the notice for a tier; `undefined` for `none`. For style `tracker` see `trackerNotice` in decide.ts. */
-export function noticeFor(tier: Tier, meter: Meter, texts: NoticeTexts, style: Style = 'tiers'): string | undefined {
-  return tier === 'none' ? undefined : fill(templateFor(tier, meter, style, texts), meter)
+  if (tiers) return fill(texts[tiers[tier].text], meter)
+  if (style === 'countdown') return fill(isLast ? texts.countdownLast : texts.countdown, meter)
+  return fill(isLast ? texts.warning : texts.caution, meter)
 }

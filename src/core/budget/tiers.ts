@@ -44,8 +44,6 @@ const COUNTDOWN = { caution: 3, warning: 1 } as const
 /** With fewer iterations or tool calls left, a tracker states them in every request. */
 const TRACKER_NEAR_END = 20
 
-const TIERS: readonly Tier[] = ['none', 'caution', 'warning']
-
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
   const { used, max } = meter
@@ -75,32 +73,32 @@ export function isLastCall({ name, used, max }: Meter): boolean {
 /** Returns the tier of one meter; `none` if nothing is used yet. */
 export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   if (meter.max <= 0 || meter.used <= 0) return 'none'
-  const tiers = ['warning', 'caution'] as const
-  return tiers.find((name) => reached(name, meter, thresholds)) ?? 'none'
+  if (reached('warning', meter, thresholds)) return 'warning'
+  return reached('caution', meter, thresholds) ? 'caution' : 'none'
 }
 
 /** Returns the meter with the highest tier, and the tier; among equals, the one with the largest share used. */
 export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pressure | undefined {
-  const shareOf = ({ used, max }: Meter) => used / max
-  return meters
-    .map((meter) => ({ tier: tierOf(meter, thresholds), meter }))
-    .sort((a, b) => TIERS.indexOf(b.tier) - TIERS.indexOf(a.tier) || shareOf(b.meter) - shareOf(a.meter))[0]
+  const ranks = { none: 0, caution: 1, warning: 2 }
+  let highest: Pressure | undefined
+  for (const meter of meters) {
+    const tier = tierOf(meter, thresholds)
+    const above = highest ? ranks[tier] - ranks[highest.tier] : 1
+    const isFuller = highest && meter.used / meter.max > highest.meter.used / highest.meter.max
+    if (above > 0 || (above === 0 && isFuller)) highest = { tier, meter }
+  }
+  return highest
 }
 
-/** True if a meter with a limit is used up. The context window is no budget: the provider refuses what does not fit. */
+/**
+ * True if a meter with a limit is used up: iteration max + 1 is one too many; of the others, a run that has used `max`
+ * may make no further call. The context window is no budget: the provider refuses what does not fit.
+ */
 export function isExhausted(meter: Meter): meter is Meter<LimitName> {
   const { name, used, max } = meter
   const { limit, includesCurrent } = METERS[name]
   if (max <= 0 || !limit) return false
   return includesCurrent ? used > max : used >= max
-}
-
-/**
- * Returns the first meter that is used up; `undefined` if none is. Iteration max + 1 is one too many; of the others, a
- * run that has used `max` may make no further call.
- */
-export function exhausted(meters: readonly Meter[]): Meter<LimitName> | undefined {
-  return meters.find(isExhausted)
 }
 
 /** Returns the limit on cost, in US dollars: that of the run, else that of the session, if there is one. */
@@ -112,10 +110,9 @@ export function costLimit(limits: {
   return limits.enabled ? limits.run.cost || limits.session.cost || undefined : undefined
 }
 
-/** Adds a meter to `meters` for each limit that is set. */
-export function addMeters(meters: Meter[], used: Amounts, limits: Amounts): void {
-  for (const name of LIMITS) {
-    const max = limits[name]
-    if (max > 0) meters.push({ name, used: used[name], max })
-  }
+/** Returns a meter for each limit that is set, in the order in which limits are checked. */
+export function metersOf(used: Amounts, limits: Amounts): Meter[] {
+  const meters: Meter[] = []
+  for (const name of LIMITS) if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name] })
+  return meters
 }

@@ -48,19 +48,22 @@ export function buildRegistry(
   harnessTexts: readonly Omit<HarnessText, 'source'>[],
   summaryRequests: readonly string[],
 ): HarnessRegistry {
-  const sources = (match: HarnessText['match']) =>
-    harnessTexts.filter((row) => row.match === match && row.end === undefined).map(({ text }) => folded(text))
-  const ended = harnessTexts.flatMap(({ match, text, end }) => {
-    if (match === 'tag')
-      return [`<${folded(text)}(?:>|\\s)[\\s\\S]*?</${escaped(text.trim().replace(/>[\s\S]*/, ''))}>`]
-    return match === 'prefix' && end !== undefined ? [`${folded(text)}[\\s\\S]*?${escaped(end)}`] : []
-  })
+  const sources = { prefix: [] as string[], exact: [] as string[], human: [] as string[] }
+  const ended: string[] = []
+  for (const { match, text, end } of harnessTexts) {
+    const source = folded(text)
+    if (match === 'tag') {
+      const name = escaped(text.trim().replace(/>[\s\S]*/, ''))
+      ended.push(`<${source}(?:>|\\s)[\\s\\S]*?</${name}>`)
+    } else if (end === undefined) sources[match].push(source)
+    else ended.push(`${source}[\\s\\S]*?${escaped(end)}`)
+  }
   const summaries = summaryRequests.map((text) => folded(text).replaceAll('\\{\\}', WORD))
   return {
     ended: anchored(ended),
-    prefixes: anchored(sources('prefix')),
-    whole: anchored([...sources('exact'), ...summaries], '$'),
-    human: anchored(sources('human')),
+    prefixes: anchored(sources.prefix),
+    whole: anchored([...sources.exact, ...summaries], '$'),
+    human: anchored(sources.human),
     summaryRequests: anchored(summaries, '$'),
   }
 }
@@ -80,18 +83,18 @@ function withoutEnded(text: string, { ended }: HarnessRegistry): string {
 
 /** Returns the human's words in a message's text parts; empty if the harness wrote all of it. */
 export function humanText(texts: readonly string[], registry: HarnessRegistry): string {
-  const { human, prefixes, whole } = registry
-  const words = texts.map((text) => {
-    if (human.test(text.trimStart())) return text
-    const rest = withoutEnded(text, registry)
-    return prefixes.test(rest) || whole.test(rest) ? '' : rest
-  })
-  return words.filter((part) => part !== '').join('\n')
+  const words: string[] = []
+  for (const text of texts) {
+    const isHuman = registry.human.test(text.trimStart())
+    const rest = isHuman ? text : withoutEnded(text, registry)
+    const isWritten = !isHuman && (registry.prefixes.test(rest) || registry.whole.test(rest))
+    if (rest !== '' && !isWritten) words.push(rest)
+  }
+  return words.join('\n')
 }
 
 /** True if the whole message is a known text by which a harness at its own limit asks for the last answer. */
 export function isSummaryRequest(texts: readonly string[], registry: HarnessRegistry): boolean {
   const [only] = texts
-  if (only === undefined || texts.length > 1) return false
-  return registry.summaryRequests.test(withoutEnded(only, registry))
+  return only !== undefined && texts.length === 1 && registry.summaryRequests.test(withoutEnded(only, registry))
 }

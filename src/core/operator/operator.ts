@@ -1,6 +1,6 @@
 /** What operators change in a session, and what they are asked. Pure: a store may run each change again. */
 import { type Amounts, LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
-import { addMeters, exhausted } from '../budget/tiers.ts'
+import { isExhausted, metersOf } from '../budget/tiers.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import {
@@ -201,10 +201,8 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
   const { finalAnswer, operator } = run
   if (!run.limits || operator?.isStopAsked) return false
   const limits = limitsInForce(run.limits, session, thread, run)
-  const meters: Meter[] = []
-  addMeters(meters, usedBy(run, now), limits.run)
-  addMeters(meters, usedIn(session, now), limits.session)
-  const reached = exhausted(meters)
+  const meters = [...metersOf(usedBy(run, now), limits.run), ...metersOf(usedIn(session, now), limits.session)]
+  const reached = meters.find(isExhausted)
   // A run whose limit was raised keeps the answer of its earlier end until it goes on.
   return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max)
 }

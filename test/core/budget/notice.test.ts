@@ -32,10 +32,6 @@ describe('a notice', () => {
     expect(noticeFor(tier, meter, DEFAULT_TEXTS)).toBe(text)
   })
 
-  it('is not sent below caution', () => {
-    expect(noticeFor('none', iterations(1, 20), DEFAULT_TEXTS)).toBeUndefined()
-  })
-
   it('asks a stopped model for its answer, and replaces a missing answer', () => {
     expect(fill(DEFAULT_TEXTS.stop, iterations(61, 60))).toBe(
       "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response summarizing what you've found and accomplished so far, without calling any more tools.",

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Meter } from '../../../src/core/budget/meters.ts'
-import { exhausted, pressureOf, type Thresholds, tierOf } from '../../../src/core/budget/tiers.ts'
+import { isExhausted, pressureOf, type Thresholds, tierOf } from '../../../src/core/budget/tiers.ts'
 
 const ADAPTIVE: Thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true }
 const FIXED: Thresholds = { ...ADAPTIVE, adaptive: false }
@@ -99,6 +99,8 @@ describe('the tier of several meters', () => {
     expect(pressureOf([first, second], ADAPTIVE)?.meter).toBe(first)
   })
 })
+
+const exhausted = (meters: readonly Meter[]) => meters.find(isExhausted)
 
 describe('exhaustion', () => {
   it('of iterations comes with the iteration after the last one of the budget', () => {
