@@ -6,16 +6,25 @@
 import { hashOfBytes, withoutMiddle } from '../core/hash.ts'
 import { countValues, MAX_VALUES } from '../core/json-object.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
-import { firstElement, kindAt, members, nextElement, type Span, skipString, skipValue } from './scan.ts'
+import {
+  BACKSLASH,
+  CLOSE_BRACKET,
+  firstElement,
+  kindAt,
+  type Member,
+  members,
+  nextElement,
+  QUOTE,
+  type Span,
+  skipString,
+  skipValue,
+} from './scan.ts'
 
 /** The length in bytes up to which a string is decoded whole. */
 const LONG = 131_072
 /** How many bytes are kept at each end of a longer string. */
 const KEPT = 4_096
 
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
-const CLOSE_BRACKET = 0x5d
 const LETTER_U = 0x75
 /** The length in bytes of the longest escape. */
 const ESCAPE = 6
@@ -58,10 +67,6 @@ function shortened(json: Buffer, span: Span, work: Work): string {
   const { start, end } = span
   if (end - start <= LONG) return json.toString('utf8', start, end)
   if (json[start] === QUOTE) return shortString(json, span, work)
-  return withShortStrings(json, span, work)
-}
-
-function withShortStrings(json: Buffer, { start, end }: Span, work: Work): string {
   let text = ''
   let from = start
   let at = json.indexOf(QUOTE, start)
@@ -112,8 +117,13 @@ export function* decodeInTurns(
   if (depth === 0 || !hasPieces) return decodeToCompare(json, span, work)
   if (kind === 'object') {
     const entries: [string, unknown][] = []
-    for (const { key, value } of membersIn(json, span, work))
-      entries.push([key, yield* decodeInTurns(json, value, work, depth - 1)])
+    let fields: readonly Member[] = []
+    try {
+      fields = members(json, span, work)
+    } catch (error) {
+      if (!(error instanceof TooMuchToRead)) throw error
+    }
+    for (const { key, value } of fields) entries.push([key, yield* decodeInTurns(json, value, work, depth - 1)])
     return Object.fromEntries(entries)
   }
   const values: unknown[] = []
@@ -127,29 +137,9 @@ export function* decodeInTurns(
   return values
 }
 
-/** Returns the members of an object; none if they are more than Governor builds. */
-function membersIn(json: Buffer, span: Span, work: Work): ReturnType<typeof members> {
-  try {
-    return members(json, span, work)
-  } catch (error) {
-    if (error instanceof TooMuchToRead) return []
-    throw error
-  }
-}
-
 /** Decodes a string, shortened if it is long. @throws {SyntaxError} @throws {TooMuchToRead} */
 export function decodeStringToCompare(json: Buffer, span: Span, work: Work): string {
   const text = shortened(json, span, work)
   work.decode(text.length)
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
-}
-
-/**
- * Decodes the value that starts `at`, with its long strings shortened.
- * @throws {JsonScanError}
- * @throws {SyntaxError}
- * @throws {TooMuchToRead}
- */
-export function decodeAtToCompare(json: Buffer, at: number, work: Work): unknown {
-  return decodeToCompare(json, { start: at, end: skipValue(json, at) }, work)
 }

@@ -1,5 +1,15 @@
 /** Changes single places of a JSON text and leaves every other byte unchanged. */
-import { isSpace, type Member, members, root, type Span, skipSpace } from './scan.ts'
+import {
+  CLOSE_BRACKET,
+  isSpace,
+  type Member,
+  member,
+  members,
+  OPEN_BRACKET,
+  root,
+  type Span,
+  skipSpace,
+} from './scan.ts'
 
 /** Replaces the bytes from `start` to `end` (exclusive; equal for an insertion) by `text`. */
 export interface Edit extends Span {
@@ -13,7 +23,6 @@ export interface Edit extends Span {
 
 /** Merges the edits that create the same string into one, at the place of the first. */
 function joined(edits: readonly Edit[]): readonly Edit[] {
-  if (!edits.some(({ within }) => within)) return edits
   const merged: Edit[] = []
   const texts = new Map<string, { readonly at: number; readonly paragraphs: string[] }>()
   for (const edit of edits) {
@@ -40,13 +49,14 @@ export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let done = 0
-  for (const edit of ordered) {
-    if (edit.start < done) continue
-    parts.push(json.subarray(done, edit.start), Buffer.from(edit.text))
-    done = edit.end
+  for (const { start, end, text } of ordered) {
+    if (start < done) continue
+    if (start > done) parts.push(json.subarray(done, start))
+    if (text !== '') parts.push(Buffer.from(text))
+    done = end
   }
-  parts.push(json.subarray(done))
-  return parts.filter((part) => part.length > 0)
+  if (done < json.length) parts.push(json.subarray(done))
+  return parts
 }
 
 /** Returns the edited text in one piece: see `editedPieces`. */
@@ -80,23 +90,13 @@ export function addToText(
   key: string,
   text: string,
 ): Edit | undefined {
-  const existing = fields.findLast((field) => field.key === key)
-  const value = existing && body.toString('latin1', existing.value.start, existing.value.end)
-  if (existing && value !== 'null' && value !== '""') {
-    return value?.startsWith('"') ? appendParagraph(existing.value, text) : undefined
-  }
-  if (existing) return { ...existing.value, text: escaped(text), within: ['"', '"'] }
-  const { start, end } = setMember(span, fields, key, '')
-  return {
-    start,
-    end,
-    text: escaped(text),
-    within: [`${fields.length > 0 ? ',' : ''}${JSON.stringify(key)}:"`, '"'],
-  }
+  const value = member(fields, key)?.value
+  const stated = value && body.toString('latin1', value.start, value.end)
+  if (value && stated !== 'null' && stated !== '""')
+    return stated?.startsWith('"') ? appendParagraph(value, text) : undefined
+  const { start, end, text: empty } = setMember(span, fields, key, '""')
+  return { start, end, text: escaped(text), within: [empty.slice(0, -1), '"'] }
 }
-
-const OPEN_BRACKET = 0x5b
-const CLOSE_BRACKET = 0x5d
 
 /** Returns an edit that appends the value `json` (JSON text) to the array at `span`, without reading its elements. */
 export function appendElement(body: Buffer, span: Span, json: string): Edit {
@@ -113,7 +113,7 @@ export function prependElement(body: Buffer, span: Span, json: string): Edit {
 
 /** Returns an edit that sets the member `key` of an object: it replaces the value, or adds the member last. */
 export function setMember(span: Span, fields: readonly Member[], key: string, json: string): Edit {
-  const existing = fields.findLast((field) => field.key === key)
+  const existing = member(fields, key)
   if (existing) return { ...existing.value, text: json }
   const last = fields.at(-1)
   const added = `${JSON.stringify(key)}:${json}`
@@ -128,10 +128,8 @@ export function withMembers(json: Buffer, values: Readonly<Record<string, string
   const object = root(json)
   const fields = members(json, object)
   // All new members are inserted at one place, where edits apply in order; each brings its own comma.
-  return applyEdits(
-    json,
-    Object.entries(values).map(([key, value]) => setMember(object, fields, key, value)),
-  )
+  const edits = Object.entries(values).map(([key, value]) => setMember(object, fields, key, value))
+  return applyEdits(json, edits)
 }
 
 /** Returns edits that remove items from a list, or members from an object, together with their commas. */

@@ -5,16 +5,18 @@
 import { type Hash, hashOfBytes } from '../core/hash.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
+  CLOSE_BRACKET,
   decodeKey,
   firstElement,
   firstKey,
   JsonScanError,
   type Member,
   member,
-  members,
   nextElement,
   nextKey,
-  root,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
   rootStart,
   type Span,
   skipSpace,
@@ -74,28 +76,19 @@ export function restOf({ json, object, fields, list }: ListIndex<Span>): Rest {
 /** Reads the list item that starts `at`. @throws {JsonScanError} */
 export type ReadItem<Item extends Span> = (json: Buffer, at: number, work: Work) => Item
 
-const QUOTE = 0x22
-const OPEN_BRACE = 0x7b
-const OPEN_BRACKET = 0x5b
-const CLOSE_BRACKET = 0x5d
 const LETTER_N = 0x6e
 
 /** A context window of a million tokens has no room for more items: a larger body is not a conversation. */
 const MAX_ITEMS = 50_000
 
-interface List<Item extends Span> {
-  readonly span: Span
-  readonly items: readonly Item[]
-}
-
+/** Reads the items of the list that starts at `start` after those in `items`; returns the end of the list. */
 function readList<Item extends Span>(
   json: Buffer,
   start: number,
   readItem: ReadItem<Item>,
   work: Work,
-  known: readonly Item[],
-): List<Item> {
-  const items = [...known]
+  items: Item[],
+): number {
   const newest = items.at(-1)
   let at = newest ? nextElement(json, newest.end) : firstElement(json, start)
   while (json[at] !== CLOSE_BRACKET) {
@@ -105,13 +98,14 @@ function readList<Item extends Span>(
     items.push(item)
     at = nextElement(json, item.end)
   }
-  return { span: { start, end: at + 1 }, items }
+  return at + 1
 }
 
 /**
- * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. If the key is
- * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same bytes,
- * and may also end with the same ones.
+ * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. Without the key,
+ * or with `null` there, the list is empty: `list` is the span of `null`, or the place of a new member. If the key is
+ * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same
+ * bytes, and may also end with the same ones. `readText` returns the only item if a string stands in place of the list.
  * @throws {JsonScanError} if the text is not JSON.
  * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
  */
@@ -120,51 +114,38 @@ export function indexList<Item extends Span>(
   listKey: string,
   readItem: ReadItem<Item>,
   known?: KnownItems,
+  readText?: (text: Span) => Item,
 ): ListIndex<Item> | undefined {
   const start = rootStart(json)
-  const isObject = json[start] === OPEN_BRACE
-  if (!isObject) return undefined
+  if (json[start] !== OPEN_BRACE) return undefined
   const fields = known ? [...known.fields] : []
   const work = new Work(json.length)
-  let list: List<Item> | undefined
+  let list: Span | undefined
+  let items: Item[] = []
   let at = known?.at ?? firstKey(json, start)
   while (json[at] === QUOTE) {
     const keyEnd = skipString(json, at)
     const key = decodeKey(json, at, keyEnd)
     const value = valueAfter(json, keyEnd)
-    const isList = key === listKey && json[value] === OPEN_BRACKET
-    const items = at === known?.at ? (known.items as readonly Item[]) : []
-    if (isList) list = readList(json, value, readItem, work, items)
-    const end = isList && list ? list.span.end : skipValue(json, value)
+    let end: number
+    if (key === listKey && json[value] === OPEN_BRACKET) {
+      items = at === known?.at ? [...(known.items as readonly Item[])] : []
+      end = readList(json, value, readItem, work, items)
+      list = { start: value, end }
+    } else end = skipValue(json, value)
     work.spend(STEPS_PER_VALUE)
     fields.push({ key, start: at, end, value: { start: value, end } })
     if (list && at === known?.at && hashOfBytes(json.subarray(end)) === known.rest.hash) {
       fields.push(...moved(known.rest.fields, end))
-      const object = { start, end: end + known.rest.end }
-      return { json, work, object, fields, list: list.span, items: list.items }
+      return { json, work, object: { start, end: end + known.rest.end }, fields, list, items }
     }
     at = nextKey(json, end)
   }
   const rest = skipSpace(json, at + 1)
   if (rest !== json.length) throw new JsonScanError('the end of the text', rest)
+  const index = { json, work, object: { start, end: at + 1 }, fields }
   const value = member(fields, listKey)?.value
-  if (!list || !value || value.start !== list.span.start) return undefined
-  return { json, work, object: { start, end: at + 1 }, fields, list: value, items: list.items }
-}
-
-/**
- * Indexes a JSON text that is an object without a value under `key`, or with `null` there, as one with an empty list;
- * `list` is the span of `null`, or the place of a new member. `undefined` if the text is anything else.
- * @throws {JsonScanError} if the text is not JSON.
- * @throws {TooMuchToRead} if it takes too many steps.
- */
-export function indexWithoutList(json: Buffer, key: string): ListIndex<never> | undefined {
-  if (json[rootStart(json)] !== OPEN_BRACE) return undefined
-  const object = root(json)
-  const work = new Work(json.length)
-  const fields = members(json, object, work)
-  const value = member(fields, key)?.value
-  if (value && json[value.start] !== LETTER_N) return undefined
-  const end = object.end - 1
-  return { json, work, object, fields, list: value ?? { start: end, end }, items: [] }
+  if (list && value?.start === list.start) return { ...index, list, items }
+  if (!value || json[value.start] === LETTER_N) return { ...index, list: value ?? { start: at, end: at }, items: [] }
+  return readText && json[value.start] === QUOTE ? { ...index, list: value, items: [readText(value)] } : undefined
 }

@@ -32,14 +32,14 @@ export class JsonScanError extends Error {
   }
 }
 
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
+export const QUOTE = 0x22
+export const BACKSLASH = 0x5c
 const COMMA = 0x2c
-const COLON = 0x3a
-const OPEN_BRACE = 0x7b
+export const COLON = 0x3a
+export const OPEN_BRACE = 0x7b
 const CLOSE_BRACE = 0x7d
-const OPEN_BRACKET = 0x5b
-const CLOSE_BRACKET = 0x5d
+export const OPEN_BRACKET = 0x5b
+export const CLOSE_BRACKET = 0x5d
 
 /** True for a byte of JSON white space. */
 export function isSpace(byte: number | undefined): boolean {
@@ -82,13 +82,12 @@ export function skipValue(json: Buffer, at: number): number {
   if (first === QUOTE) return skipString(json, at)
   if (first === OPEN_BRACE || first === OPEN_BRACKET) return skipContainer(json, at)
   let end = at
-  while (end < json.length && !isDelimiter(json[end])) end++
+  for (; end < json.length; end++) {
+    const byte = json[end]
+    if (byte === COMMA || byte === CLOSE_BRACE || byte === CLOSE_BRACKET || byte === COLON || isSpace(byte)) break
+  }
   if (end === at) throw new JsonScanError('a value', at)
   return end
-}
-
-function isDelimiter(byte: number | undefined): boolean {
-  return byte === COMMA || byte === CLOSE_BRACE || byte === CLOSE_BRACKET || byte === COLON || isSpace(byte)
 }
 
 function skipContainer(json: Buffer, at: number): number {
@@ -203,23 +202,16 @@ export function members(json: Buffer, container: Span, work?: Work): Member[] {
   return fields
 }
 
-/** True if the key between these offsets, quotes included, is `name`. It decodes the key only if that has escapes. */
-export function isKey(json: Buffer, start: number, end: number, name: string): boolean {
-  // Up to the first byte that differs; if the key has an escape, it is that byte.
+/**
+ * True if the string between these offsets, quotes included, is `text`. It decodes the string only if that has escapes.
+ */
+export function isString(json: Buffer, start: number, end: number, text: string): boolean {
+  // Up to the first byte that differs; if the string has an escape, it is that byte.
   for (let at = start + 1; at < end - 1; at++) {
-    if (json[at] === name.charCodeAt(at - start - 1)) continue
-    return json[at] === BACKSLASH && decodeKey(json, start, end) === name
+    if (json[at] === text.charCodeAt(at - start - 1)) continue
+    return json[at] === BACKSLASH && decodeKey(json, start, end) === text
   }
-  return end - start - 2 === name.length
-}
-
-/** True if the string between these offsets, quotes included, is `text` without any escape. */
-export function isPlainly(json: Buffer, start: number, end: number, text: string): boolean {
-  if (end - start - 2 !== text.length) return false
-  for (let at = 0; at < text.length; at++) {
-    if (json[start + 1 + at] !== text.charCodeAt(at)) return false
-  }
-  return true
+  return end - start - 2 === text.length
 }
 
 /** Decodes the key between two offsets, quotes included. @throws {JsonScanError} */

@@ -6,8 +6,7 @@ import {
   decodeKey,
   decodeStringIn,
   firstKey,
-  isKey,
-  isPlainly,
+  isString,
   member,
   members,
   nextKey,
@@ -68,12 +67,13 @@ describe('the index of a list', () => {
         const value: unknown = JSON.parse(text)
         const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
         const list = isObject && Object.hasOwn(value, 'a') ? Reflect.get(value, 'a') : undefined
-        if (!Array.isArray(list)) {
+        const isNone = isObject && (list ?? null) === null
+        if (!Array.isArray(list) && !isNone) {
           expect(index).toBeUndefined()
           return
         }
-        expect(index?.items.map((item) => decode(json, item))).toEqual(list)
-        expect(index && decode(json, index.list)).toEqual(list)
+        expect(index?.items.map((item) => decode(json, item))).toEqual(list ?? [])
+        if (list !== undefined) expect(index && decode(json, index.list)).toEqual(list)
         expect(index?.object).toEqual(root(json))
         expect(index?.fields).toEqual(members(json, root(json)))
       }),
@@ -110,10 +110,9 @@ describe('a walk over an object', () => {
         walkObject(json, 0, (start, end) => {
           const key: unknown = JSON.parse(json.toString('utf8', start, end))
           // The names that the reader compares are ASCII.
-          if (/^[\x20-\x7e]*$/.test(name)) expect(isKey(json, start, end, name)).toBe(key === name)
+          if (/^[\x20-\x7e]*$/.test(name)) expect(isString(json, start, end, name)).toBe(key === name)
           expect(decodeKey(json, start, end)).toBe(key)
           expect(decodeStringIn(json, { start, end: skipString(json, start) })).toBe(key)
-          if (isPlainly(json, start, end, name)) expect(key).toBe(name)
         })
       }),
       { numRuns: 300 },

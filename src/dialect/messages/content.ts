@@ -4,28 +4,26 @@ import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.t
 import type { Work } from '../../core/work.ts'
 import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import {
+  CLOSE_BRACKET,
   decode,
   decodeStringIn,
   firstElement,
   firstKey,
-  isKey,
-  isPlainly,
+  isString,
   kindAt,
   member,
   members,
   nextElement,
   nextKey,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
   type Span,
   skipString,
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { attachmentHashes, resultText, stringAt } from '../shared/request-list.ts'
-
-const QUOTE = 0x22
-const OPEN_BRACE = 0x7b
-const OPEN_BRACKET = 0x5b
-const CLOSE_BRACKET = 0x5d
+import { attachmentHashes, resultText, stringAt, stringIn } from '../shared/request-list.ts'
 
 /** The byte offsets of a content block, and its type; the type is empty if the value is not an object. */
 export interface Block extends Span {
@@ -47,7 +45,7 @@ const TYPES = ['text', 'tool_use', 'tool_result', 'thinking', 'image']
 
 function typeAt(json: Buffer, start: number, end: number): string {
   if (json[start] !== QUOTE) return ''
-  for (const type of TYPES) if (isPlainly(json, start, end, type)) return type
+  for (const type of TYPES) if (isString(json, start, end, type)) return type
   return stringAt(json, start)
 }
 
@@ -64,7 +62,7 @@ function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     const end = skipValue(json, value)
-    if (isKey(json, key, keyEnd, 'type')) type = typeAt(json, value, end)
+    if (isString(json, key, keyEnd, 'type')) type = typeAt(json, value, end)
     key = nextKey(json, end)
   }
   return { type, start: at, end: key + 1 }
@@ -95,53 +93,41 @@ export function countOf({ blocks }: Content, type: string): number {
   return count
 }
 
-function textOfBlock(content: Content, block: Block): string {
-  return textOf(blockOf(content, block)['text'])
-}
-
-/** Returns the texts of a content, without reasoning, calls, results and documents. */
-export function textsOf(content: Content): string[] {
-  const { json, value, blocks, work } = content
-  if (value && kindAt(json, value) === 'string')
-    return [work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value)]
-  return blocks.filter(({ type }) => type === 'text').map((block) => textOfBlock(content, block))
-}
-
 function callOf({ json, work }: Content, block: Block): ToolCall {
   const fields = members(json, block, work)
-  const text = (name: string): string => {
-    const value = member(fields, name)?.value
-    return stringAt(json, value?.start)
-  }
   // The JSON text itself: decoding would lose digits.
   const input = member(fields, 'input')?.value
   if (input) work?.decode(input.end - input.start)
   const args = input ? json.toString('utf8', input.start, input.end) : ''
-  return { id: text('id'), name: text('name'), arguments: args }
+  return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: args }
 }
 
-/** Returns the calls that the client has to make, not those that the provider makes itself (`server_tool_use`, MCP). */
-export function callsOf(content: Content): ToolCall[] {
-  return content.blocks.filter(({ type }) => type === 'tool_use').map((block) => callOf(content, block))
-}
-
-/** The texts and the calls of a message. */
+/** The texts of a message, without reasoning, results and documents, and the calls that the client has to make. */
 export interface TextsAndCalls {
   readonly texts: readonly string[]
   readonly calls: readonly ToolCall[]
 }
 
-/** Returns `textsOf` and `callsOf`, and yields wherever other requests should have their turn. */
+/** Decodes the texts and the calls of a content, and yields wherever other requests should have their turn. */
 export function* textsAndCallsOf(content: Content): Generator<void, TextsAndCalls> {
-  if (content.blocks.length === 0) return { texts: textsOf(content), calls: [] }
+  const { json, work, value, blocks } = content
   const texts: string[] = []
   const calls: ToolCall[] = []
-  for (const block of content.blocks) {
-    if (content.work?.isDue) yield
-    if (block.type === 'text') texts.push(textOfBlock(content, block))
+  if (value && kindAt(json, value) === 'string')
+    texts.push(work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value))
+  for (const block of blocks) {
+    if (work?.isDue) yield
+    if (block.type === 'text') texts.push(textOf(blockOf(content, block)['text']))
     else if (block.type === 'tool_use') calls.push(callOf(content, block))
   }
   return { texts, calls }
+}
+
+/** Runs a generator to its end without a pause. */
+export function drained<T>(steps: Generator<void, T>): T {
+  let step = steps.next()
+  while (!step.done) step = steps.next()
+  return step.value
 }
 
 /** True if the block is a call that the provider makes itself (`server_tool_use`, `mcp_tool_use`). */
@@ -151,19 +137,18 @@ export function isRunByProvider({ type }: Block): boolean {
 
 /** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
-  return blocks
-    .filter(isRunByProvider)
-    .map((block) => stringAt(json, member(members(json, block, work), 'id')?.value.start))
+  return blocks.filter(isRunByProvider).map((block) => stringIn(json, members(json, block, work), 'id'))
 }
 
 /** Returns the tool results in a content. */
 export function resultsOf(content: Content): ToolResult[] {
-  return content.blocks
-    .filter(({ type }) => type === 'tool_result')
-    .map((block) => {
-      const result = blockOf(content, block)
-      return { callId: textOf(result['tool_use_id']), text: resultText(result['content']) }
-    })
+  const results: ToolResult[] = []
+  for (const block of content.blocks) {
+    if (block.type !== 'tool_result') continue
+    const { tool_use_id: id, content: result } = blockOf(content, block)
+    results.push({ callId: textOf(id), text: resultText(result) })
+  }
+  return results
 }
 
 /** Returns hashes of the pictures and documents in a content. */
@@ -184,8 +169,6 @@ export function beginsWithBilling(system: unknown): boolean {
 /** Returns the system text of a request, from a text or from blocks. */
 export function systemTextOf(system: unknown): string {
   if (typeof system === 'string') return system
-  return objectsOf(system)
-    .map((block) => textOf(block['text']))
-    .filter((text) => !text.startsWith(BILLING))
-    .join('\n')
+  const texts = objectsOf(system).map(({ text }) => textOf(text))
+  return texts.filter((text) => !text.startsWith(BILLING)).join('\n')
 }

@@ -1,17 +1,17 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
-import type { Channel } from '../../core/decide.ts'
-import { isObject } from '../../core/json-object.ts'
+import { isObject, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, PIECE } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
-import type { ListIndex } from '../../json/list.ts'
+import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   firstKey,
-  isKey,
+  isString,
   member,
   members,
   nextKey,
+  QUOTE,
   type Span,
   skipString,
   skipValue,
@@ -19,19 +19,20 @@ import {
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
-import { collapseRepeats } from '../shared/repeats.ts'
 import {
+  type AddText,
   addText,
   fieldOf,
   holdsItems,
-  indexRequest,
   isTrue,
   type ListedItem,
+  type Memo,
   memoize,
   type NamedRole,
+  noticeIn,
   resultsToKeep,
   roleOf,
-  stringAt,
+  stringIn,
 } from '../shared/request-list.ts'
 import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
 import { responseFacts, textsUnder } from '../shared/response-facts.ts'
@@ -40,31 +41,28 @@ import { anthropic } from './api.ts'
 import {
   beginsWithBilling,
   type Content,
-  callsOf,
   contentAt,
   countOf,
+  drained,
   idsRunByProvider,
   isRunByProvider,
   picturesOf,
   resultsOf,
   systemTextOf,
-  type TextsAndCalls,
   textsAndCallsOf,
-  textsOf,
 } from './content.ts'
 import {
-  blockedResults,
   messagesAfterBlock,
   readMessage,
   replyInMessages,
   resultMessage,
+  resultsOfBlocked,
   withoutMessageCalls,
   writeMessage,
 } from './reply.ts'
 import { messagesStream } from './stream.ts'
 import { messagesBoundThinking } from './thinking.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
-import { previousIdIn } from './wire.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
@@ -72,18 +70,14 @@ const ROLES: readonly NamedRole[] = [
   ['system', 'system'],
 ]
 
-const QUOTE = 0x22
-
 /** The byte offsets of a message, and what it contains. */
 interface MessageItem extends ListedItem {
-  /** Where its content starts, counted from the start of the message; 0 if it has none. */
+  /** Where its content starts; 0 if it has none. */
   readonly content: number
   readonly callCount: number
   readonly resultCount: number
   /** It contains calls that the provider made itself. */
   readonly hasProviderCalls: boolean
-  /** Its content is a text, or contains a text block. */
-  readonly hasText: boolean
 }
 
 type RequestIndex = ListIndex<MessageItem>
@@ -98,12 +92,12 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
     let end: number
-    if (isKey(json, key, keyEnd, 'content')) {
+    if (isString(json, key, keyEnd, 'content')) {
       content = contentAt(json, value, work)
       end = content.value?.end ?? value
     } else {
       end = skipValue(json, value)
-      if (isKey(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
+      if (isString(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
     }
     key = nextKey(json, end)
   }
@@ -111,11 +105,10 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
     start: at,
     end: key + 1,
     role,
-    content: content?.value ? content.value.start - at : 0,
+    content: content?.value?.start ?? 0,
     callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
     resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
     hasProviderCalls: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
-    hasText: content !== undefined && (content.blocks.length === 0 || countOf(content, 'text') > 0),
   }
 }
 
@@ -123,53 +116,38 @@ const NO_CALLS: readonly ToolCall[] = []
 const NO_RESULTS: readonly ToolResult[] = []
 const NO_TEXTS: readonly string[] = []
 
-/** A conversation that can also return the content of a message. */
-interface MessagesConversation extends Conversation {
-  content(at: number): Content
-}
-
-/** `isThread`: the request continues a thread that the provider stores. */
-function conversationOf(index: RequestIndex, isThread: boolean): MessagesConversation {
+/** `content`: of the message at an index. `isThread`: the request continues a thread that the provider stores. */
+function conversationOf(index: RequestIndex, content: Memo<Content>, isThread: boolean): Conversation {
   const { json, items, fields, work } = index
-  const content = memoize((at): Content => {
-    const item = items[at]
-    if (!item || item.content === 0) return { json, work, value: undefined, blocks: [] }
-    return contentAt(json, item.start + item.content, work)
-  })
-  const large = new Map<number, TextsAndCalls>()
+  const decoded = memoize((at) => drained(textsAndCallsOf(content(at))))
   let largeSystem: unknown
-  function* prepare(at: number): Generator<void> {
-    large.set(at, yield* textsAndCallsOf(content(at)))
+  function* prepare(at: number, span: Span): Generator<void> {
+    if (at === -1) largeSystem = yield* decodeInTurns(json, span, work)
+    else decoded.values.set(at, yield* textsAndCallsOf(content(at)))
   }
-  function* prepareSystem(span: Span): Generator<void> {
-    largeSystem = yield* decodeInTurns(json, span, work)
-  }
-  const role = (at: number): Role => items[at]?.role ?? 'system'
   const callCount = (at: number): number => items[at]?.callCount ?? 0
   const resultCount = (at: number): number => items[at]?.resultCount ?? 0
   return {
     work,
-    model: stringAt(json, member(fields, 'model')?.value.start),
-    streams: isTrue(json, member(fields, 'stream')?.value),
+    model: stringIn(json, fields, 'model'),
+    streams: isTrue(json, fields, 'stream'),
     // The provider stores the tools that a thread began with.
     offersTools: holdsItems(json, member(fields, 'tools')?.value) || isThread,
     length: items.length,
     systemText: () => systemTextOf(largeSystem ?? fieldOf(index, 'system')),
-    role,
-    content,
-    texts: (at) => large.get(at)?.texts ?? (items[at]?.hasText ? textsOf(content(at)) : NO_TEXTS),
-    calls: (at) => large.get(at)?.calls ?? (callCount(at) > 0 ? callsOf(content(at)) : NO_CALLS),
+    role: (at) => items[at]?.role ?? 'system',
+    texts: (at) => decoded(at).texts,
+    calls: (at) => (callCount(at) > 0 ? decoded(at).calls : NO_CALLS),
     results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
     ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(content(at)) : NO_TEXTS),
-    pictures: (at) => (role(at) === 'user' ? picturesOf(content(at)) : NO_TEXTS),
+    pictures: (at) => (items[at]?.role === 'user' ? picturesOf(content(at)) : NO_TEXTS),
     prepare(at) {
       const span = at === -1 ? member(fields, 'system')?.value : items[at]
-      if (!span || span.end - span.start <= PIECE) return undefined
-      return at === -1 ? prepareSystem(span) : prepare(at)
+      return span && span.end - span.start > PIECE ? prepare(at, span) : undefined
     },
     forget() {
-      content.forget()
-      large.clear()
+      content.values.clear()
+      decoded.values.clear()
       largeSystem = undefined
     },
     callCount,
@@ -177,49 +155,7 @@ function conversationOf(index: RequestIndex, isThread: boolean): MessagesConvers
   }
 }
 
-/** True if reasoning in the newest answer, or in the answer to this request, may be bound to this prompt. */
-function bindsReasoning(index: RequestIndex, conversation: MessagesConversation): boolean {
-  const thinking = fieldOf(index, 'thinking')
-  if (isObject(thinking)) return thinking['type'] !== 'disabled'
-  const newest = index.items.findLastIndex(({ role }) => role === 'assistant')
-  return newest !== -1 && countOf(conversation.content(newest), 'thinking') > 0
-}
-
-/** Appends a text to the message at `at`, after tool results as a separate block; `undefined` if it can't. */
-function addToMessage(
-  { json, items }: RequestIndex,
-  conversation: MessagesConversation,
-  at: number,
-  text: string,
-): Edit | undefined {
-  const message = items[at]
-  if (!message) return undefined
-  const { value } = conversation.content(at)
-  if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
-  if (conversation.resultCount(at) > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
-  return addText(json, value, text)
-}
-
-/** Appends a text to the message at an index; `undefined` if it can't. */
-type AddText = (at: number, text: string) => Edit | undefined
-
-/**
- * Returns edits for a notice. Not in a message of role `system`, as most models refuse such a request; the API merges
- * consecutive user messages.
- */
-function noticeIn({ json, list, items }: RequestIndex, add: AddText, text: string, channel: Channel) {
-  if (items.length === 0 || channel === 'system') return undefined
-  if (channel === 'user') {
-    return [appendElement(json, list, JSON.stringify({ role: 'user', content: text }))]
-  }
-  const last = items.findLastIndex(({ role }) => role === 'user')
-  const edit = add(last, text)
-  return edit && [edit]
-}
-
-/**
- * Returns edits that add a text to the system text, or to the first user message if the system text must stay as it is.
- */
+/** Adds a text to the system text, or to the first user message if the system text must stay as it is. */
 function announceIn(index: RequestIndex, add: AddText, text: string): Edit[] {
   const { json, object, fields, items } = index
   if (beginsWithBilling(fieldOf(index, 'system'))) {
@@ -238,20 +174,13 @@ const FORMATS: readonly FormatPlace[] = [['output_config', 'format'], ['output_f
 /** The API refuses MCP servers without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
-function chooseNone({ object, fields }: RequestIndex): Edit {
-  return setMember(object, fields, 'tool_choice', '{"type":"none"}')
-}
-
 /**
  * The members of a request in a thread, of which the provider stores the system text, the tools, and all messages but
- * the results of the newest response. `previous`: the id of that response.
+ * the results of the newest response. `previous`: the id of that response. Source:
+ * platform.claude.com/docs/en/build-with-claude/message-threads
  */
-function threadMembers(
-  index: RequestIndex,
-  { content, resultCount }: MessagesConversation,
-  previous: string,
-): Partial<DialectRequest> {
-  const { json, items, fields, list } = index
+function threadMembers(index: RequestIndex, content: Memo<Content>, previous: string): Partial<DialectRequest> {
+  const { json, items, object, fields, list } = index
   /** Continues from another response. */
   const redirect = (id: string | undefined): Edit[] => {
     const thread = member(fields, 'thread')?.value
@@ -260,7 +189,7 @@ function threadMembers(
   }
   return {
     announce: () => [],
-    banTools: () => [chooseNone(index)],
+    banTools: () => [setMember(object, fields, 'tool_choice', '{"type":"none"}')],
     continueAfterBlock(blockedMessages) {
       const last = blockedMessages.at(-1)
       const edits = redirect(last?.buffered.id)
@@ -271,7 +200,7 @@ function threadMembers(
       const redirected = redirect(redirectTo)
       if (pendingResults.length === 0) return redirected
       // They go to the other results of the same response; the API demands that results come first in a message.
-      const [first] = content(items.findIndex((_, at) => resultCount(at) > 0)).blocks
+      const [first] = content(items.findIndex(({ resultCount }) => resultCount > 0)).blocks
       const results = pendingResults.join(',')
       if (first) return [...redirected, { start: first.start, end: first.start, text: `${results},` }]
       const message = `{"role":"user","content":[${results}]}`
@@ -287,14 +216,25 @@ function threadMembers(
 }
 
 function read({ body, known }: RequestInput): DialectRequest | undefined {
-  const index = indexRequest(body, 'messages', readItem, known)
+  const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
-  const field = (name: string): unknown => fieldOf(index, name)
-  const previous = previousIdIn(field)
-  const conversation = conversationOf(index, previous !== undefined)
-  const isKept = isObject(field('thread'))
-  const { json, object, fields, list, items } = index
-  const add: AddText = (at, text) => addToMessage(index, conversation, at, text)
+  const { json, object, fields, list, items, work } = index
+  const content = memoize((at): Content => {
+    const start = items[at]?.content ?? 0
+    return start > 0 ? contentAt(json, start, work) : { json, work, value: undefined, blocks: [] }
+  })
+  const thread = fieldOf(index, 'thread')
+  const isKept = isObject(thread)
+  const previous = (isKept && thread['type'] === 'continue' && textOf(thread['previous_message_id'])) || undefined
+  const conversation = conversationOf(index, content, previous !== undefined)
+  const add: AddText = (at, text) => {
+    const message = items[at]
+    const { value } = content(at)
+    if (!message) return undefined
+    if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
+    if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
+    return addText(json, value, text)
+  }
   // The first call that the provider made in the first answer: that response may have paused.
   const first = items.findIndex(({ role }) => role === 'assistant')
   const request: DialectRequest = {
@@ -302,15 +242,26 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
     isKept,
     hasOneEnd: isKept,
-    bindsReasoning: () => bindsReasoning(index, conversation),
+    // Reasoning in the newest answer, or in the answer to this request.
+    bindsReasoning() {
+      const thinking = fieldOf(index, 'thinking')
+      if (isObject(thinking)) return thinking['type'] !== 'disabled'
+      const newest = items.findLastIndex(({ role }) => role === 'assistant')
+      return countOf(content(newest), 'thinking') > 0
+    },
     conversation,
-    notice: (text, channel) => noticeIn(index, add, text, channel),
-    collapseRepeats: () => collapseRepeats(index, conversation, add),
+    notice: (text, channel) => {
+      // Most models refuse a message of role `system`; the API merges consecutive user messages.
+      if (channel === 'system') return undefined
+      return noticeIn(index, text, channel, add, (role, said) =>
+        appendElement(json, list, JSON.stringify({ role, content: said })),
+      )
+    },
     announce: (text) => announceIn(index, add, text),
     banTools(ban) {
       if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
       // Providers refuse a tool_choice without tools.
-      return member(fields, 'tools') ? [chooseNone(index)] : []
+      return member(fields, 'tools') ? [setMember(object, fields, 'tool_choice', '{"type":"none"}')] : []
     },
     keepForced(name) {
       const choice = JSON.stringify({ type: 'tool', name })
@@ -318,13 +269,13 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     },
     continueAfterBlock: (blockedMessages) =>
       blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message)),
-    pendingResults: (blockedMessage, blocked) => (isKept ? blockedResults(blockedMessage, blocked) : []),
+    pendingResults: (blockedMessage, blocked) => (isKept ? resultsOfBlocked(blockedMessage, blocked) : []),
     skippedResults: () => undefined,
     injectPendingResults: () => [],
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index, FORMATS),
+    ...requestMembers(index, conversation, FORMATS, add),
   }
-  return previous === undefined ? request : { ...request, ...threadMembers(index, conversation, previous) }
+  return previous === undefined ? request : { ...request, ...threadMembers(index, content, previous) }
 }
 
 /** The dialect of Messages. */

@@ -6,14 +6,12 @@ import { memberText } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { AnswerChange, BlockedMessage, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
-import { callsOf, contentAt } from './content.ts'
+import { contentAt, drained, textsAndCallsOf } from './content.ts'
 import { contentOf, event, eventIn, isCall, isCutOff, stopWithoutCalls, textEvents } from './wire.ts'
 
 /** Returns the calls of a response; its content is JSON text, which keeps every digit. @throws {SyntaxError} */
 function bufferedCallsOf(id: string, content: string): BufferedCalls {
-  const blocks = contentOf({ content: parseForeign(content, content.length) })
-  const texts = blocks.filter(({ type }) => type === 'text').map(({ text }) => textOf(text))
-  const calls = callsOf(contentAt(Buffer.from(content), 0))
+  const { texts, calls } = drained(textsAndCallsOf(contentAt(Buffer.from(content), 0)))
   return { calls, text: texts.join(''), message: { id, content }, ...(id === '' ? {} : { id }) }
 }
 
@@ -91,7 +89,7 @@ export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
 }
 
 /** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
-export function blockedResults(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
+export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
   return resultsOf(blockedMessage)
     .filter((_, at) => blocked.has(at))
     .map((result) => JSON.stringify(result))

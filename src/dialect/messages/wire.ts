@@ -1,5 +1,5 @@
 /** Reads the parts of Messages responses, and writes events of their streams. */
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectsOf, parseObject } from '../../core/json-object.ts'
 import { dataEvent, dataOf, type Frame } from '../../sse/frames.ts'
 
 /** True if a block is a call that the client has to make. */
@@ -27,17 +27,6 @@ export function laterUsage(start: unknown, later: unknown): unknown {
   if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start
   const stated = Object.entries(later).filter(([, value]) => value !== null)
   return { ...start, ...Object.fromEntries(stated) }
-}
-
-/**
- * Returns the id of the response from which a request continues; `undefined` outside of a message thread, in which the
- * provider stores system text, tools and messages. Source:
- * platform.claude.com/docs/en/build-with-claude/message-threads
- */
-export function previousIdIn(field: (name: string) => unknown): string | undefined {
-  const thread = field('thread')
-  if (!isObject(thread) || thread['type'] !== 'continue') return undefined
-  return textOf(thread['previous_message_id']) || undefined
 }
 
 /** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */

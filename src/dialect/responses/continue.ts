@@ -29,34 +29,29 @@ function outputItem(call: Json, text: string): Json | undefined {
   }
 }
 
-/** Returns the output items of a blocked message. */
-function itemsOf({ buffered }: BlockedMessage): Json[] {
-  return objectsOf(propertyOf(buffered.message, 'output'))
-}
-
 /** Returns the results of a blocked message as items; `undefined` if one of its calls can't be answered with a text. */
-function resultItems(blockedMessage: BlockedMessage): Json[] | undefined {
-  const outputs = itemsOf(blockedMessage)
-    .filter(isClientCall)
-    .map((call, at) => outputItem(call, blockedMessage.results[at] ?? ''))
+function resultItems({ buffered, results }: BlockedMessage): Json[] | undefined {
+  const calls = objectsOf(propertyOf(buffered.message, 'output')).filter(isClientCall)
+  const outputs = calls.map((call, at) => outputItem(call, results[at] ?? ''))
   return outputs.every((item) => item !== undefined) ? outputs : undefined
 }
 
 /**
- * Returns output items for the input of a request, as the provider has not stored them. It can read reasoning only with
- * its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
+ * Returns the items of a blocked message for the input of a request, as the provider has not stored them. It can read
+ * reasoning only with its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
  */
-function asInput(items: readonly Json[]): Json[] {
-  const isReadable = (item: Json) => item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string'
-  if (items.every(isReadable)) return [...items]
-  return items.filter(isReadable).map(({ id: _id, ...item }) => item)
+function asInput({ buffered }: BlockedMessage): Json[] {
+  const items = objectsOf(propertyOf(buffered.message, 'output'))
+  const readable = items.filter((item) => item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string')
+  return readable.length === items.length ? items : readable.map(({ id: _id, ...item }) => item)
 }
 
 /** Returns the edits of `continueAfterBlock`. `isKept`: the provider stores this request and its response. */
 export function continueAfterBlock(
   { json, object, fields, list }: ListIndex<Span>,
   blockedMessages: readonly BlockedMessage[],
-  { isKept, isConversation }: { readonly isKept: boolean; readonly isConversation: boolean },
+  isKept: boolean,
+  isConversation: boolean,
 ): Edit[] | undefined {
   const results = blockedMessages.map(resultItems)
   if (isKept) {
@@ -71,14 +66,14 @@ export function continueAfterBlock(
   }
   // An input that is a text begins its conversation: no call can have been blocked.
   if (results.includes(undefined) || kindAt(json, list) !== 'array') return undefined
-  const added = blockedMessages.flatMap((one, at) => [...asInput(itemsOf(one)), ...(results[at] ?? [])])
-  return [appendElement(json, list, added.map((item) => JSON.stringify(item)).join(','))]
+  const added = blockedMessages.flatMap((one, at) => [...asInput(one), ...(results[at] ?? [])])
+  return [appendElement(json, list, JSON.stringify(added).slice(1, -1))]
 }
 
 /** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
 export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[] {
   const outputs = resultItems(blockedMessage) ?? []
-  return outputs.filter((_, at) => blocked.has(at)).map((item) => JSON.stringify(item))
+  return outputs.flatMap((item, at) => (blocked.has(at) ? JSON.stringify(item) : []))
 }
 
 /** Returns edits that put results at the start of the input and continue from the response `redirectTo`. */
@@ -87,15 +82,16 @@ export function injectPendingResults(
   pendingResults: readonly string[],
   redirectTo: string | undefined,
 ): Edit[] {
-  const previous =
+  const edits =
     redirectTo === undefined ? [] : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
-  if (pendingResults.length === 0) return previous
+  if (pendingResults.length === 0) return edits
   const items = pendingResults.join(',')
   const kind = kindAt(json, list)
-  if (kind === 'array') return [...previous, prependElement(json, list, items)]
-  if (kind !== 'string') return [...previous, setMember(object, fields, 'input', `[${items}]`)]
-  const text = json.toString('utf8', list.start, list.end)
-  return [...previous, { ...list, text: `[${items},{"role":"user","content":${text}}]` }]
+  const text = kind === 'string' ? `,{"role":"user","content":${json.toString('utf8', list.start, list.end)}}` : ''
+  edits.push(
+    kind === 'array' ? prependElement(json, list, items) : setMember(object, fields, 'input', `[${items}${text}]`),
+  )
+  return edits
 }
 
 /** Returns the results in the input, as JSON texts. */

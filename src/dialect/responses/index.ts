@@ -1,8 +1,7 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
-import type { Channel } from '../../core/decide.ts'
 import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
-import { Work } from '../../core/work.ts'
+import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
 import {
   addToText,
@@ -14,36 +13,36 @@ import {
   removeMembers,
   setMember,
 } from '../../json/edit.ts'
-import type { KnownItems, ListIndex } from '../../json/list.ts'
+import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   decode,
   firstKey,
-  isKey,
+  isString,
   kindAt,
   member,
   members,
   nextKey,
-  root,
+  QUOTE,
   type Span,
   skipString,
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RequestInput, ToolBan } from '../dialect.ts'
+import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
 import { openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
-import { collapseRepeats } from '../shared/repeats.ts'
 import {
-  addTextPart,
+  type AddText,
+  addText,
   attachmentHashes,
   fieldOf,
   holdsItems,
-  indexRequest,
   type ListedItem,
-  lastInput,
   type Memo,
   memoize,
+  noticeIn,
   stringAt,
+  stringIn,
 } from '../shared/request-list.ts'
 import { requestMembers, toolLists } from '../shared/request-members.ts'
 import { responseFacts, textsUnder } from '../shared/response-facts.ts'
@@ -53,9 +52,6 @@ import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } f
 import { responsesStream } from './stream.ts'
 import { responsesCallsNothing, responsesMetadata } from './usage.ts'
 import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
-
-const QUOTE = 0x22
-const OPEN_BRACE = 0x7b
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 interface InputItem extends ListedItem {
@@ -82,11 +78,11 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     work.spend(1)
     const keyEnd = skipString(json, key)
     const value = valueAfter(json, keyEnd)
-    if (isKey(json, key, keyEnd, 'type')) type = value
-    else if (isKey(json, key, keyEnd, 'role')) role = value
-    else if (isKey(json, key, keyEnd, 'execution')) execution = value
-    else if (isKey(json, key, keyEnd, 'id')) id = value
-    else if (isKey(json, key, keyEnd, 'tools')) list = value
+    if (isString(json, key, keyEnd, 'type')) type = value
+    else if (isString(json, key, keyEnd, 'role')) role = value
+    else if (isString(json, key, keyEnd, 'execution')) execution = value
+    else if (isString(json, key, keyEnd, 'id')) id = value
+    else if (isString(json, key, keyEnd, 'tools')) list = value
     key = nextKey(json, skipValue(json, value))
   }
   const typeName = stringAt(json, type)
@@ -104,17 +100,9 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   }
 }
 
-/** Indexes a body whose input is a text, as one user message. */
-function indexText(json: Buffer): RequestIndex | undefined {
-  const object = root(json)
-  if (json[object.start] !== OPEN_BRACE) return undefined
-  const work = new Work(json.length)
-  const fields = members(json, object, work)
-  const input = member(fields, 'input')?.value
-  if (!input || json[input.start] !== QUOTE) return undefined
-  const { start, end } = input
-  const item: InputItem = { start, end, role: 'user', isCall: false, isReference: false, isAside: false }
-  return { json, work, object, fields, list: input, items: [item] }
+/** Returns the item for an input that is a text. */
+function readText({ start, end }: Span): InputItem {
+  return { start, end, role: 'user', isCall: false, isReference: false, isAside: false }
 }
 
 function itemOf(value: unknown): Json {
@@ -122,20 +110,37 @@ function itemOf(value: unknown): Json {
   return isObject(value) ? value : {}
 }
 
-/** Returns functions that read items, each decoded when it is read and once. */
-function inputOf({ json, items, work }: RequestIndex) {
+/** Returns for each item whether it continues the response before it. */
+function partsIn(items: readonly InputItem[]): boolean[] {
   let isOpen = false
-  /** Whether each item continues the response before it. */
-  const isPart = items.map(({ role, isAside }) => {
+  return items.map(({ role, isAside }) => {
     const continues = isOpen && (isAside || role === 'assistant')
     isOpen = role === 'assistant' || continues
     return continues
   })
+}
+
+/** Returns the texts of one item only, not of the whole response that it begins. */
+function textsOfItem({ type, id, content }: Json, isCall: boolean | undefined): string[] {
+  // The request contains only the id of what it refers to.
+  if (type === 'item_reference') return isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
+  return type === 'reasoning' ? [] : textsOfContent(content)
+}
+
+/** Decodes a large item, or one of a response. */
+function* prepare({ json, work }: RequestIndex, itemAt: Memo<Json>, at: number, item: Span): Generator<void> {
+  itemAt.values.set(at, itemOf(yield* decodeInTurns(json, item, work)))
+}
+
+function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
+  const { json, items, fields, work } = index
+  const isPart = partsIn(items)
   const itemAt = memoize((at): Json => {
     const span = items[at]
     return itemOf(span && decodeToCompare(json, span, work))
   })
   const roleAt = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
+  const textsAt = (at: number): string[] => textsOfItem(itemAt(at), items[at]?.isCall)
   /** The indexes of all items of the response that begins `at`; none if none begins there. */
   const partsFrom = (at: number): number[] => {
     if (roleAt(at) !== 'assistant') return []
@@ -143,26 +148,7 @@ function inputOf({ json, items, work }: RequestIndex) {
     for (let next = at + 1; isPart[next]; next++) all.push(next)
     return all
   }
-  /** The texts of one item only, not of the whole response that it begins. */
-  const textsOfItem = (at: number): string[] => {
-    const { type, id, content } = itemAt(at)
-    // The request contains only the id of what it refers to.
-    if (type === 'item_reference') return items[at]?.isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
-    return type === 'reasoning' ? [] : textsOfContent(content)
-  }
-  return { itemAt, roleAt, partsFrom, textsOfItem }
-}
-
-/** Decodes a large item, or one of a response. */
-function* prepare({ json, work }: RequestIndex, itemAt: Memo<Json>, at: number, item: Span): Generator<void> {
-  itemAt.set(at, itemOf(yield* decodeInTurns(json, item, work)))
-}
-
-function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
-  const { json, items, fields, work } = index
-  const { itemAt, roleAt, partsFrom, textsOfItem } = inputOf(index)
   const callsFrom = (at: number) => partsFrom(at).filter((part) => items[part]?.isCall)
-  const isResult = (at: number) => items[at]?.role === 'tool'
   return {
     work,
     hasParts: true,
@@ -174,18 +160,19 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
       (!member(fields, 'tools') && isObject(field('prompt'))),
     isCompaction: items.at(-1)?.isAside === true && itemAt(items.length - 1)['type'] === 'compaction_trigger',
     systemText() {
-      const end = items.findIndex(({ role }) => role !== 'system')
-      const leading = items.slice(0, end === -1 ? items.length : end).flatMap((_, at) => textsOfItem(at))
       const prompt = field('prompt')
       const fixed = [field('instructions'), isObject(prompt) ? textOf(prompt['id']) : undefined]
-      return [...fixed.filter((text) => typeof text === 'string'), ...leading].join('\n')
+      const texts = fixed.filter((text) => typeof text === 'string')
+      for (let at = 0; items[at]?.role === 'system'; at++) texts.push(...textsAt(at))
+      return texts.join('\n')
     },
     length: items.length,
     role: roleAt,
     texts(at) {
-      if (isResult(at)) return [textOfOutput(itemAt(at)['output'])]
-      if (roleAt(at) === 'part') return []
-      return roleAt(at) === 'assistant' ? partsFrom(at).flatMap(textsOfItem) : textsOfItem(at)
+      const role = roleAt(at)
+      if (role === 'tool') return [textOfOutput(itemAt(at)['output'])]
+      if (role === 'part') return []
+      return role === 'assistant' ? partsFrom(at).flatMap(textsAt) : textsAt(at)
     },
     calls: (at) =>
       callsFrom(at).map((part): ToolCall => {
@@ -194,7 +181,7 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
         return call['type'] === 'item_reference' ? { id, item: id, name: '', arguments: '' } : callOfItem(call)
       }),
     results(at): ToolResult[] {
-      if (!isResult(at)) return []
+      if (roleAt(at) !== 'tool') return []
       const { call_id: call, approval_request_id: approval, id, output, approve } = itemAt(at)
       return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
     },
@@ -205,19 +192,10 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
       const isLong = item && (item.role === 'assistant' || item.end - item.start > PIECE)
       return isLong ? prepare(index, itemAt, at, item) : undefined
     },
-    forget: itemAt.forget,
+    forget: () => itemAt.values.clear(),
     callCount: (at) => callsFrom(at).length,
-    resultCount: (at) => (isResult(at) ? 1 : 0),
+    resultCount: (at) => (roleAt(at) === 'tool' ? 1 : 0),
   }
-}
-
-/**
- * True if the provider stores the input and shows it to the model whenever the conversation continues. False if nothing
- * is stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
- */
-function isKept({ items }: RequestIndex, field: (name: string) => unknown): boolean {
-  if (textOf(field('previous_response_id')) !== '' || (field('conversation') ?? null) !== null) return true
-  return field('store') !== false && !items.some(({ role }) => role === 'assistant')
 }
 
 const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
@@ -226,28 +204,20 @@ const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_outpu
 function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
   if (kindAt(json, item) === 'string') return appendParagraph(item, text)
   const fields = members(json, item)
-  const type = stringAt(json, member(fields, 'type')?.value.start)
+  const type = stringIn(json, fields, 'type')
   // Programs of the provider read the outputs of other tools.
   const isMessage = type === '' || type === 'message'
   const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
   const content = key && member(fields, key)?.value
-  if (!content) return undefined
-  switch (kindAt(json, content)) {
-    case 'string':
-      return appendParagraph(content, text)
-    case 'array':
-      return addTextPart(json, content, 'input_text', text)
-    default:
-      return undefined
-  }
+  return content && kindAt(json, content) !== 'scalar' ? addText(json, content, text, 'input_text') : undefined
 }
 
 /** Appends a message to the input; an input that is a text becomes a list. */
-function addMessage({ json, list }: RequestIndex, role: string, content: string): Edit[] {
+function addMessage({ json, list }: RequestIndex, role: string, content: string): Edit {
   const message = JSON.stringify({ role, content })
-  if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
+  if (kindAt(json, list) === 'array') return appendElement(json, list, message)
   const text = json.toString('utf8', list.start, list.end)
-  return [{ ...list, text: `[{"role":"user","content":${text}},${message}]` }]
+  return { ...list, text: `[{"role":"user","content":${text}},${message}]` }
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
@@ -258,100 +228,78 @@ function withoutBackground({ json, fields }: RequestIndex): Edit[] {
   return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
 }
 
-function banTools(index: RequestIndex, ban: ToolBan): Edit[] {
-  const { object, fields, items } = index
-  if (ban === 'no_tools') {
-    const offers = items.every(({ tools }) => tools) ? [] : removeItems(items, ({ tools }) => tools !== undefined)
-    return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...withoutBackground(index)]
-  }
-  return [setMember(object, fields, 'tool_choice', '"none"'), ...withoutBackground(index)]
-}
-
-/** Returns the id of the response or conversation that the request continues without sending it. */
-function previousOf(field: (name: string) => unknown): Pick<DialectRequest, 'previous' | 'isConversation'> {
-  const response = textOf(field('previous_response_id'))
-  if (response !== '') return { previous: response }
-  const conversation = field('conversation')
-  const id = textOf(isObject(conversation) ? conversation['id'] : conversation)
-  return id === '' ? {} : { previous: id, isConversation: true }
-}
-
-function noticeIn(index: RequestIndex, text: string, channel: Channel): Edit[] | undefined {
-  const { json, items } = index
-  if (items.length === 0) return undefined
-  if (channel === 'system' || channel === 'user') return addMessage(index, channel, text)
-  const target = lastInput(index)
-  const edit = target && addParagraph(json, target, text)
-  return edit && [edit]
-}
-
-function instruct({ json, object, fields }: RequestIndex, text: string): Edit | undefined {
-  return addToText(json, object, fields, 'instructions', text)
-}
-
-function announceIn(index: RequestIndex, text: string): Edit[] {
-  const { json, list, items } = index
+function announceIn({ json, object, fields, list, items }: RequestIndex, text: string): Edit[] {
   const message = JSON.stringify({ role: 'developer', content: text })
   if (items.some(({ tools }) => tools)) {
     // "Responses Lite" has no instructions: the system text are the messages that begin the input.
     const first = items.find(({ role }) => role !== 'system')
     return [first ? { start: first.start, end: first.start, text: `${message},` } : appendElement(json, list, message)]
   }
-  const edit = instruct(index, text)
+  const edit = addToText(json, object, fields, 'instructions', text)
   if (edit) return [edit]
   return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
-/**
- * Indexes a body by its input items; `undefined` if its input is neither a list nor a text, nor missing. `known`: what
- * was read of a body that begins with the same bytes.
- * @throws {JsonScanError}
- * @throws {TooMuchToRead}
- */
-export function indexInput(body: Buffer, known?: KnownItems): RequestIndex | undefined {
-  return indexRequest(body, 'input', readItem, known) ?? indexText(body)
+/** What a request and its provider keep of the conversation. */
+function storageOf({ json, items }: RequestIndex, field: (name: string) => unknown) {
+  const response = textOf(field('previous_response_id'))
+  const stated = field('conversation') ?? null
+  const conversation = response === '' ? textOf(isObject(stated) ? stated['id'] : stated) : ''
+  const isStored = field('store') !== false
+  const first = items.find(({ role }) => role === 'assistant')
+  const hasReferences = items.some(({ isReference }) => isReference)
+  return {
+    previous: response || conversation || undefined,
+    isConversation: conversation === '' ? undefined : true,
+    /**
+     * The provider stores the input and shows it to the model whenever the conversation continues. False if nothing is
+     * stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
+     */
+    keepsInput: response !== '' || stated !== null || (isStored && !first),
+    isStored,
+    hasReferences,
+    firstItem: first?.isReference ? stringIn(json, members(json, first), 'id') || undefined : undefined,
+  }
 }
 
 function read({ body, known }: RequestInput): DialectRequest | undefined {
-  const index = indexInput(body, known)
+  const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
+  const { json, object, fields, items } = index
   const field = (name: string): unknown => fieldOf(index, name)
-  const { previous, isConversation } = previousOf(field)
-  const keepsInput = isKept(index, field)
-  const isStored = keepsInput && field('store') !== false
-  const hasReferences = index.items.some(({ isReference }) => isReference)
-  const first = hasReferences ? index.items.find(({ role }) => role === 'assistant') : undefined
-  const firstId = first?.isReference ? member(members(index.json, first), 'id')?.value : undefined
+  const { previous, isConversation, keepsInput, hasReferences, firstItem, ...storage } = storageOf(index, field)
+  const isStored = keepsInput && storage.isStored
   const conversation = conversationOf(index, field)
+  const add: AddText = (at, text) => {
+    const item = items[at]
+    return item && addParagraph(json, item, text)
+  }
   return {
     conversation,
     previous,
     isConversation,
-    firstItem: firstId && stringAt(index.json, firstId.start),
+    firstItem,
     isKept: keepsInput || hasReferences,
     hasOneEnd: isConversation,
     notice(text, channel) {
-      if (!keepsInput) return noticeIn(index, text, channel)
-      const edit = channel === 'user' ? undefined : instruct(index, text)
+      if (!keepsInput) return noticeIn(index, text, channel, add, (role, said) => addMessage(index, role, said))
+      const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)
       return edit && [edit]
     },
-    collapseRepeats: () =>
-      collapseRepeats(index, conversation, (at, text) => {
-        const item = index.items[at]
-        return item && addParagraph(index.json, item, text)
-      }),
     announce: (text) => announceIn(index, text),
-    banTools: (ban) => banTools(index, ban),
+    banTools(ban) {
+      const background = withoutBackground(index)
+      if (ban === 'choice_none') return [setMember(object, fields, 'tool_choice', '"none"'), ...background]
+      const offers = items.every(({ tools }) => tools) ? [] : removeItems(items, ({ tools }) => tools !== undefined)
+      return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...background]
+    },
     keepForced(name) {
       const choice = JSON.stringify({ type: 'function', name })
-      const forced = name === undefined ? [] : [setMember(index.object, index.fields, 'tool_choice', choice)]
+      const forced = name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
       return [...forced, ...withoutBackground(index)]
     },
     continueAfterBlock: (blockedMessages) =>
-      continueAfterBlock(index, blockedMessages, {
-        isKept: isStored,
-        isConversation: isConversation === true,
-      }),
+      continueAfterBlock(index, blockedMessages, isStored, isConversation === true),
     pendingResults: (blockedMessage, blocked) => (isStored ? resultsOfBlocked(blockedMessage, blocked) : []),
     skippedResults(unique) {
       if (!isStored || previous === undefined) return undefined
@@ -361,7 +309,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     },
     injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index, [['text', 'format']]),
+    ...requestMembers(index, conversation, [['text', 'format']], add),
   }
 }
 

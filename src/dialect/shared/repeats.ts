@@ -3,67 +3,54 @@ import type { Conversation } from '../../core/conversation.ts'
 import { callHash } from '../../core/loop/tool-call.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import type { IndexedItem, IndexedList } from '../dialect.ts'
+import type { AddText } from './request-list.ts'
 
-/** One response with calls and the messages with their results: `end` is the index after the last of these. */
-interface Step {
-  readonly start: number
-  readonly end: number
-}
-
+/** Returns the index after the last of the messages with the results of the response that begins at `start`. */
 function resultsEnd(conversation: Conversation, start: number): number {
   let end = start + 1
   while (conversation.role(end) === 'part') end++
-  const isResult = (at: number) =>
-    conversation.resultCount(at) > 0 && (conversation.role(at) === 'tool' || conversation.texts(at).length === 0)
-  while (end < conversation.length && isResult(end)) end++
+  for (; end < conversation.length && conversation.resultCount(end) > 0; end++)
+    if (conversation.role(end) !== 'tool' && conversation.texts(end).length > 0) break
   return end
 }
 
-/** Returns the steps with equal calls, oldest first, for each kind of step since the same words of a user. */
-function equalSteps(conversation: Conversation): readonly Step[][] {
-  const groups: Step[][] = []
-  let byCalls = new Map<string, Step[]>()
-  for (let start = 0; start < conversation.length; start++) {
-    if (conversation.role(start) === 'user' && conversation.resultCount(start) === 0) byCalls = new Map()
-    if (conversation.callCount(start) === 0) continue
-    const step = { start, end: resultsEnd(conversation, start) }
-    const calls = conversation.calls(start)
-    // Without exactly the results of its calls, the history would not stay valid.
-    const open = new Set(calls.map(({ id }) => id))
-    let isWhole = true
-    for (let at = start + 1; at < step.end; at++)
-      for (const { callId } of conversation.results(at)) isWhole &&= open.delete(callId)
-    if (!isWhole || open.size > 0) continue
-    const key = calls.map(({ name, arguments: text }) => callHash(name, text, conversation.work)).join(' ')
-    const group = byCalls.get(key)
-    if (group) group.push(step)
-    else {
-      const begun = [step]
-      byCalls.set(key, begun)
-      groups.push(begun)
-    }
-  }
-  return groups
+/** Returns the text of a response's calls; `undefined` without exactly their results: the history would not stay valid. */
+function keyOf(conversation: Conversation, start: number, end: number): string | undefined {
+  const calls = conversation.calls(start)
+  const open = new Set(calls.map(({ id }) => id))
+  let isWhole = true
+  for (let at = start + 1; at < end; at++)
+    for (const { callId } of conversation.results(at)) isWhole &&= open.delete(callId)
+  if (!isWhole || open.size > 0) return undefined
+  return calls.map(({ name, arguments: text }) => callHash(name, text, conversation.work)).join(' ')
 }
 
 /**
- * Returns edits that leave only the newest of equal steps, with their count at the end of its last result; an empty
- * list if nothing is repeated. `addText` appends a text to the item at an index.
+ * Returns edits that leave only the newest of equal calls since the same words of a user, with their count at the end of
+ * its last result; an empty list if nothing is repeated.
  */
-export function collapseRepeats(
-  { items }: IndexedList,
-  conversation: Conversation,
-  addText: (at: number, text: string) => Edit | undefined,
-): Edit[] {
+export function collapseRepeats({ items }: IndexedList, conversation: Conversation, addText: AddText): Edit[] {
   const removed = new Set<IndexedItem>()
-  const counts: Edit[] = []
-  for (const steps of equalSteps(conversation)) {
-    const newest = steps.pop()
-    if (!newest || steps.length === 0) continue
-    for (const { start, end } of steps) for (const item of items.slice(start, end)) removed.add(item)
-    const text = `(This call was made ${steps.length + 1} times. Only its newest result is shown.)`
-    const count = addText(newest.end - 1, text)
-    if (count) counts.push(count)
+  /** How often calls were made, by the end of their newest results. */
+  const counts = new Map<number, number>()
+  let newest = new Map<string, { readonly start: number; readonly end: number }>()
+  for (let start = 0; start < conversation.length; start++) {
+    if (conversation.role(start) === 'user' && conversation.resultCount(start) === 0) newest = new Map()
+    if (conversation.callCount(start) === 0) continue
+    const end = resultsEnd(conversation, start)
+    const key = keyOf(conversation, start, end)
+    if (key === undefined) continue
+    const before = newest.get(key)
+    newest.set(key, { start, end })
+    if (!before) continue
+    for (const item of items.slice(before.start, before.end)) removed.add(item)
+    counts.set(end, (counts.get(before.end) ?? 1) + 1)
+    counts.delete(before.end)
   }
-  return [...removeItems(items, (item) => removed.has(item)), ...counts]
+  const edits = removeItems(items, (item) => removed.has(item))
+  for (const [end, count] of counts) {
+    const edit = addText(end - 1, `(This call was made ${count} times. Only its newest result is shown.)`)
+    if (edit) edits.push(edit)
+  }
+  return edits
 }

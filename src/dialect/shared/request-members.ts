@@ -1,11 +1,13 @@
 /** What a request demands and offers besides its messages: a session id, an output format, tools, a forced tool. */
-
+import type { Conversation } from '../../core/conversation.ts'
+import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { type Hash, hashOfBytes } from '../../core/hash.ts'
 import { isObject, MAX_LENGTH, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, members, type Span } from '../../json/scan.ts'
 import type { DialectRequest, ForcedTools, IndexedList } from '../dialect.ts'
-import { fieldOf, stringAt } from './request-list.ts'
+import { collapseRepeats } from './repeats.ts'
+import { type AddText, fieldOf, stringIn } from './request-list.ts'
 
 /** Where an API holds the output format: a field, or a member of the object in a field. */
 export type FormatPlace = readonly [outer: string, inner?: string]
@@ -22,8 +24,13 @@ const PARAMETERS = {
   'choice.count': ['n'],
 }
 
-/** The members of a request that read what it demands and offers. */
-export function requestMembers(index: IndexedList, formats: readonly FormatPlace[]) {
+/** The members of a request that read what it demands and offers. `addText` appends a text to the item at an index. */
+export function requestMembers(
+  index: IndexedList,
+  conversation: Conversation,
+  formats: readonly FormatPlace[],
+  addText: AddText,
+) {
   return {
     index,
     sessionIdAt: (path) => sessionIdAt(index, path),
@@ -31,18 +38,24 @@ export function requestMembers(index: IndexedList, formats: readonly FormatPlace
     hasFormat: () => formatIn(index, formats) !== undefined,
     forcedTools() {
       const { isNamed, names } = forcedIn(index) ?? { isNamed: false, names: [] }
-      return {
-        isNamed,
-        names: names ?? toolLists(index).flatMap((list) => namesOf(toolsIn(index.json, list))),
-      }
+      return { isNamed, names: names ?? toolLists(index).flatMap((list) => readTools(index.json, list).names) }
     },
-    dropTools: (drop, instead) => dropTools(index, drop, instead),
+    dropTools(drop, instead) {
+      const forced = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(index, name))))
+      const isUnwanted = (name: string) => !forced.has(name) && drop(name)
+      const lists = toolLists(index).map((list) => readTools(index.json, list, isUnwanted))
+      const edits = lists.flatMap((list) => list.edits)
+      // Providers refuse an empty list, and a history with calls of unknown tools.
+      return edits.length > 0 && lists.every(({ isEmptied }) => isEmptied) ? instead : edits
+    },
+    collapseRepeats: () => collapseRepeats(index, conversation, addText),
     parameters() {
-      const stated = Object.entries(PARAMETERS).flatMap(([name, fields]) => {
+      const stated: Record<string, number> = {}
+      for (const [name, fields] of Object.entries(PARAMETERS)) {
         const value = fields.map((field) => fieldOf(index, field)).find((it) => typeof it === 'number')
-        return typeof value === 'number' ? [[name, value] as const] : []
-      })
-      return Object.fromEntries(stated)
+        if (typeof value === 'number') stated[name] = value
+      }
+      return stated
     },
   } as const satisfies Partial<DialectRequest>
 }
@@ -72,7 +85,7 @@ function formatIn({ json, fields }: IndexedList, places: readonly FormatPlace[])
     if (object.end - object.start > MAX_LENGTH) return object
     const format = inner === undefined ? object : member(members(json, object), inner)?.value
     if (!format || kindAt(json, format) !== 'object') continue
-    if (stringAt(json, member(members(json, format), 'type')?.value.start) !== 'text') return format
+    if (stringIn(json, members(json, format), 'type') !== 'text') return format
   }
   return undefined
 }
@@ -80,36 +93,28 @@ function formatIn({ json, fields }: IndexedList, places: readonly FormatPlace[])
 /** What a tool choice forces; without `names` the model must call any of the offered tools. */
 type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
 
-const ANY_TOOL: Forced = { isNamed: false }
-
-/** Returns what a tool choice forces; `undefined` if the model may answer without a call. */
-function forcedBy(choice: unknown): Forced | undefined {
-  if (choice === 'required' || choice === 'any') return ANY_TOOL
-  if (!isObject(choice)) return undefined
-  const type = textOf(choice['type'])
-  if (type === 'auto' || type === 'none') return undefined
-  if (type === 'any' || type === 'required') return ANY_TOOL
+/** Returns what the tool choice forces; `undefined` if the model may answer without a call. */
+function forcedIn(list: IndexedList): Forced | undefined {
+  const choice = fieldOf(list, 'tool_choice') ?? fieldOf(list, 'function_call')
+  const type = isObject(choice) ? textOf(choice['type']) : choice
+  if (type === 'required' || type === 'any') return { isNamed: false }
+  if (!isObject(choice) || type === 'auto' || type === 'none') return undefined
   if (type !== 'allowed_tools') return { isNamed: true, names: namesIn(choice) }
   const allowed = isObject(choice['allowed_tools']) ? choice['allowed_tools'] : choice
   return allowed['mode'] === 'required' ? { isNamed: false, names: namesIn(allowed) } : undefined
-}
-
-function forcedIn(list: IndexedList): Forced | undefined {
-  return forcedBy(fieldOf(list, 'tool_choice') ?? fieldOf(list, 'function_call'))
 }
 
 /** Returns hashes of the output format and of the forced tool; an empty list if the request demands neither. */
 function demandsIn(list: IndexedList, format: Span | undefined): readonly Hash[] {
   const { json, fields, work } = list
   const choice = (member(fields, 'tool_choice') ?? member(fields, 'function_call'))?.value
-  if (!format && !choice) return []
+  const spans = format ? [format] : []
   const forced = choice && forcedIn(list)
   // If any tool will do, the lists of tools are what is demanded.
-  const tools = forced === ANY_TOOL ? toolLists(list) : forced && choice ? [choice] : []
-  return [format, ...tools].flatMap((span) => {
-    if (!span) return []
-    work.hash(span.end - span.start)
-    return [hashOfBytes(json.subarray(span.start, span.end))]
+  if (forced) spans.push(...(forced.names ? [choice] : toolLists(list)))
+  return spans.map(({ start, end }) => {
+    work.hash(end - start)
+    return hashOfBytes(json.subarray(start, end))
   })
 }
 
@@ -132,51 +137,32 @@ export function toolLists({ json, fields, items }: IndexedList): readonly Span[]
   return list && kindAt(json, list) === 'array' ? [list, ...others] : others
 }
 
-/** An offered tool, or a namespace with the tools in it. */
-interface OfferedTool extends Span {
-  readonly name: string
-  readonly tools: readonly OfferedTool[]
+/** A list of tools: their names, and what removing some of them takes and leaves. */
+interface ToolList {
+  readonly names: string[]
+  readonly edits: Edit[]
+  readonly isEmptied: boolean
 }
 
-function toolsIn(json: Buffer, list: Span, depth = 0): readonly OfferedTool[] {
-  if (depth > MAX_DEPTH || kindAt(json, list) !== 'array') return []
-  return elements(json, list).map((tool) => {
+/** Reads a list of tools. Names and edits include those in namespaces; a namespace is removed if nothing is left in it. */
+function readTools(json: Buffer, list: Span, isUnwanted?: (name: string) => boolean, depth = 0): ToolList {
+  const tools = depth > MAX_DEPTH || kindAt(json, list) !== 'array' ? [] : elements(json, list)
+  const removed = new Set<Span>()
+  const names: string[] = []
+  const edits: Edit[] = []
+  for (const tool of tools) {
     const value = decode(json, tool)
     const type = textOf(propertyOf(value, 'type'))
     const named = [propertyOf(value, 'function'), propertyOf(value, 'custom'), value]
     // A provider's built-in tool has only a type.
     const name = named.map((it) => textOf(propertyOf(it, 'name'))).find((it) => it !== '') ?? type
     const nested = type === 'namespace' && member(members(json, tool), 'tools')?.value
-    return { ...tool, name, tools: nested ? toolsIn(json, nested, depth + 1) : [] }
-  })
-}
-
-function namesOf(tools: readonly OfferedTool[]): string[] {
-  return tools.flatMap(({ name, tools: inner }) => (inner.length > 0 ? namesOf(inner) : [name]))
-}
-
-/** Returns whether a whole tool is removed: a namespace is, if nothing in it would be left. */
-function isDropped({ name, tools }: OfferedTool, drop: (name: string) => boolean): boolean {
-  return (name !== '' && drop(name)) || (tools.length > 0 && tools.every((tool) => isDropped(tool, drop)))
-}
-
-function editsFor(tools: readonly OfferedTool[], drop: (name: string) => boolean): Edit[] {
-  const removed = new Set(tools.filter((tool) => isDropped(tool, drop)))
-  return [
-    ...removeItems(tools, (tool) => removed.has(tool)),
-    ...tools.flatMap((tool) => (removed.has(tool) ? [] : editsFor(tool.tools, drop))),
-  ]
-}
-
-/**
- * Returns edits that remove the tools for which `drop` returns true, except those that the tool choice names. If no
- * tool would be left, it returns `instead`: providers refuse an empty list, and a history with calls of unknown tools.
- */
-function dropTools(request: IndexedList, drop: (name: string) => boolean, instead: readonly Edit[]): readonly Edit[] {
-  const lists = toolLists(request).map((list) => toolsIn(request.json, list))
-  const forced = new Set(['tool_choice', 'function_call'].flatMap((name) => namesIn(fieldOf(request, name))))
-  const isUnwanted = (name: string) => !forced.has(name) && drop(name)
-  const isEmptied = lists.flat().every((tool) => isDropped(tool, isUnwanted))
-  const edits = lists.flatMap((tools) => editsFor(tools, isUnwanted))
-  return edits.length > 0 && isEmptied ? instead : edits
+    const inner = nested ? readTools(json, nested, isUnwanted, depth + 1) : undefined
+    const isSpace = inner !== undefined && inner.names.length > 0
+    names.push(...(isSpace ? inner.names : [name]))
+    if ((name !== '' && isUnwanted?.(name)) || (isSpace && inner.isEmptied)) removed.add(tool)
+    else if (inner) edits.push(...inner.edits)
+  }
+  edits.push(...removeItems(tools, (tool) => removed.has(tool)))
+  return { names, edits, isEmptied: removed.size === tools.length }
 }

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Channel } from '../../../src/core/decide.ts'
 import type { DialectRequest } from '../../../src/dialect/dialect.ts'
-import { indexInput, responses } from '../../../src/dialect/responses/index.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
 import { applyEdits, type Edit } from '../../../src/json/edit.ts'
 import { bodyText } from './text.ts'
 
@@ -328,7 +328,7 @@ describe('any Responses request', () => {
           typeof body.input === 'string' ? [user(body.input)] : (body.input as readonly Item[])
         const conversation = request?.conversation
         expect(conversation?.length).toBe(items.length)
-        const decoded = indexInput(Buffer.from(text))?.items.map(({ start, end }) =>
+        const decoded = request?.index?.items.map(({ start, end }) =>
           JSON.parse(Buffer.from(text).toString('utf8', start, end)),
         )
         expect(decoded).toEqual(typeof body.input === 'string' ? [body.input] : items)
