@@ -179,9 +179,7 @@ describe('a Responses request that is read', () => {
   )
 
   it.each(['', '[]', '{"input":{}}', '{"input":5}'])('a body of another form is no Responses request: %s', (text) => {
-    const read = () => responses.read({ path: '', body: Buffer.from(text) })
-    if (text === '') expect(read).toThrow('a value')
-    else expect(read()).toBeUndefined()
+    expect(responses.read({ path: '', body: Buffer.from(text) })).toBeUndefined()
   })
 
   it.each([
