@@ -14,6 +14,7 @@ import {
   hasCalls,
   isCutOff,
   isFailure,
+  listedCalls,
   textOfMessage,
   withAddedText,
   withoutCalls,
@@ -43,45 +44,41 @@ const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {}
 /** Writes a whole response as the final answer of a run. */
 export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer } = change
-  const isDropped = (choice: Json) =>
-    hasCalls(messageOf(choice)) || finishWithoutCalls(choice['finish_reason']) !== choice['finish_reason']
-  const finalChoice = (choice: Json): Json => {
-    let message = messageOf(choice)
-    if (dropCalls) message = withoutCalls(message)
-    if (text !== undefined) message = { ...message, content: text }
-    if (footer !== undefined) message = withAddedText(message, footer)
-    const reason = choice['finish_reason']
-    return { ...choice, message, finish_reason: dropCalls ? finishWithoutCalls(reason) : reason }
-  }
-  return writeAnswer(
-    body,
-    change,
-    (answer) => choicesOf(answer).some(isDropped),
-    (answer) => ({ choices: choicesOf(answer).map(finalChoice) }),
-  )
+  return writeAnswer(body, change, (answer) => {
+    let isChanged = text !== undefined || footer !== undefined
+    const choices = choicesOf(answer).map((choice) => {
+      let message = messageOf(choice)
+      let reason = choice['finish_reason']
+      if (dropCalls) {
+        isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
+        message = withoutCalls(message)
+        reason = finishWithoutCalls(reason)
+      }
+      if (text !== undefined) message = { ...message, content: text }
+      if (footer !== undefined) message = withAddedText(message, footer)
+      return { ...choice, message, finish_reason: reason }
+    })
+    return isChanged ? { choices } : undefined
+  })
 }
 
 /** Writes a whole response without the calls in `blocked`, with text and usage of the `earlier` responses added. */
 export function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (answer, before) => {
-    const said = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
+    const texts = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
+    const said = texts.filter((text) => text !== '').join('\n\n')
     const choices = choicesOf(answer).map((choice) => {
       const message = messageOf(choice)
-      const { tool_calls: listed, content } = message
+      const { tool_calls: listed } = message
       // `blocked` counts only the calls that can be read.
       let place = 0
       const calls = (Array.isArray(listed) ? listed : []).filter(
-        (call) => callsOf({ tool_calls: [call] }).length === 0 || !blocked.has(place++),
+        (call) => listedCalls([call]).length === 0 || !blocked.has(place++),
       )
       const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
-      const texts = [...said, contentText(content)].filter((text) => text !== '')
-      return {
-        ...choice,
-        message: {
-          ...(blocked.size > 0 ? kept : message),
-          ...(said.some((text) => text !== '') ? { content: texts.join('\n\n') } : {}),
-        },
-      }
+      const own = contentText(message['content'])
+      const content = own === '' ? said : `${said}\n\n${own}`
+      return { ...choice, message: { ...(blocked.size > 0 ? kept : message), ...(said === '' ? {} : { content }) } }
     })
     return { choices }
   })
@@ -106,16 +103,12 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
   const { tool_calls: listed, ...message } = Object.fromEntries(
     fields.filter(([key]) => !onlyStandardFields || STANDARD_FIELDS.includes(key)),
   )
-  if (!Array.isArray(listed) || listed.length === 0) {
-    const answers = buffered.calls.map(({ name }, at) => ({ role: 'function', name, content: results[at] }))
-    return [message, ...answers]
-  }
-  const answers = buffered.calls.map(({ id }, at) => ({
-    role: 'tool',
-    tool_call_id: id,
+  const isListed = Array.isArray(listed) && listed.length > 0
+  const answers = buffered.calls.map(({ id, name }, at) => ({
+    ...(isListed ? { role: 'tool', tool_call_id: id } : { role: 'function', name }),
     content: results[at],
   }))
-  return [{ ...message, tool_calls: listed.map(asInput) }, ...answers]
+  return [isListed ? { ...message, tool_calls: listed.map(asInput) } : message, ...answers]
 }
 
 /** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created` in the reply is in seconds. */

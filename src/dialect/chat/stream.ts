@@ -60,13 +60,6 @@ function withChoices(chunk: Json, change: (choice: Json, delta: Json) => Json): 
   return choices.every((choice, at) => choice === before[at]) ? chunk : { ...chunk, choices }
 }
 
-/** Returns the chunk with changed deltas; the same object if it has no choice. */
-function withDeltas(chunk: Json, change: (delta: Json) => Json): Json {
-  return withChoices(chunk, (choice, delta) => ({ ...choice, delta: change(delta) }))
-}
-
-const withoutRole = ({ role: _role, ...delta }: Json): Json => delta
-
 /** True if the chunk states a finish reason. */
 function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
@@ -74,21 +67,26 @@ function finishes(chunk: Json): boolean {
 
 /** Returns the text that a chunk adds to the first choice. */
 function addedText(chunk: Json): string {
-  const first = choicesOf(chunk).filter(isFirst)
-  return first.map((choice) => textOfMessage(deltaOf(choice))).join('')
+  let text = ''
+  for (const choice of choicesOf(chunk)) if (isFirst(choice)) text += textOfMessage(deltaOf(choice))
+  return text
 }
 
-/** True if a chunk contains no error, usage, finish reason or delta. */
-function isWithoutContent(chunk: Json): boolean {
-  if (chunk['error'] || isObject(chunk['usage']) || finishes(chunk)) return false
-  const isNothing = (value: unknown) => value === null || value === '' || (Array.isArray(value) && value.length === 0)
-  return choicesOf(chunk).every((choice) => Object.values(deltaOf(choice)).every(isNothing))
-}
-
-/** True for a chunk without content for the user, as one with only the role; usage beside a choice is no content. */
-function isEmptyChunk({ usage, ...chunk }: Json): boolean {
-  const rest = choicesOf(chunk).length > 0 ? chunk : { ...chunk, usage }
-  return isWithoutContent(withDeltas(rest, withoutRole))
+/**
+ * True if a chunk contains no error, usage, finish reason or delta. With `isOpening`, a role is no content for the user,
+ * nor is usage beside a choice.
+ */
+function isWithoutContent(chunk: Json, isOpening = false): boolean {
+  const choices = choicesOf(chunk)
+  const statesUsage = isObject(chunk['usage']) && !(isOpening && choices.length > 0)
+  if (chunk['error'] || statesUsage || finishes(chunk)) return false
+  for (const choice of choices) {
+    for (const [key, value] of Object.entries(deltaOf(choice))) {
+      const isNothing = value === null || value === '' || (Array.isArray(value) && value.length === 0)
+      if (!isNothing && !(isOpening && key === 'role')) return false
+    }
+  }
+  return true
 }
 
 function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
@@ -106,17 +104,18 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   stream.hasSeveralChoices ||= !isLater && !choices.every(isFirst)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
+  const isOver = finishes(chunk)
   let kind: Part['kind'] = text === '' ? 'other' : 'text'
   if (deltas.some(hasCalls)) kind = 'call'
-  if (finishes(chunk)) kind = 'end'
+  if (isOver) kind = 'end'
   if (isFailure(chunk)) kind = 'failed'
   return {
     ...base,
     chunk,
     kind,
     text,
-    isEmpty: isEmptyChunk(chunk),
-    isOver: finishes(chunk),
+    isEmpty: isWithoutContent(chunk, true),
+    isOver,
     usage: isObject(usage) ? usage : undefined,
     places: deltas.flatMap((delta) => (stream.assembly ? addDelta(stream.assembly, delta) : [])),
   }
@@ -136,7 +135,10 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
     // It gets the fields of the first response, and the role only once.
     const role = stream.hasRole ? {} : { role: 'assistant' }
     stream.hasRole ||= choicesOf(chunk).length > 0
-    const merged = withDeltas(chunk, (delta) => ({ ...role, ...withoutRole(delta) }))
+    const merged = withChoices(chunk, (choice, { role: _role, ...delta }) => ({
+      ...choice,
+      delta: { ...role, ...delta },
+    }))
     return [withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))]
   }
   stream.hasRole ||= choicesOf(chunk).some((choice) => deltaOf(choice)['role'])
@@ -156,15 +158,15 @@ function withoutAllCalls(part: ChatPart): ChatPart | undefined {
   const chunk = withoutChunkCalls(part.chunk)
   if (chunk === part.chunk) return part
   if (isWithoutContent(chunk)) return undefined
-  return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isEmptyChunk(chunk) }
+  return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isWithoutContent(chunk, true) }
 }
 
-/** Returns the part without calls, finish reason, error and usage; `undefined` if nothing is left. */
+/** Returns the part without calls, role, finish reason, error and usage; `undefined` if nothing is left. */
 function besideCalls(part: ChatPart): ChatPart | undefined {
   const { usage: _usage, error: _error, ...chunk } = part.chunk
-  const rest = withChoices(chunk, (choice, delta) => ({
+  const rest = withChoices(chunk, (choice, { role: _role, ...delta }) => ({
     ...choice,
-    delta: withoutRole(withoutCalls(delta)),
+    delta: withoutCalls(delta),
     finish_reason: null,
   }))
   return isWithoutContent(rest) ? undefined : { ...changed(part, rest), isLater: true }
@@ -173,24 +175,23 @@ function besideCalls(part: ChatPart): ChatPart | undefined {
 /** Returns the part without the calls in `blocked`; those that are left are numbered from 0. */
 function withoutBlocked(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
   if (part.isDone) return part
-  let chunk = part.chunk
-  if (hasShownRest) {
-    // The client has all but the calls and the end.
-    chunk = withDeltas(chunk, ({ tool_calls: calls, function_call: call }) => ({
-      ...(calls === undefined ? {} : { tool_calls: calls }),
-      ...(call === undefined ? {} : { function_call: call }),
-    }))
+  const withoutBlockedCalls = (delta: Json): Json => {
+    const { tool_calls: calls, ...rest } = delta
+    if (!Array.isArray(calls) || blocked.size === 0) return delta
+    const kept: Json[] = []
+    for (const [at, piece] of objectsOf(calls).entries()) {
+      const place = part.places[at] ?? 0
+      const before = [...blocked].filter((other) => other < place).length
+      if (!blocked.has(place)) kept.push({ ...piece, index: place - before })
+    }
+    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
   }
-  if (blocked.size > 0) {
-    chunk = withDeltas(chunk, (delta) => {
-      if (!Array.isArray(delta['tool_calls'])) return delta
-      const { tool_calls: calls, ...rest } = delta
-      const kept = objectsOf(calls).flatMap((piece, at) => {
-        const place = part.places[at] ?? 0
-        const before = [...blocked].filter((other) => other < place).length
-        return blocked.has(place) ? [] : [{ ...piece, index: place - before }]
-      })
-      return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
+  let chunk = part.chunk
+  if (hasShownRest || blocked.size > 0) {
+    chunk = withChoices(chunk, (choice, delta) => {
+      // The client may have all but the calls and the end.
+      const isKept = ([key]: [string, unknown]) => !hasShownRest || key === 'tool_calls' || key === 'function_call'
+      return { ...choice, delta: withoutBlockedCalls(Object.fromEntries(Object.entries(delta).filter(isKept))) }
     })
   }
   if (chunk !== part.chunk && isWithoutContent(chunk)) return undefined
@@ -206,22 +207,20 @@ function textChunk(stream: ChatStream, delta: Json): Buffer {
   return governorChunk(stream, { choices: [{ index: 0, delta, finish_reason: null }] })
 }
 
-function finishChunk(stream: ChatStream, governor: unknown): Buffer {
-  return governorChunk(stream, { choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], governor })
-}
-
 /**
- * Returns the provider's own end, with the terminal state beside its last finish reason, the footer after the text of
- * its first choice, and the usage of all responses.
+ * Returns the fallback, or the provider's own end with the terminal state beside its last finish reason, the footer
+ * after the text of its first choice, and the usage of all responses.
  */
-function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
-  const { mode, metadata, usage, responses, footer } = ending
-  const parts = ending.parts.filter(({ isDone }) => !isDone)
-  const last = parts.findLast(({ isOver }) => isOver)
+function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
+  const { parts, mode, metadata, fallback, usage, responses, footer } = end
+  const kept = fallback === undefined ? parts.filter(({ isDone }) => !isDone) : []
+  const last = kept.findLast(({ isOver }) => isOver)
   // Some providers send text beside the finish reason.
-  const lastText = parts.findLast(({ text }) => text !== '')
-  const bytes = footer === undefined || lastText ? [] : [textChunk(stream, { content: footer })]
-  for (const part of parts) {
+  const lastText = kept.findLast(({ text }) => text !== '')
+  const bytes: Buffer[] = []
+  if (fallback !== undefined) bytes.push(textChunk(stream, { role: 'assistant', content: fallback }))
+  else if (footer !== undefined && !lastText) bytes.push(textChunk(stream, { content: footer }))
+  for (const part of kept) {
     let chunk = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
     if (part === lastText && footer !== undefined) {
       chunk = withChoices(chunk, (choice, delta) =>
@@ -233,32 +232,20 @@ function providersEnd(ending: StreamEnding<ChatPart>, stream: ChatStream): Buffe
     bytes.push(...render(changed(part, chunk), stream))
   }
   // Some providers send no finish reason. The client needs one, and the terminal state beside it.
-  return last || mode !== 'answer' ? bytes : [...bytes, finishChunk(stream, metadata)]
-}
-
-function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
-  const { parts, mode, metadata, fallback, usage } = end
-  const out =
-    fallback === undefined
-      ? providersEnd(end, stream)
-      : [
-          textChunk(stream, { role: 'assistant', content: fallback }),
-          finishChunk(stream, metadata),
-          ...(isObject(usage) ? [governorChunk(stream, { choices: [], usage })] : []),
-        ]
+  if (fallback !== undefined || (!last && mode === 'answer')) {
+    const choices = [{ index: 0, delta: {}, finish_reason: 'stop' }]
+    bytes.push(governorChunk(stream, { choices, governor: metadata }))
+  }
+  if (fallback !== undefined && isObject(usage)) bytes.push(governorChunk(stream, { choices: [], usage }))
   const done = parts.find(({ isDone }) => isDone)
-  if (done) return [...out, terminated(done.frame)]
-  return mode === 'answer' ? [...out, dataFrame(DONE)] : out
+  if (done) bytes.push(terminated(done.frame))
+  else if (mode === 'answer') bytes.push(dataFrame(DONE))
+  return bytes
 }
 
 /** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
-  start: (mode) => ({
-    ...newResponse(mode),
-    envelope: undefined,
-    hasRole: false,
-    hasSeveralChoices: false,
-  }),
+  start: (mode) => ({ ...newResponse(mode), envelope: undefined, hasRole: false, hasSeveralChoices: false }),
   nextResponse: (stream, mode) => Object.assign(stream, newResponse(mode)),
   parse,
   render,

@@ -27,28 +27,24 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
 /** Writes a whole response as the final answer of a run. */
 export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer } = change
-  return writeAnswer(
-    body,
-    change,
-    (answer) => contentOf(answer).some(isCall) || stopWithoutCalls(answer['stop_reason']) !== answer['stop_reason'],
-    (answer) => {
-      const { stop_reason: reason } = answer
-      let content = contentOf(answer)
-      if (dropCalls) content = content.filter((block) => !isCall(block))
-      if (dropCalls && text !== undefined) {
-        // The reasoning and the provider's own calls stay.
-        content = content.filter(({ type }) => type !== 'text')
-        if (text !== '') content.push({ type: 'text', text })
-      }
-      if (footer !== undefined) {
-        // Some clients show the last block alone.
-        const last = content.findLast(({ type }) => type === 'text')
-        if (last) content[content.indexOf(last)] = { ...last, text: textOf(last['text']) + footer }
-        else content.push({ type: 'text', text: footer })
-      }
-      return { content, stop_reason: dropCalls ? stopWithoutCalls(reason) : reason }
-    },
-  )
+  return writeAnswer(body, change, (answer) => {
+    const reason = dropCalls ? stopWithoutCalls(answer['stop_reason']) : answer['stop_reason']
+    const all = contentOf(answer)
+    // The reasoning and the provider's own calls stay.
+    const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
+    const content = dropCalls ? all.filter(isKept) : [...all]
+    const isSame = content.length === all.length && reason === answer['stop_reason']
+    if (isSame && text === undefined && footer === undefined) return undefined
+    if (dropCalls && text) content.push({ type: 'text', text })
+    if (footer !== undefined) {
+      // Some clients show the last block alone.
+      const last = content.findLastIndex(({ type }) => type === 'text')
+      const shown = textOf(content[last]?.['text'])
+      if (last === -1) content.push({ type: 'text', text: footer })
+      else content[last] = { ...content[last], text: shown + footer }
+    }
+    return { content, stop_reason: reason }
+  })
 }
 
 /**
@@ -70,11 +66,7 @@ export function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, 
 
 /** Returns the results of a blocked message as blocks of a user message. */
 function resultsOf({ buffered, results }: BlockedMessage): Json[] {
-  return buffered.calls.map(({ id }, at) => ({
-    type: 'tool_result',
-    tool_use_id: id,
-    content: results[at],
-  }))
+  return buffered.calls.map(({ id }, at) => ({ type: 'tool_result', tool_use_id: id, content: results[at] }))
 }
 
 /** Returns the user message (JSON text) that holds the results of a blocked message. */
@@ -90,9 +82,7 @@ export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
 
 /** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
 export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
-  return resultsOf(blockedMessage)
-    .filter((_, at) => blocked.has(at))
-    .map((result) => JSON.stringify(result))
+  return resultsOf(blockedMessage).flatMap((result, at) => (blocked.has(at) ? JSON.stringify(result) : []))
 }
 
 interface AssembledBlock {

@@ -36,24 +36,21 @@ function outputOf(response: Json, output: readonly Json[]): Json {
 
 /** Writes a whole response as the final answer of a run. */
 export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
-  const { dropCalls, text, footer, terminal } = change
-  return writeAnswer(
-    body,
-    change,
-    ({ output }) => objectsOf(output).some(isClientCall),
-    (response) => {
-      const id = governorId('msg', response['id'])
-      let output = objectsOf(response['output'])
-      if (dropCalls) output = itemsLeft(output, () => true)
-      if (text !== undefined) output = [messageItem(id, text)]
-      if (footer !== undefined) {
-        const last = output.findLast(({ type }) => type === 'message')
-        if (last) output[output.indexOf(last)] = withAddedText(last, footer)
-        else output.push(messageItem(id, footer))
-      }
-      return { ...(dropCalls && !terminal.truncated ? COMPLETED : {}), ...outputOf(response, output) }
-    },
-  )
+  const { dropCalls, text, footer, terminal, earlier } = change
+  return writeAnswer(body, change, (response) => {
+    const id = governorId('msg', response['id'])
+    let output = objectsOf(response['output'])
+    const isSame = text === undefined && footer === undefined && !(dropCalls && output.some(isClientCall))
+    if (isSame && earlier.length === 0) return undefined
+    if (dropCalls) output = itemsLeft(output, () => true)
+    if (text !== undefined) output = [messageItem(id, text)]
+    if (footer !== undefined) {
+      const last = output.findLast(({ type }) => type === 'message')
+      if (last) output[output.indexOf(last)] = withAddedText(last, footer)
+      else output.push(messageItem(id, footer))
+    }
+    return { ...(dropCalls && !terminal.truncated ? COMPLETED : {}), ...outputOf(response, output) }
+  })
 }
 
 /**

@@ -26,20 +26,16 @@ export function rewritten(
   return Buffer.from(JSON.stringify({ ...response, ...changes(response, before), ...usage }))
 }
 
-/** Writes a response as the final answer of a run. `hasCalls`: it has something that dropping its calls changes. */
+/** Writes a response as the final answer of a run. `changes`: other members; `undefined` if none has to change. */
 export function writeAnswer(
   body: Buffer,
-  change: AnswerChange,
-  hasCalls: (response: Json) => boolean,
-  changes: (response: Json) => Json,
+  { terminal: governor, earlier }: AnswerChange,
+  changes: (response: Json) => Json | undefined,
 ): Buffer {
-  const { terminal: governor, dropCalls, text, footer, earlier } = change
-  const isSame = text === undefined && footer === undefined && earlier.length === 0
-  if (isSame && !(dropCalls && hasCalls(parseObject(body.toString('utf8')) ?? {}))) {
-    // Only the terminal state is added: all other bytes stay as the provider sent them.
-    return withMembers(body, { governor: JSON.stringify(governor) })
-  }
-  return rewritten(body, earlier, (response) => ({ ...changes(response), governor }))
+  const changed = changes(parseObject(body.toString('utf8')) ?? {})
+  // If only the terminal state is added, all other bytes stay as the provider sent them.
+  if (!changed && earlier.length === 0) return withMembers(body, { governor: JSON.stringify(governor) })
+  return rewritten(body, earlier, () => ({ ...changed, governor }))
 }
 
 /** Returns a reply of Governor's own that is not streamed. */
