@@ -43,9 +43,9 @@ const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {}
 
 /** Writes a whole response as the final answer of a run. */
 export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
-  const { dropCalls, text, footer } = change
+  const { dropCalls, text, footer, earlier } = change
   return writeAnswer(body, change, (answer) => {
-    let isChanged = text !== undefined || footer !== undefined
+    let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
     const choices = choicesOf(answer).map((choice) => {
       let message = messageOf(choice)
       let reason = choice['finish_reason']

@@ -26,15 +26,15 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
 
 /** Writes a whole response as the final answer of a run. */
 export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
-  const { dropCalls, text, footer } = change
+  const { dropCalls, text, footer, earlier } = change
   return writeAnswer(body, change, (answer) => {
     const reason = dropCalls ? stopWithoutCalls(answer['stop_reason']) : answer['stop_reason']
     const all = contentOf(answer)
     // The reasoning and the provider's own calls stay.
     const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
     const content = dropCalls ? all.filter(isKept) : [...all]
-    const isSame = content.length === all.length && reason === answer['stop_reason']
-    if (isSame && text === undefined && footer === undefined) return undefined
+    const isSame = text === undefined && footer === undefined && earlier.length === 0
+    if (isSame && content.length === all.length && reason === answer['stop_reason']) return undefined
     if (dropCalls && text) content.push({ type: 'text', text })
     if (footer !== undefined) {
       // Some clients show the last block alone.

@@ -40,8 +40,8 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   return writeAnswer(body, change, (response) => {
     const id = governorId('msg', response['id'])
     let output = objectsOf(response['output'])
-    const isSame = text === undefined && footer === undefined && !(dropCalls && output.some(isClientCall))
-    if (isSame && earlier.length === 0) return undefined
+    const isSame = text === undefined && footer === undefined && earlier.length === 0
+    if (isSame && !(dropCalls && output.some(isClientCall))) return undefined
     if (dropCalls) output = itemsLeft(output, () => true)
     if (text !== undefined) output = [messageItem(id, text)]
     if (footer !== undefined) {

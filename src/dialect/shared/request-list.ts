@@ -1,9 +1,8 @@
 /** Reads and edits requests that are an object with a list of messages or items. */
 import type { Role } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
-import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { nameOf } from '../../core/hash.ts'
-import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, MAX_LENGTH, objectsOf, textOf } from '../../core/json-object.ts'
 import { TooMuchToRead } from '../../core/work.ts'
 import { decodeToCompare } from '../../json/compare.ts'
 import { appendElement, appendParagraph, type Edit } from '../../json/edit.ts'

@@ -1,6 +1,5 @@
 /** What a request demands and offers besides its messages: a session id, an output format, tools, a forced tool. */
 import type { Conversation } from '../../core/conversation.ts'
-import { MAX_LENGTH } from '../../core/foreign-json.ts'
 import { type Hash, hashOfBytes } from '../../core/hash.ts'
 import { isObject, MAX_LENGTH, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'

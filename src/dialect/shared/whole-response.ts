@@ -34,7 +34,7 @@ export function writeAnswer(
 ): Buffer {
   const changed = changes(parseObject(body.toString('utf8')) ?? {})
   // If only the terminal state is added, all other bytes stay as the provider sent them.
-  if (!changed && earlier.length === 0) return withMembers(body, { governor: JSON.stringify(governor) })
+  if (!changed) return withMembers(body, { governor: JSON.stringify(governor) })
   return rewritten(body, earlier, () => ({ ...changed, governor }))
 }
 
