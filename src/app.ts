@@ -149,11 +149,7 @@ function createTelemetry(
   state: State,
   isFirst: (occasion: string) => Promise<boolean>,
 ) {
-  const metrics = createMetrics({
-    sessions: () => state.sessions,
-    open: () => state.openRequests,
-    isStoreUp: () => state.isStoreUp,
-  })
+  const metrics = createMetrics(state)
   const pageOf = (id: string) => `${state.page}#${id}`
   const emit: Emit = (event) => {
     if (event.kind === 'request_began') state.openRequests++

@@ -1,6 +1,6 @@
 /**
- * All events of requests, as one union, and one row for each kind: log line, metrics, webhook message, span event.
- * No field holds a key, a prompt or a tool argument, and values of metric labels come from a closed set.
+ * All events of requests: one row for each kind, with its fields, and what is made of it: log line, metrics, webhook
+ * message, span event. No field holds a key, a prompt or a tool argument; metric labels have a closed set of values.
  */
 import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
 import type { Tier } from '../core/budget/tiers.ts'
@@ -31,6 +31,44 @@ export type GuardName = 'budget' | 'loop_guard' | 'transcript'
 
 /** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
+
+/** Why a request waits for an operator no more; `answered`: its run was extended or stopped. */
+export type HoldOutcome = 'answered' | 'no_answer' | 'client_gone' | 'drained'
+
+/** What a limit on cost makes of a model without a known price: nothing, an estimate, or a stop. */
+export type UnpricedHandling = 'warn' | 'estimate' | 'refuse'
+
+/** What an operator can do to a session. */
+export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
+
+/** The topics of webhook messages; the names of `events.webhook.on`. */
+export const WEBHOOK_TOPICS = [
+  'near_limit',
+  'stopped',
+  'loop_blocked',
+  'overflow',
+  'error_storm',
+  'degraded',
+  'asking',
+  'unknown_price',
+] as const
+
+/** One of the topics. */
+export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
+
+/** `dropped`: too many messages were waiting, Governor ended, or the time of a question was over. */
+export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
+
+/** What a webhook's secret begins with whose rest is base64. */
+export const SECRET_PREFIX = 'whsec_'
+
+/** The session of an event; both are unset where there is none. */
+interface OfSession {
+  /** As its client names it. */
+  readonly session?: string | undefined
+  /** Its id in the API: two tenants may use the same name. */
+  readonly apiId?: string | undefined
+}
 
 /** One request from its first byte to its last; times in milliseconds. */
 export interface RequestEnded extends OfSession {
@@ -98,176 +136,28 @@ export function runEnded({ thread, state, iterations, tokens, cost }: EndedRun, 
   return { kind: 'run_ended', apiId, thread, state, iterations, tokens, cost }
 }
 
-/** The session of an event; both are unset where there is none. */
-interface OfSession {
-  /** As its client names it. */
-  readonly session?: string | undefined
-  /** Its id in the API: two tenants may use the same name. */
-  readonly apiId?: string | undefined
-}
-
-/** One event. */
-export type ProxyEvent =
-  | { readonly kind: 'request_began' }
-  | RequestEnded
-  /** An upgraded connection could not be opened; `detail`: the failure and its address in words. */
-  | {
-      readonly kind: 'tunnel_failed'
-      readonly upstream: string
-      readonly failure: string
-      readonly detail: string | undefined
-    }
-  /** A notice reached a model; `meter`: the meter that has the tier. */
-  | {
-      readonly kind: 'notice'
-      readonly tier: Tier | 'loop'
-      readonly channel: Channel
-      readonly meter?: MeterName
-    }
-  /** A model answered after a warning about the budget. */
-  | { readonly kind: 'warning_answered'; readonly reaction: WarningReaction }
-  /** The price of this model is not known. `handling`: what becomes of the limit on cost; unset where there is none. */
-  | {
-      readonly kind: 'unpriced_model'
-      readonly upstream: string
-      readonly model: string
-      readonly handling: UnpricedHandling | undefined
-    }
-  /** A loop was found. `noticeSent`: the request carries a notice; `warnings`: all about this loop, with this one. */
-  | {
-      readonly kind: 'loop'
-      readonly pattern: Pattern
-      readonly tool: string
-      readonly noticeSent: boolean
-      readonly warnings: number
-    }
-  /** A call of a response was blocked. `pattern`: of the loop. */
-  | (OfSession & {
-      readonly kind: 'call_blocked'
-      readonly pattern: Pattern
-      readonly tool: string
-    })
-  /** Governor asked the model again, as all its calls were blocked; `failed`: no response, so the calls passed. */
-  | { readonly kind: 'asked_again'; readonly outcome: 'answered' | 'failed' }
-  | (OfSession & {
-      readonly kind: 'stopped'
-      readonly reason: TerminalReason
-      /** An answer of the model, the fallback text, or the agent's own request for a last answer ended the run. */
-      readonly by: 'model' | 'fallback' | 'agent'
-    })
-  | RunEnded
-  /** A provider reported an overflow. */
-  | (OfSession & {
-      readonly kind: 'overflow'
-      readonly upstream: string
-      readonly recovery: Recovery
-      readonly quirk: string
-    })
-  /** A request that was too large was sent again in another form; `refused`: the provider refused that too. */
-  | { readonly kind: 'recovered'; readonly recovery: Recovery; readonly outcome: 'answered' | 'refused' }
-  /** A request of a stopped run got the recorded answer. */
-  | { readonly kind: 'answer_repeated' }
-  /** A request got the newest of many errors in a row; the provider was not asked. */
-  | { readonly kind: 'storm_answered'; readonly upstream: string; readonly status: number }
-  /** A repeated request counted as an iteration, because the same bytes had been answered many times. */
-  | { readonly kind: 'repeat_counted' }
-  | Answered
-  /** A line of the journal of usage could not be written; said once until it can be again. */
-  | { readonly kind: 'journal_failed'; readonly problem: string }
-  /** A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. */
-  | {
-      readonly kind: 'failed_open'
-      readonly reason: FailOpenReason
-      readonly guard?: GuardName | undefined
-      readonly fault?: string
-    }
-  /** A provider refused an edit of a request. */
-  | {
-      readonly kind: 'alteration_refused'
-      readonly upstream: string
-      readonly model: string
-      readonly alteration: Channel | 'announce' | 'tool_choice' | 'drop_tools'
-      readonly status: number
-    }
-  /** The store that replicas share can be reached, or not any more; `problem` says why not. */
-  | { readonly kind: 'store_changed'; readonly isUp: boolean; readonly problem: string | undefined }
-  /** The store answered a command after so many milliseconds. */
-  | { readonly kind: 'store_answered'; readonly ms: number }
-  /** An operator changed a session, known by its id in the API; `details` are numbers and words of closed sets. */
-  | {
-      readonly kind: 'operator_acted'
-      readonly action: OperatorAction
-      readonly session: string
-      readonly thread: number | undefined
-      readonly by: 'token' | 'loopback'
-      readonly details: object
-    }
-  /** A request that a limit would stop waits for an operator, for at most `seconds`. */
-  | (OfSession & {
-      readonly kind: 'operator_asked'
-      readonly meter: LimitName
-      /** At most `max`: the request that waits does not count yet. */
-      readonly used: number
-      readonly max: number
-      readonly seconds: number
-      /** In milliseconds since the epoch. */
-      readonly until: number
-    })
-  /** Such a request waits no more. */
-  | (OfSession & { readonly kind: 'hold_ended'; readonly outcome: HoldOutcome })
-  /** A request to the API of sessions failed for a reason of Governor's own. */
-  | { readonly kind: 'ops_failed'; readonly fault: string }
-  /** A connection was closed for the limit on open files. `isNews`: not said for a minute. */
-  | { readonly kind: 'connection_refused'; readonly open: number; readonly isNews: boolean }
-  | { readonly kind: 'webhook_sent'; readonly topic: WebhookTopic; readonly outcome: WebhookOutcome }
-
-/** Why a request waits for an operator no more; `answered`: its run was extended or stopped. */
-export type HoldOutcome = 'answered' | 'no_answer' | 'client_gone' | 'drained'
-
-/** What a limit on cost makes of a model without a known price: nothing, an estimate, or a stop. */
-export type UnpricedHandling = 'warn' | 'estimate' | 'refuse'
-
-/** What an operator can do to a session. */
-export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
-
-/** The topics of webhook messages; the names of `events.webhook.on`. */
-export const WEBHOOK_TOPICS = [
-  'near_limit',
-  'stopped',
-  'loop_blocked',
-  'overflow',
-  'error_storm',
-  'degraded',
-  'asking',
-  'unknown_price',
-] as const
-
-/** What a webhook's secret begins with whose rest is base64. */
-export const SECRET_PREFIX = 'whsec_'
-
-/** One of the topics. */
-export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
-
-/** `dropped`: too many messages were waiting, Governor ended, or the time of a question was over. */
-export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
-
-/** Records an event. Never throws. */
-export type Emit = (event: ProxyEvent) => void
-
-/** A log line. It never holds a key or a prompt. */
-type LogLine = readonly [level: 'info' | 'warn' | 'error', facts: object, message: string]
+/** Returns level and message of a log line, and its facts, if those are not the fields of the event. */
+type Line = readonly [level: 'info' | 'warn' | 'error', message: string, facts?: object]
 
 type Labels = Readonly<Record<string, string | number>>
 
-/** One metric: a histogram if it has buckets, else a counter. */
-export interface Metric<Event> {
-  readonly name: string
+/** A counter of events, whose labels are fields of the event: `none` where one is unset. */
+interface EventCounter<Event> {
   readonly help: string
-  readonly labels: readonly string[]
+  readonly labels?: readonly (keyof Event & string)[]
+}
+
+/** A histogram if it has buckets, else a counter. */
+interface Measure<Event> {
+  readonly help: string
+  readonly labels?: readonly string[]
   readonly buckets?: readonly number[]
   /** Calls `add` for each amount; a counter adds 1 if it is unset. */
   readonly record: (event: Event, add: (labels: Labels, amount?: number) => void) => void
 }
+
+/** One metric. */
+export type Metric<Event> = EventCounter<Event> | Measure<Event>
 
 /** A message to the webhook's receiver. */
 export interface Message {
@@ -287,49 +177,19 @@ export interface Message {
 
 /** What is made of the events of one kind. A part that is unset is not made. */
 export interface EventRow<Event> {
-  readonly log?: (event: Event) => LogLine | undefined
-  readonly metrics?: readonly Metric<Event>[]
+  /** A log line never holds a key or a prompt. */
+  readonly log?: Line | ((event: Event) => Line | undefined)
+  /** By name. */
+  readonly metrics?: Readonly<Record<string, Metric<Event>>>
   readonly message?: (event: Event) => Message | undefined
-  /** The event of the request's span: its name and its attributes, both without `governor.`. */
-  readonly span?: (event: Event) => readonly [name: string, attributes: object]
+  /** The event of the request's span: its name, and the fields that are its attributes; both without `governor.`. */
+  readonly span?: readonly [name: string, ...fields: (keyof Event & string)[]]
 }
 
-/**
- * Returns a counter of the events of which `valuesOf` returns values, by default of all. The labels are fields of these
- * values; a field that is unset counts as `none`.
- */
-function counter<Event extends object, Values extends object = Event>(
-  name: string,
-  help: string,
-  labels: readonly Exclude<keyof Values & string, 'kind'>[] = [],
-  valuesOf: (event: Event) => Values | false | undefined = (event) => event as unknown as Values,
-): Metric<Event> {
-  const record: Metric<Event>['record'] = (event, add) => {
-    const values = valuesOf(event)
-    if (!values) return
-    const shown: Record<string, string> = {}
-    for (const label of labels) shown[label] = (values[label] ?? 'none') as string
-    add(shown)
-  }
-  return { name, help, labels, record }
+/** Types the row of the events with these fields. */
+function row<Event extends object>(made: EventRow<Event>): EventRow<Event> {
+  return made
 }
-
-/** Returns a histogram of what ended runs used. */
-function ofRuns(name: string, what: string, buckets: number[], amountOf: (run: RunEnded) => number | undefined) {
-  return {
-    name,
-    help: `${what}, by terminal state.`,
-    labels: ['state'],
-    buckets,
-    record(run, add) {
-      const amount = amountOf(run)
-      if (amount !== undefined) add({ state: run.state }, amount)
-    },
-  } satisfies Metric<RunEnded>
-}
-
-/** Returns the session of an event by the names of the log and of webhook messages. */
-const namesIn = ({ session, apiId }: OfSession) => ({ session, session_id: apiId })
 
 function rounded(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : Math.round(milliseconds * 100) / 100
@@ -351,15 +211,15 @@ function plain(name = ''): string {
 
 /** Returns a message about an event's session. `occasion`: identifies it within the session. */
 function about(
-  event: OfSession,
+  { session, apiId }: OfSession,
   type: WebhookTopic,
   occasion: string | number,
   text: string,
   details: Omit<Message['body'], 'text'>,
 ): Message {
   // The id in the API, as two tenants may use the same name.
-  const subject = `${event.apiId ?? event.session ?? ''} ${occasion}`
-  return { type, subject, body: { text, ...namesIn(event), ...details } }
+  const subject = `${apiId ?? session ?? ''} ${occasion}`
+  return { type, subject, body: { text, session, session_id: apiId, ...details } }
 }
 
 /** Returns `6 of 8`, `$4.60 of $5.00`. */
@@ -394,34 +254,27 @@ const ITERATIONS = [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 
 const TOKENS = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8]
 const DOLLARS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
-/** Returns the metric in which loops that were found and calls that were blocked count. */
-const loops = <Event extends { readonly pattern: string; readonly tool: string }>(
-  actionOf: (event: Event) => 'warned' | 'observed' | 'blocked',
-) =>
-  counter(
-    'governor_loops_total',
+const LOOPS = {
+  help:
     'Loops by pattern, tool and action: warned (the model got a notice), observed (it got none), ' +
-      'blocked (a call was blocked).',
-    ['pattern', 'tool', 'action'],
-    (event: Event) => ({ pattern: event.pattern, tool: event.tool, action: actionOf(event) }),
-  )
+    'blocked (a call was blocked).',
+  labels: ['pattern', 'tool', 'action'],
+}
 
-/** One row for each kind of event. */
-export const EVENTS: {
-  readonly [Kind in ProxyEvent['kind']]: EventRow<Extract<ProxyEvent, { kind: Kind }>>
-} = {
-  request_began: {},
-  request_ended: {
-    log: (event) => [
-      event.outcome === 'upstream_failed' ? 'warn' : 'info',
-      {
+/** One row for each kind of event. Its fields stand before it. */
+const EVENTS = {
+  request_began: row<object>({}),
+  request_ended: row<RequestEnded>({
+    log(event) {
+      const facts = {
         upstream: event.upstream,
         dialect: event.dialect,
         method: event.method,
         path: event.path.slice(0, MAX_PATH),
         status: event.status,
         outcome: event.outcome,
-        ...namesIn(event),
+        session: event.session,
+        session_id: event.apiId,
         verdict: event.verdict,
         observed: event.observed,
         tier: event.tier,
@@ -437,49 +290,43 @@ export const EVENTS: {
         upstream_ms: rounded(event.upstreamMs),
         overhead_ms: rounded(event.overheadMs),
         total_ms: rounded(event.totalMs),
+      }
+      return event.outcome === 'upstream_failed' ? ['warn', 'request failed', facts] : ['info', 'request', facts]
+    },
+    metrics: {
+      governor_requests_total: {
+        help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
+        labels: ['upstream', 'dialect', 'method', 'status', 'outcome'],
+        record({ upstream, dialect, method, status, outcome }, add) {
+          add({ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome })
+        },
       },
-      event.outcome === 'upstream_failed' ? 'request failed' : 'request',
-    ],
-    metrics: [
-      counter(
-        'governor_requests_total',
-        'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
-        ['upstream', 'dialect', 'method', 'status', 'outcome'],
-        (event) => (METHODS.has(event.method) ? event : { ...event, method: 'other' }),
-      ),
-      counter(
-        'governor_verdicts_total',
-        'Judged requests by verdict.',
-        ['verdict'],
-        ({ verdict }) => verdict && { verdict },
-      ),
-      counter(
-        'governor_observed_verdicts_total',
-        'Requests in mode observe that would have got another verdict than allow, by that verdict.',
-        ['verdict'],
-        ({ observed }) => observed && { verdict: observed },
-      ),
-      counter(
-        'governor_retries_total',
-        'Requests that repeated one already counted.',
-        [],
-        ({ isRetry }) => isRetry && {},
-      ),
-      {
-        name: 'governor_overhead_seconds',
+      governor_verdicts_total: {
+        help: 'Judged requests by verdict.',
+        labels: ['verdict'],
+        record: ({ verdict }, add) => verdict && add({ verdict }),
+      },
+      governor_observed_verdicts_total: {
+        help: 'Requests in mode observe that would have got another verdict than allow, by that verdict.',
+        labels: ['verdict'],
+        record: ({ observed }, add) => observed && add({ verdict: observed }),
+      },
+      governor_retries_total: {
+        help: 'Requests that repeated one already counted.',
+        record: ({ isRetry }, add) => isRetry && add({}),
+      },
+      governor_overhead_seconds: {
         help: 'Time from the last byte of a guarded request to the call upstream.',
-        labels: [],
         buckets: OVERHEAD_BUCKETS,
         record: ({ overheadMs: ms }, add) => ms !== undefined && add({}, ms / 1_000),
       },
-      {
-        name: 'governor_upstream_seconds',
+      governor_upstream_seconds: {
         help: 'Time from the call upstream to its response headers.',
         labels: ['upstream'],
         buckets: UPSTREAM_BUCKETS,
         record: ({ upstream, upstreamMs: ms }, add) => ms !== undefined && add({ upstream }, ms / 1_000),
       },
-    ],
+    },
     message(event) {
       const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
       if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
@@ -488,34 +335,40 @@ export const EVENTS: {
       const details = { tier, meter: name, used, max, iteration, max_iterations }
       return { ...about(event, 'near_limit', tier, text, details), isShared: true }
     },
-  },
-  tunnel_failed: { log: ({ kind: _, ...facts }) => ['warn', facts, 'upgrade failed'] },
-  notice: {
-    span: ({ tier, channel, meter }) => ['notice', { tier, channel, meter }],
-    metrics: [
-      counter(
-        'governor_notices_total',
-        'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, ' +
+  }),
+  /** An upgraded connection could not be opened; `detail`: the failure and its address in words. */
+  tunnel_failed: row<{ upstream: string; failure: string; detail: string | undefined }>({
+    log: ['warn', 'upgrade failed'],
+  }),
+  /** A notice reached a model; `meter`: the meter that has the tier. */
+  notice: row<{ tier: Tier | 'loop'; channel: Channel; meter?: MeterName }>({
+    span: ['notice', 'tier', 'channel', 'meter'],
+    metrics: {
+      governor_notices_total: {
+        help:
+          'Notices that reached a model, by tier (loop: only about a loop; none: neutral), channel, ' +
           'and the limit that they are about.',
-        ['tier', 'channel', 'meter'],
-      ),
-    ],
-  },
-  warning_answered: {
-    metrics: [
-      counter(
-        'governor_warnings_answered_total',
-        "Budget warnings by the model's reaction: acknowledged (its next message had text or " +
+        labels: ['tier', 'channel', 'meter'],
+      },
+    },
+  }),
+  /** A model answered after a warning about the budget. */
+  warning_answered: row<{ reaction: WarningReaction }>({
+    metrics: {
+      governor_warnings_answered_total: {
+        help:
+          "Budget warnings by the model's reaction: acknowledged (its next message had text or " +
           'called no tool) or ignored.',
-        ['reaction'],
-      ),
-    ],
-  },
-  unpriced_model: {
+        labels: ['reaction'],
+      },
+    },
+  }),
+  /** The price of this model is not known. `handling`: what becomes of the limit on cost; unset where there is none. */
+  unpriced_model: row<{ upstream: string; model: string; handling: UnpricedHandling | undefined }>({
     log({ upstream, model, handling }) {
       const facts = { upstream, model: model.slice(0, MAX_MODEL) }
-      if (!handling) return ['info', facts, 'price not known: the cost of this model is not counted']
-      return ['warn', facts, `price not known: ${UNPRICED[handling].log}; see models in the configuration`]
+      if (!handling) return ['info', 'price not known: the cost of this model is not counted', facts]
+      return ['warn', `price not known: ${UNPRICED[handling].log}; see models in the configuration`, facts]
     },
     message({ upstream, handling, model: name }) {
       if (!handling) return undefined
@@ -526,65 +379,90 @@ export const EVENTS: {
       const body = { text, upstream, model, unknown_price: handling }
       return { type: 'unknown_price', subject: `${upstream} ${name.slice(0, MAX_MODEL)}`, body }
     },
-  },
-  loop: { metrics: [loops(({ noticeSent }) => (noticeSent ? 'warned' : 'observed'))] },
-  call_blocked: {
-    span: ({ pattern, tool }) => ['block', { pattern, tool }],
-    metrics: [loops(() => 'blocked')],
+  }),
+  /** A loop was found. `noticeSent`: the request carries a notice; `warnings`: all about this loop, with this one. */
+  loop: row<{ pattern: Pattern; tool: string; noticeSent: boolean; warnings: number }>({
+    metrics: {
+      governor_loops_total: {
+        ...LOOPS,
+        record: ({ pattern, tool, noticeSent }, add) =>
+          add({ pattern, tool, action: noticeSent ? 'warned' : 'observed' }),
+      },
+    },
+  }),
+  /** A call of a response was blocked. `pattern`: of the loop. */
+  call_blocked: row<OfSession & { pattern: Pattern; tool: string }>({
+    span: ['block', 'pattern', 'tool'],
+    metrics: {
+      governor_loops_total: {
+        ...LOOPS,
+        record: ({ pattern, tool }, add) => add({ pattern, tool, action: 'blocked' }),
+      },
+    },
     message(event) {
       const { pattern, tool, session } = event
       const text = `Governor blocked a call of ${plain(tool)} (${pattern}) in session ${plain(session)}.`
       return about(event, 'loop_blocked', pattern, text, { loop: pattern, tool })
     },
-  },
-  asked_again: {
-    metrics: [
-      counter(
-        'governor_reasks_total',
-        'Models asked again because all calls of a response were blocked, by outcome (failed: the calls passed).',
-        ['outcome'],
-      ),
-    ],
-  },
-  stopped: {
-    span: ({ reason, by }) => ['stop', { reason, by }],
-    log: ({ reason, by, ...event }) => ['info', { ...namesIn(event), reason, by }, 'run ended'],
-    metrics: [
-      counter('governor_stops_total', 'Ended runs by reason, and by the source of their last answer.', [
-        'reason',
-        'by',
-      ]),
-    ],
+  }),
+  /** Governor asked the model again, as all its calls were blocked; `failed`: no response, so the calls passed. */
+  asked_again: row<{ outcome: 'answered' | 'failed' }>({
+    metrics: {
+      governor_reasks_total: {
+        help: 'Models asked again because all calls of a response were blocked, by outcome (failed: the calls passed).',
+        labels: ['outcome'],
+      },
+    },
+  }),
+  /** `by`: an answer of the model, the fallback text, or the agent's own request for a last answer ended the run. */
+  stopped: row<OfSession & { reason: TerminalReason; by: 'model' | 'fallback' | 'agent' }>({
+    span: ['stop', 'reason', 'by'],
+    log: ['info', 'run ended'],
+    metrics: {
+      governor_stops_total: {
+        help: 'Ended runs by reason, and by the source of their last answer.',
+        labels: ['reason', 'by'],
+      },
+    },
     message(event) {
       const { by, reason, session } = event
       if (by === 'agent') return undefined
       const text = `Governor stopped a run of session ${plain(session)}: ${reason}.`
       return about(event, 'stopped', reason, text, { reason })
     },
-  },
-  run_ended: {
-    metrics: [
-      ofRuns('governor_run_iterations', 'Iterations of runs that have ended', ITERATIONS, (run) => run.iterations),
-      ofRuns('governor_run_tokens', 'Tokens of runs that have ended', TOKENS, ({ tokens }) => tokens),
-      ofRuns(
-        'governor_run_cost_usd',
-        'US dollars of runs that have ended, where the price is known',
-        DOLLARS,
-        ({ cost }) => cost || undefined,
-      ),
-    ],
-  },
-  overflow: {
-    span: ({ recovery, quirk }) => ['overflow', { recovery, quirk }],
-    log({ upstream, recovery, quirk, ...event }) {
-      return ['info', { upstream, recovery, quirk, ...namesIn(event) }, 'overflow']
+  }),
+  run_ended: row<RunEnded>({
+    metrics: {
+      governor_run_iterations: {
+        help: 'Iterations of runs that have ended, by terminal state.',
+        labels: ['state'],
+        buckets: ITERATIONS,
+        record: ({ state, iterations }, add) => add({ state }, iterations),
+      },
+      governor_run_tokens: {
+        help: 'Tokens of runs that have ended, by terminal state.',
+        labels: ['state'],
+        buckets: TOKENS,
+        record: ({ state, tokens }, add) => add({ state }, tokens),
+      },
+      governor_run_cost_usd: {
+        help: 'US dollars of runs that have ended, where the price is known, by terminal state.',
+        labels: ['state'],
+        buckets: DOLLARS,
+        record: ({ state, cost }, add) => cost && add({ state }, cost),
+      },
     },
-    metrics: [
-      counter('governor_overflow_total', 'Overflow errors, by recovery and by the rule that recognised them.', [
-        'recovery',
-        'quirk',
-      ]),
-    ],
+  }),
+  /** A provider reported an overflow. */
+  overflow: row<OfSession & { upstream: string; recovery: Recovery; quirk: string }>({
+    span: ['overflow', 'recovery', 'quirk'],
+    log: ['info', 'overflow'],
+    metrics: {
+      governor_overflow_total: {
+        help: 'Overflow errors, by recovery and by the rule that recognised them.',
+        labels: ['recovery', 'quirk'],
+      },
+    },
     message(event) {
       const { upstream, recovery, session } = event
       const of = session === undefined ? '' : ` of session ${plain(session)}`
@@ -592,48 +470,46 @@ export const EVENTS: {
       const text = `A request${of} to ${upstream} ${what}.`
       return about(event, 'overflow', `${upstream} ${recovery}`, text, { upstream, recovery })
     },
-  },
-  recovered: {
-    log: ({ kind: _, ...facts }) => ['info', facts, 'sent again after an overflow'],
-    metrics: [
-      counter(
-        'governor_overflow_recoveries_total',
-        'Requests that were too large and were sent again in a form that fits, by outcome.',
-        ['recovery', 'outcome'],
-      ),
-    ],
-  },
-  answer_repeated: {
-    metrics: [
-      counter('governor_answers_repeated_total', 'Requests of a stopped run that got its recorded answer again.'),
-    ],
-  },
-  storm_answered: {
-    metrics: [
-      counter(
-        'governor_storm_replies_total',
-        'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
-        ['upstream', 'status'],
-      ),
-    ],
+  }),
+  /** A request that was too large was sent again in another form; `refused`: the provider refused that too. */
+  recovered: row<{ recovery: Recovery; outcome: 'answered' | 'refused' }>({
+    log: ['info', 'sent again after an overflow'],
+    metrics: {
+      governor_overflow_recoveries_total: {
+        help: 'Requests that were too large and were sent again in a form that fits, by outcome.',
+        labels: ['recovery', 'outcome'],
+      },
+    },
+  }),
+  answer_repeated: row<object>({
+    metrics: {
+      governor_answers_repeated_total: { help: 'Requests of a stopped run that got its recorded answer again.' },
+    },
+  }),
+  storm_answered: row<{ upstream: string; status: number }>({
+    metrics: {
+      governor_storm_replies_total: {
+        help: 'Requests that Governor answered with the newest of many errors in a row, without asking the provider.',
+        labels: ['upstream', 'status'],
+      },
+    },
     message({ upstream, status }) {
       const text = `${upstream} answers with errors only; agents get ${status} at once and wait.`
       return { type: 'error_storm', subject: upstream, body: { text, upstream, status } }
     },
-  },
-  repeat_counted: {
-    metrics: [
-      counter(
-        'governor_repeats_counted_total',
-        'Repeated requests that counted as an iteration, because the same bytes had been answered ' +
+  }),
+  repeat_counted: row<object>({
+    metrics: {
+      governor_repeats_counted_total: {
+        help:
+          'Repeated requests that counted as an iteration, because the same bytes had been answered ' +
           '32 times in their run.',
-      ),
-    ],
-  },
-  answered: {
-    metrics: [
-      {
-        name: 'governor_tokens_total',
+      },
+    },
+  }),
+  answered: row<Answered>({
+    metrics: {
+      governor_tokens_total: {
         help:
           'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether ' +
           'the provider stated them.',
@@ -645,84 +521,102 @@ export const EVENTS: {
           if (usage.cachedInput) add({ upstream, kind: 'cached_input', source }, usage.cachedInput)
         },
       },
-      {
-        name: 'governor_cost_usd_total',
+      governor_cost_usd_total: {
         help: 'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond 100 of them).',
         labels: ['upstream', 'model'],
         record: ({ upstream, model, usage: { cost } }, add) => cost && add({ upstream, model }, cost),
       },
-    ],
-  },
-  journal_failed: {
-    log: ({ problem }) => ['warn', { problem }, 'journal of usage not written: what it lacks is lost'],
-  },
-  failed_open: {
-    log({ reason, guard, fault }) {
+    },
+  }),
+  /** A line of the journal of usage could not be written; said once until it can be again. */
+  journal_failed: row<{ problem: string }>({
+    log: ['warn', 'journal of usage not written: what it lacks is lost'],
+  }),
+  /** A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. */
+  failed_open: row<{ reason: FailOpenReason; guard?: GuardName | undefined; fault?: string }>({
+    log({ reason, guard }) {
       // A failing store is logged once, when it begins to fail.
       if (reason === 'store') return undefined
-      const facts = { reason, guard, fault }
-      if (reason === 'prices') return ['warn', facts, 'no prices and context windows but the configured ones are known']
-      if (guard) return ['error', facts, 'request judged without this guard']
-      return [reason === 'fault' ? 'error' : 'warn', facts, 'request relayed unguarded']
+      if (reason === 'prices') return ['warn', 'no prices and context windows but the configured ones are known']
+      if (guard) return ['error', 'request judged without this guard']
+      return [reason === 'fault' ? 'error' : 'warn', 'request relayed unguarded']
     },
-    metrics: [
-      counter(
-        'governor_failed_open_total',
-        'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard ' +
+    metrics: {
+      governor_failed_open_total: {
+        help:
+          'Requests that were relayed unguarded, or guarded in part, by reason and by the only guard ' +
           'that failed (none: no single one).',
-        ['reason', 'guard'],
-      ),
-    ],
+        labels: ['reason', 'guard'],
+      },
+    },
     message({ reason }) {
       if (reason !== 'store') return undefined
       const text = 'The session store fails: Governor counts from transcripts and memory alone.'
       return { type: 'degraded', subject: 'store', body: { text } }
     },
-  },
-  alteration_refused: {
-    log: ({ kind: _, model, ...facts }) => [
+  }),
+  /** A provider refused an edit of a request. */
+  alteration_refused: row<{
+    upstream: string
+    model: string
+    alteration: Channel | 'announce' | 'tool_choice' | 'drop_tools'
+    status: number
+  }>({
+    log: ({ upstream, model, alteration, status }) => [
       'warn',
-      { ...facts, model: model.slice(0, MAX_MODEL) },
       'upstream refuses this alteration',
+      { upstream, model: model.slice(0, MAX_MODEL), alteration, status },
     ],
-    metrics: [
-      counter(
-        'governor_alterations_refused_total',
-        'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
-        ['upstream', 'alteration'],
-      ),
-    ],
-  },
-  store_changed: {
+    metrics: {
+      governor_alterations_refused_total: {
+        help: 'Changes to a request that an upstream refused; they are not tried again for that model for a while.',
+        labels: ['upstream', 'alteration'],
+      },
+    },
+  }),
+  /** The store that replicas share can be reached, or not any more; `problem` says why not. */
+  store_changed: row<{ isUp: boolean; problem: string | undefined }>({
     log: ({ isUp, problem }) =>
       isUp
-        ? ['info', {}, 'store in use']
-        : ['warn', { problem }, 'store not reached: sessions are kept in memory until it is'],
-  },
-  store_answered: {
-    metrics: [
-      {
-        name: 'governor_store_seconds',
+        ? ['info', 'store in use', {}]
+        : ['warn', 'store not reached: sessions are kept in memory until it is', { problem }],
+  }),
+  /** The store answered a command after so many milliseconds. */
+  store_answered: row<{ ms: number }>({
+    metrics: {
+      governor_store_seconds: {
         help: 'Time in which the store that replicas share answered a command.',
-        labels: [],
         buckets: OVERHEAD_BUCKETS,
         record: ({ ms }, add) => add({}, ms / 1_000),
       },
-    ],
-  },
-  operator_acted: {
+    },
+  }),
+  /** An operator changed a session, known by its id in the API; `details` are numbers and words of closed sets. */
+  operator_acted: row<{
+    action: OperatorAction
+    session: string
+    thread: number | undefined
+    by: 'token' | 'loopback'
+    details: object
+  }>({
     log: ({ action, session: session_id, thread, by, details }) => [
       'info',
-      { action, session_id, thread, by, ...details },
       'operator acted',
+      { action, session_id, thread, by, ...details },
     ],
-    metrics: [counter('governor_operator_actions_total', 'What operators did to sessions.', ['action'])],
-  },
-  operator_asked: {
-    log: ({ meter, used, max, seconds, ...event }) => [
+    metrics: {
+      governor_operator_actions_total: { help: 'What operators did to sessions.', labels: ['action'] },
+    },
+  }),
+  /**
+   * A request that a limit would stop waits for an operator, for at most `seconds`, until then in milliseconds since the
+   * epoch. `used` is at most `max`: the request that waits does not count yet.
+   */
+  operator_asked: row<OfSession & { meter: LimitName; used: number; max: number; seconds: number; until: number }>({
+    log: ({ session, apiId: session_id, meter, used, max, seconds }) => [
       'warn',
-      { ...namesIn(event), meter, used, max, seconds },
       'limit reached: waiting for an operator to extend or stop the run',
+      { session, session_id, meter, used, max, seconds },
     ],
     message(event) {
       const { session, meter, used, max, seconds, until } = event
@@ -732,56 +626,67 @@ export const EVENTS: {
         `It waits ${seconds} s for an operator to extend or stop it.`
       return { ...about(event, 'asking', until, text, { meter, used, max, seconds }), until }
     },
-  },
-  hold_ended: {
-    log: ({ outcome, ...event }) => ['info', { ...namesIn(event), outcome }, 'wait for an operator ended'],
-    metrics: [
-      counter(
-        'governor_held_stops_total',
-        'Requests that a limit would have stopped and that waited for an operator, by how the wait ended.',
-        ['outcome'],
-      ),
-    ],
-  },
-  ops_failed: { log: ({ fault }) => ['error', { fault }, 'request to the API of sessions failed'] },
-  connection_refused: {
+  }),
+  /** Such a request waits no more. */
+  hold_ended: row<OfSession & { outcome: HoldOutcome }>({
+    log: ['info', 'wait for an operator ended'],
+    metrics: {
+      governor_held_stops_total: {
+        help: 'Requests that a limit would have stopped and that waited for an operator, by how the wait ended.',
+        labels: ['outcome'],
+      },
+    },
+  }),
+  /** A request to the API of sessions failed for a reason of Governor's own. */
+  ops_failed: row<{ fault: string }>({ log: ['error', 'request to the API of sessions failed'] }),
+  /** A connection was closed for the limit on open files. `isNews`: not said for a minute. */
+  connection_refused: row<{ open: number; isNews: boolean }>({
     log({ isNews, open }) {
-      if (!isNews) return undefined
-      return ['warn', { open }, 'connections refused: the limit on open files allows no more']
+      return isNews ? ['warn', 'connections refused: the limit on open files allows no more', { open }] : undefined
     },
-    metrics: [
-      counter(
-        'governor_connections_refused_total',
-        'Connections of clients that were closed because the limit on open files allows no more.',
-      ),
-    ],
-  },
-  webhook_sent: {
-    log({ topic, outcome }) {
-      return outcome === 'delivered' ? undefined : ['warn', { topic, outcome }, 'webhook message lost']
+    metrics: {
+      governor_connections_refused_total: {
+        help: 'Connections of clients that were closed because the limit on open files allows no more.',
+      },
     },
-    metrics: [
-      counter('governor_webhook_messages_total', 'Messages to the webhook by topic and outcome.', ['topic', 'outcome']),
-    ],
-  },
+  }),
+  webhook_sent: row<{ topic: WebhookTopic; outcome: WebhookOutcome }>({
+    log: ({ outcome }) => (outcome === 'delivered' ? undefined : ['warn', 'webhook message lost']),
+    metrics: {
+      governor_webhook_messages_total: {
+        help: 'Messages to the webhook by topic and outcome.',
+        labels: ['topic', 'outcome'],
+      },
+    },
+  }),
 }
 
-/** Returns the row of an event. */
-export function rowOf(event: ProxyEvent): EventRow<ProxyEvent> {
-  return EVENTS[event.kind] as EventRow<ProxyEvent>
-}
+/** One event: its kind, and the fields of its row. */
+export type ProxyEvent = {
+  [Kind in keyof typeof EVENTS]: { readonly kind: Kind } & Readonly<FieldsOf<(typeof EVENTS)[Kind]>>
+}[keyof typeof EVENTS]
+
+type FieldsOf<Row> = Row extends EventRow<infer Event> ? Event : never
+
+/** Records an event. Never throws. */
+export type Emit = (event: ProxyEvent) => void
+
+/** The rows, for an event of any kind: each gets only events of its own kind. */
+export const ROWS = EVENTS as unknown as Readonly<Record<ProxyEvent['kind'], EventRow<ProxyEvent>>>
 
 /** The methods of a pino logger that Governor uses. */
-type LogSink = Record<LogLine[0], (facts: object, message: string) => void>
+type LogSink = Record<Line[0], (facts: object, message: string) => void>
 
 /**
  * Logs an event; most kinds give no line. `pageOf`: a link to a session by its id in the API. It stands in lines that
  * a person may want to act on, and not in that of each request.
  */
 export function logEvent(log: LogSink, event: ProxyEvent, pageOf: (id: string) => string): void {
-  const line = rowOf(event).log?.(event)
+  const { log: made } = ROWS[event.kind]
+  const line = typeof made === 'function' ? made(event) : made
   if (!line) return
-  const [level, facts, message] = line
+  const { kind, apiId, ...fields }: ProxyEvent & OfSession = event
+  const [level, message, facts = { ...fields, session_id: apiId }] = line
   const id = 'session_id' in facts ? facts.session_id : undefined
   const isNews = event.kind !== 'request_ended' || (event.verdict ?? 'allow') !== 'allow'
   log[level](typeof id === 'string' && isNews ? { ...facts, page: pageOf(id) } : facts, message)

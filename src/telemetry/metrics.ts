@@ -1,20 +1,20 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { EVENTS, type EventRow, type Metric, type ProxyEvent, rowOf } from './event.ts'
+import { type Emit, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The metrics of one Governor. */
 export interface Metrics {
   /** Counts an event. */
-  record(event: ProxyEvent): void
+  readonly record: Emit
   /** Returns the text of `GET /metrics` and its content type. */
   render(): Promise<{ readonly contentType: string; readonly text: string }>
 }
 
 /** The current numbers for gauges. */
 export interface Levels {
-  readonly sessions: () => number
-  readonly open: () => number
-  readonly isStoreUp: () => boolean
+  readonly sessions: number
+  readonly openRequests: number
+  readonly isStoreUp: boolean
 }
 
 /**
@@ -24,13 +24,13 @@ export interface Levels {
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200 }
 
 type Labels = Readonly<Record<string, string | number>>
-type Bounds = (labels: Labels) => Labels
+type Add = (labels: Labels, amount?: number) => void
 
 /**
  * Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label
  * are kept.
  */
-function createBounds(): Bounds {
+function createBounds(): (labels: Labels) => Labels {
   const known: Record<string, Set<string | number>> = {}
   return (labels) => {
     const bounded: Record<string, string | number> = { ...labels }
@@ -48,52 +48,72 @@ function createBounds(): Bounds {
 }
 
 /** Creates the counter or the histogram of a metric; returns what adds to it. */
-function adderOf(registry: Registry, metric: Metric<never>, bounds: Bounds) {
-  const { name, help, labels, buckets } = metric
+function adderOf(
+  registry: Registry,
+  name: string,
+  metric: Metric<ProxyEvent>,
+  bounds: (labels: Labels) => Labels,
+): Add {
+  const { help, labels = [] } = metric
   const settings = { name, help, labelNames: labels, registers: [registry] }
-  let add: (values: Labels, amount?: number) => void
-  if (buckets) {
-    const histogram = new Histogram({ ...settings, buckets: [...buckets] })
+  let add: Add
+  if ('buckets' in metric && metric.buckets) {
+    const histogram = new Histogram({ ...settings, buckets: [...metric.buckets] })
     add = (values, amount = 1) => histogram.observe(values, amount)
   } else {
     const counter = new Counter(settings)
     add = (values, amount) => counter.inc(values, amount)
   }
   const isBounded = labels.some((label) => label in MOST_VALUES)
-  return isBounded ? (values: Labels, amount?: number) => add(bounds(values), amount) : add
+  return isBounded ? (values, amount) => add(bounds(values), amount) : add
 }
 
-function addGauges(registry: Registry, levels: Levels): void {
-  const gauge = (name: string, help: string, level: () => number) =>
-    new Gauge({
-      name,
-      help,
-      registers: [registry],
-      collect() {
-        this.set(level())
-      },
-    })
-  gauge('governor_open_requests', 'Requests under way.', levels.open)
-  gauge('governor_store_up', 'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.', () =>
-    Number(levels.isStoreUp()),
-  )
-  gauge('governor_sessions', 'Sessions remembered.', levels.sessions)
+/** Returns what adds an event to a metric. */
+function recorderOf(metric: Metric<ProxyEvent>, add: Add): Emit {
+  if ('record' in metric) return (event) => metric.record(event, add)
+  const { labels = [] } = metric
+  return (event) => {
+    const values: Record<string, string> = {}
+    for (const label of labels) values[label] = event[label] ?? 'none'
+    add(values)
+  }
 }
 
 /** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
 export function createMetrics(levels: Levels): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
-  addGauges(registry, levels)
+  const gauge = (name: string, help: string, level: keyof Levels) =>
+    new Gauge({
+      name,
+      help,
+      registers: [registry],
+      collect() {
+        this.set(Number(levels[level]))
+      },
+    })
+  gauge('governor_open_requests', 'Requests under way.', 'openRequests')
+  gauge(
+    'governor_store_up',
+    'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
+    'isStoreUp',
+  )
+  gauge('governor_sessions', 'Sessions remembered.', 'sessions')
   const bounds = createBounds()
-  const adders = new Map<string, ReturnType<typeof adderOf>>()
-  for (const { metrics = [] } of Object.values<EventRow<never>>(EVENTS))
-    for (const metric of metrics)
-      if (!adders.has(metric.name)) adders.set(metric.name, adderOf(registry, metric, bounds))
+  const adders = new Map<string, Add>()
+  const recorders = new Map<string, readonly Emit[]>()
+  for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
+    const ofKind: Emit[] = []
+    for (const [name, metric] of Object.entries(metrics)) {
+      const add = adders.get(name) ?? adderOf(registry, name, metric, bounds)
+      adders.set(name, add)
+      ofKind.push(recorderOf(metric, add))
+    }
+    recorders.set(kind, ofKind)
+  }
   return {
     record(event) {
-      for (const { name, record } of rowOf(event).metrics ?? [])
-        record(event, (labels, amount) => adders.get(name)?.(labels, amount))
+      for (const record of recorders.get(event.kind) ?? []) record(event)
     },
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }

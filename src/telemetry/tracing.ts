@@ -17,7 +17,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import { type ProxyEvent, type RequestEnded, rowOf } from './event.ts'
+import { type ProxyEvent, type RequestEnded, ROWS } from './event.ts'
 
 /**
  * Names of OpenTelemetry's conventions for generative AI, as of 2026-11-22. They are in development and change: the
@@ -146,12 +146,11 @@ function record(state: SpanState, { names }: Instruments, event: ProxyEvent): vo
       [names.finishReasons]: finishReasons.length > 0 ? [...finishReasons] : undefined,
     })
   }
-  const shown = rowOf(event).span?.(event)
-  if (!shown) return
-  const [name, fields] = shown
-  const known = Object.entries(fields).filter(([, value]) => value !== undefined)
-  const attributes = known.map(([field, value]) => [`governor.${field}`, value])
-  state.span.addEvent(`governor.${name}`, Object.fromEntries(attributes))
+  const [name, ...fields] = ROWS[event.kind].span ?? []
+  if (name === undefined) return
+  const attributes: Attributes = {}
+  for (const field of fields) if (event[field] !== undefined) attributes[`governor.${field}`] = event[field]
+  state.span.addEvent(`governor.${name}`, attributes)
 }
 
 function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {

@@ -12,7 +12,7 @@ import {
   type Emit,
   type Message,
   type ProxyEvent,
-  rowOf,
+  ROWS,
   SECRET_PREFIX,
   type WebhookOutcome,
   type WebhookTopic,
@@ -192,7 +192,7 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
   }
   return {
     record(event) {
-      const message = rowOf(event).message?.(event)
+      const message = ROWS[event.kind].message?.(event)
       if (!message || !settings.on.includes(message.type)) return
       const subject = `${message.type} ${message.subject}`
       if (sender.sent.has(subject)) return
