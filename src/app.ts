@@ -40,7 +40,6 @@ import { createKnownPrefixes } from './proxy/session/known-prefixes.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownStreaks } from './proxy/storm.ts'
 import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
-import { subscribeToChanges, watchStore } from './store/changes.ts'
 import { createStore } from './store/create.ts'
 import { createSharedValues, isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
@@ -239,7 +238,6 @@ function createServices(
     tracing: createTracing(VERSION, options.semanticConventions),
     isCut: () => state.isCut,
     draining: state.draining.signal,
-    onSessionChanges: (listener) => subscribeToChanges(store, listener),
     now,
     newId,
   }
@@ -290,7 +288,7 @@ function createParts(config: Config, options: GovernorOptions) {
   const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
   const { ops, sessions, redis } = config
   const state = createState(config)
-  const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(watched.store, occasion))
+  const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(store, occasion))
   const { emit } = telemetry
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
@@ -303,14 +301,14 @@ function createParts(config: Config, options: GovernorOptions) {
     },
     now,
   )
-  const watched = watchStore(options.store ?? opened.store, storeFailed)
-  const services = createServices(config, options, state, emit, watched.store, now)
+  const store = options.store ?? opened.store
+  const services = createServices(config, options, state, emit, store, now)
   const access: AdminSettings = {
     token: ops.admin_token,
     trustsLoopback: ops.trust_loopback,
     namesNeedToken: ops.names === 'token',
   }
-  return { config, state, telemetry, opened, watched, services, access }
+  return { config, state, telemetry, opened, services, access }
 }
 
 type Parts = ReturnType<typeof createParts>
@@ -407,14 +405,13 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions): Governor {
   const parts = createParts(config, options)
-  const { state, services, telemetry, opened, watched } = parts
+  const { state, services, telemetry, opened } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
 
   const close = async (): Promise<void> => {
     state.draining.abort()
     state.isCut = true
     // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
-    watched.close()
     services.quietRuns.close()
     await clients.destroyConnections()
     await services.catalogue.settled()

@@ -70,7 +70,7 @@ async function hold({ services, exchange, handle }: Turn, limit: Meter<LimitName
   const leave = () => end('client_gone')
   const drain = () => end('drained')
   // Before the question is asked, so that no answer is missed.
-  const unsubscribe = await question.onChange(look)
+  const unsubscribe = question.onChange(look)
   let timer: NodeJS.Timeout | undefined
   try {
     const asked = await question.ask(limit, now() + askTimeout)
@@ -102,6 +102,6 @@ async function hold({ services, exchange, handle }: Turn, limit: Meter<LimitName
     clearTimeout(timer)
     exchange.response.off('close', leave)
     draining.removeEventListener('abort', drain)
-    unsubscribe().catch(() => undefined)
+    unsubscribe()
   }
 }

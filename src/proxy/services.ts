@@ -78,8 +78,6 @@ export interface Services extends AccessSettings {
   readonly isCut: () => boolean
   /** Aborted once Governor accepts no more requests. */
   readonly draining: AbortSignal
-  /** Calls `listener` with the keys of sessions that have changed, in any process; returns a function that ends it. */
-  readonly onSessionChanges: (listener: (keys: readonly SessionKey[]) => void) => Promise<() => Promise<void>>
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** Returns a random id for a reply that Governor makes itself. */

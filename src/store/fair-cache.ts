@@ -23,6 +23,8 @@ interface Tenant {
   /** The most recently used key; unset if that entry was removed. */
   newest: SessionKey | undefined
   bytes: number
+  /** Its share of all entries or of all bytes, whichever is larger, counted in entries. */
+  rank: number
 }
 
 /** An entry of a cache, with its bytes when it was last measured. */
@@ -51,74 +53,54 @@ export interface FairCache<V> {
   delete(key: SessionKey): void
 }
 
-/** Tenants by an amount, in steps, so that those with the most are found without a look at the others. */
-function createRanking(step: number) {
-  const ranks = new Map<number, Set<Tenant>>()
-  let top = 0
-  return {
-    move(tenant: Tenant, before: number, after: number): void {
-      const from = Math.ceil(before / step)
-      const to = Math.ceil(after / step)
-      if (from === to) return
-      const left = ranks.get(from)
-      left?.delete(tenant)
-      if (left?.size === 0) ranks.delete(from)
-      if (to > 0) ranks.set(to, (ranks.get(to) ?? new Set()).add(tenant))
-      top = Math.max(top, to)
-      while (top > 0 && !ranks.has(top)) top--
-    },
-    /** Returns the tenant with the most; `preferred` if several have most. */
-    largest(preferred: Tenant | undefined): Tenant | undefined {
-      const tenants = ranks.get(top)
-      return preferred && tenants?.has(preferred) ? preferred : tenants?.values().next().value
-    },
-  }
+function touch(tenant: Tenant, key: SessionKey): void {
+  if (tenant.newest === key) return
+  tenant.keys.delete(key)
+  tenant.keys.add(key)
+  tenant.newest = key
 }
 
-/** Tenants whose bytes differ by less than this share of the cache's bytes rank the same. */
-const SHARE_OF_A_STEP = 1 / 1_024
-
 /** All tenants with entries in a cache. Each change takes the same time, however many tenants there are. */
-function createTenants(maxBytes: number) {
+function createTenants(max: number, maxBytes: number) {
   const tenants = new Map<string, Tenant>()
-  const byCount = createRanking(1)
-  const byBytes = createRanking(Math.max(1, maxBytes * SHARE_OF_A_STEP))
+  /** Tenants by rank, so that those with the most are found without a look at the others. */
+  const ranks = new Map<number, Set<Tenant>>()
+  let top = 0
   const all = { bytes: 0 }
-  const rank = (tenant: Tenant, countBefore: number, more: number) => {
-    byCount.move(tenant, countBefore, tenant.keys.size)
-    byBytes.move(tenant, tenant.bytes, tenant.bytes + more)
-    tenant.bytes += more
-    all.bytes += more
-  }
-  const touch = (tenant: Tenant, key: SessionKey) => {
-    if (tenant.newest === key) return
-    tenant.keys.delete(key)
-    tenant.keys.add(key)
-    tenant.newest = key
+  const grow = (tenant: Tenant, bytes: number) => {
+    tenant.bytes += bytes
+    all.bytes += bytes
+    const rank = Math.ceil(Math.max(tenant.keys.size, (tenant.bytes / maxBytes) * max))
+    if (rank === tenant.rank) return
+    const left = ranks.get(tenant.rank)
+    left?.delete(tenant)
+    if (left?.size === 0) ranks.delete(tenant.rank)
+    if (rank > 0) ranks.set(rank, (ranks.get(rank) ?? new Set()).add(tenant))
+    tenant.rank = rank
+    top = Math.max(top, rank)
+    while (top > 0 && !ranks.has(top)) top--
   }
   return {
     all,
-    touch,
     /** Returns a tenant, without entries if it is unknown. */
-    find: (name: string): Tenant => tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0 },
-    /** Notes that an entry was added or replaced; `more`: by how many bytes it grew. */
-    add(tenant: Tenant, key: SessionKey, more: number): void {
-      const count = tenant.keys.size
-      if (count === 0) tenants.set(tenant.name, tenant)
+    find: (name: string): Tenant =>
+      tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0, rank: 0 },
+    /** Notes that an entry was added or replaced, and grew by so many bytes. */
+    add(tenant: Tenant, key: SessionKey, bytes: number): void {
+      tenants.set(tenant.name, tenant)
       touch(tenant, key)
-      rank(tenant, count, more)
+      grow(tenant, bytes)
     },
     /** Notes that an entry of so many bytes was removed. */
     remove(tenant: Tenant, key: SessionKey, bytes: number): void {
-      const count = tenant.keys.size
       if (!tenant.keys.delete(key)) return
       if (tenant.newest === key) tenant.newest = undefined
-      rank(tenant, count, -bytes)
+      grow(tenant, -bytes)
       if (tenant.keys.size === 0) tenants.delete(tenant.name)
     },
     /** Returns the least recently used key of the tenant with most; of `preferred` if several have most. */
-    oldestOfLargest(amount: 'bytes' | 'count', preferred: Tenant | undefined): SessionKey | undefined {
-      const largest = (amount === 'bytes' ? byBytes : byCount).largest(preferred)
+    oldestOfLargest(preferred: Tenant | undefined): SessionKey | undefined {
+      const largest = preferred?.rank === top ? preferred : ranks.get(top)?.values().next().value
       return largest?.keys.values().next().value
     },
   }
@@ -131,7 +113,7 @@ const FRESH = { allowStale: false }
 
 /** Creates an empty cache. */
 export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>): FairCache<V> {
-  const tenants = createTenants(maxBytes)
+  const tenants = createTenants(max, maxBytes)
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
     // This bound is never reached. With a `max`, lru-cache would allocate room for all entries at once.
@@ -147,14 +129,11 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     ttlResolution: 0,
   })
   const makeRoom = () => {
-    for (;;) {
-      const isTooLarge = tenants.all.bytes > maxBytes
-      const oldest = isTooLarge || entries.size > max ? entries.rkeys().next().value : undefined
+    while (entries.size > max || tenants.all.bytes > maxBytes) {
+      const oldest = entries.rkeys().next().value
       if (oldest === undefined) return
       const isExpired = entries.getRemainingTTL(oldest) < 0
-      const preferred = entries.peek(oldest)?.tenant
-      const next = isExpired ? oldest : tenants.oldestOfLargest(isTooLarge ? 'bytes' : 'count', preferred)
-      entries.delete(next ?? oldest)
+      entries.delete((isExpired ? undefined : tenants.oldestOfLargest(entries.peek(oldest)?.tenant)) ?? oldest)
     }
   }
   return {
@@ -164,7 +143,7 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     keys: () => [...entries.keys()],
     get(key) {
       const entry = entries.get(key, FRESH)
-      if (entry) tenants.touch(entry.tenant, key)
+      if (entry) touch(entry.tenant, key)
       return entry
     },
     peek: (key) => entries.peek(key, FRESH)?.value,

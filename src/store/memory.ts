@@ -1,16 +1,7 @@
 /** The store in the memory of this process: bounded in number, age and size, and lost at its end. */
 import type { Session } from '../core/session/session.ts'
-import { createFairCache } from './fair-cache.ts'
-import { sizeOfSession } from './session-size.ts'
-import {
-  idOfKey,
-  type Link,
-  type SessionKey,
-  type Store,
-  sessionKey,
-  type ValueChange,
-  type ValueKind,
-} from './store.ts'
+import { type CacheLimits, createFairCache } from './fair-cache.ts'
+import { idOfKey, type SessionKey, type Store, sizeOfSession, type ValueChange, type ValueKind } from './store.ts'
 
 /** The bounds of a memory store. */
 export interface MemoryLimits {
@@ -24,52 +15,66 @@ export interface MemoryLimits {
 /** The number of small values that are kept even if fewer sessions are allowed. */
 const LEAST_VALUES = 2_000
 
-/** Response ids that are remembered for each session that is allowed. */
-const LINKS_PER_SESSION = 4
-/**
- * Bytes of all links, which may hold pending results, as a share of those of all sessions, on top of them.
- */
-const SHARE_OF_LINKS = 0.25
-const BYTES_PER_LINK = 256
-function sizeOfLink({ pendingResults = [], begun }: Link): number {
-  const size = BYTES_PER_LINK + (begun ? sizeOfSession(begun) : 0)
-  return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
-}
+/** Milliseconds for which changes are collected. */
+const GATHER_MS = 250
 
-function createChannels(): Pick<Store, 'publish' | 'subscribe'> {
-  const channels = new Map<string, Set<(message: string) => void>>()
+/** Collects the keys of changed sessions, and hands them to `send`, which tells the listeners of each process. */
+export function createChanges(send?: (keys: readonly SessionKey[]) => void) {
+  const listeners = new Set<(keys: readonly SessionKey[]) => void>()
+  let changed = new Set<SessionKey>()
+  const tell = (keys: readonly SessionKey[]): void => {
+    for (const listener of listeners) listener(keys)
+  }
+  const end = () => {
+    const keys = [...changed]
+    changed = new Set()
+    if (send) send(keys)
+    else tell(keys)
+  }
   return {
-    async publish(channel, message) {
-      for (const listener of channels.get(channel) ?? []) listener(message)
+    tell,
+    note(key: SessionKey): void {
+      if (changed.size === 0) setTimeout(end, GATHER_MS).unref()
+      changed.add(key)
     },
-    async subscribe(channel, listener) {
+    subscribe(listener: (keys: readonly SessionKey[]) => void): () => void {
       // A function that subscribes twice ends one of its subscriptions at a time.
-      const subscription = (message: string) => listener(message)
-      const listeners = channels.get(channel) ?? new Set()
-      channels.set(channel, listeners.add(subscription))
-      return async () => {
-        listeners.delete(subscription)
-        if (listeners.size === 0 && channels.get(channel) === listeners) channels.delete(channel)
-      }
+      const own = (keys: readonly SessionKey[]) => listener(keys)
+      listeners.add(own)
+      return () => void listeners.delete(own)
     },
   }
 }
 
 /**
- * Returns what keeps values, each made by `create`: one for all kinds of small values, and one for each kind
- * of large ones, whose bytes `sizeOf` returns.
+ * Returns what keeps the values of each kind, made by `create`: all small values together, `maxSmall` at most, and each
+ * kind with room of its own.
  */
-export function createKeepers<Keeper>(create: (sizeOf: ((value: unknown) => number) | undefined) => Keeper) {
-  const small = create(undefined)
-  const large = new Map<string, Keeper>()
+export function createKeepers<Keeper>(
+  { maxSessions, maxBytes, ttl }: MemoryLimits,
+  maxSmall: number,
+  create: (limits: Omit<CacheLimits<unknown>, 'now'>) => Keeper,
+) {
+  const keepers = new Map<string, Keeper>()
   return {
-    of<Value>({ name, sizeOf }: ValueKind<Value>): Keeper {
-      if (!sizeOf) return small
-      const keeper = large.get(name) ?? create((value) => sizeOf(value as Value))
-      large.set(name, keeper)
+    all: () => [...keepers.values()],
+    of<Value>({ name, room }: ValueKind<Value>): Keeper {
+      const place = room ? name : ''
+      const known = keepers.get(place)
+      if (known) return known
+      const keeper = create(
+        room
+          ? {
+              max: maxSessions * room.perSession,
+              maxBytes: Math.max(1, Math.floor(maxBytes * room.share)),
+              sizeOf: (value) => room.sizeOf(value as NonNullable<Value>),
+              ttl,
+            }
+          : { max: maxSmall, maxBytes: maxSmall, sizeOf: () => 1, ttl },
+      )
+      keepers.set(place, keeper)
       return keeper
     },
-    all: () => [small, ...large.values()],
   }
 }
 
@@ -82,24 +87,14 @@ export function keyOfValue({ name }: { readonly name: string }, key: SessionKey)
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const { maxSessions: max, ttl, maxBytes } = limits
   const sessions = createFairCache<Session>({ max, ttl, maxBytes, sizeOf: sizeOfSession, now })
-  const links = createFairCache<Link>({
-    max: max * LINKS_PER_SESSION,
-    ttl,
-    maxBytes: Math.max(1, Math.floor(maxBytes * SHARE_OF_LINKS)),
-    sizeOf: sizeOfLink,
-    now,
-  })
-  const maxValues = Math.max(max, LEAST_VALUES)
-  const values = createKeepers((sizeOf) =>
-    createFairCache<unknown>(
-      sizeOf ? { max, ttl, maxBytes, sizeOf, now } : { max: maxValues, ttl, maxBytes: maxValues, sizeOf: () => 1, now },
-    ),
-  )
+  const values = createKeepers(limits, Math.max(max, LEAST_VALUES), (bounds) => createFairCache({ ...bounds, now }))
+  const changes = createChanges()
   return {
     async update(key, change) {
       const entry = sessions.get(key)
       const { session, result } = change(entry?.value)
       sessions.set(key, session, entry)
+      changes.note(key)
       return result
     },
     get: async (key) => sessions.get(key)?.value,
@@ -110,11 +105,6 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
         if (session) yield { key, session }
       }
     },
-    async link(tenant, response, link) {
-      const key = sessionKey(tenant, response)
-      links.set(key, link, links.get(key))
-    },
-    linked: async (tenant, response) => links.get(sessionKey(tenant, response))?.value,
     value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
       (values.of(kind).peek(keyOfValue(kind, key)) ?? kind.empty) as Value,
     async updateValue<Value, Result>(kind: ValueKind<Value>, key: SessionKey, change: ValueChange<Value, Result>) {
@@ -126,7 +116,7 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       else cache.set(name, value, entry, kind.ttl)
       return result
     },
-    ...createChannels(),
+    subscribe: changes.subscribe,
     count: async () => sessions.size,
   }
 }

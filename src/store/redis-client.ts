@@ -3,47 +3,37 @@ import { createClient, createCluster, createSentinel, type RedisClientOptions } 
 
 export { ErrorReply } from '@redis/client'
 
-/** Certificates and keys in PEM. */
-export interface TlsSettings {
-  readonly ca?: Buffer | undefined
-  readonly cert?: Buffer | undefined
-  readonly key?: Buffer | undefined
-}
-
-/** Where Redis is, and how to connect. */
+/** Where Redis is, and how to connect. An empty text, or list, is not set. */
 export interface ConnectionSettings {
   /** `redis://` or `rediss://`, with user, password and database if needed. */
   readonly url: string
-  readonly username?: string | undefined
-  readonly password?: string | undefined
-  readonly tls?: TlsSettings | undefined
+  readonly username?: string
+  readonly password?: string
+  /** Certificates and keys in PEM. */
+  readonly tls?:
+    | { readonly ca?: Buffer | undefined; readonly cert?: Buffer | undefined; readonly key?: Buffer | undefined }
+    | undefined
   /** URLs of some servers of a cluster; empty if it is none. */
-  readonly cluster?: readonly string[] | undefined
-  /** The name of the server that Sentinels watch, and their addresses; no addresses if there are none. */
-  readonly sentinel?: SentinelSettings | undefined
+  readonly cluster?: readonly string[]
+  /** The name of the server that Sentinels watch, and their `redis://` URLs, with user and password if needed. */
+  readonly sentinel?: { readonly name: string; readonly nodes: readonly string[] }
   /** Milliseconds that a command may take. */
   readonly timeout: number
 }
 
-/** The Sentinels that know which server is the primary one. */
-export interface SentinelSettings {
-  readonly name: string
-  /** `redis://` URLs of Sentinels, with their user and password if needed. */
-  readonly nodes: readonly string[]
-}
-
 /** A client that is used until it fails. */
 export interface RedisClient {
-  /** The servers that hold a part of all keys each. */
-  parts(): number
-  connect(): Promise<unknown>
+  /** The client of the library. */
+  readonly client: {
+    readonly isOpen: boolean
+    connect(): Promise<unknown>
+    subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+    destroy(): unknown
+  }
+  /** Returns the number of servers that hold a part of all keys each. */
+  readonly parts: () => number
   /** Sends a command, whose key, if it has one, decides to which server. */
-  send(command: readonly string[]): Promise<unknown>
-  /** Asks a server about itself. */
-  hello(): Promise<unknown>
-  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
-  unsubscribe(channel: string): Promise<unknown>
-  destroy(): unknown
+  readonly send: (command: readonly string[]) => Promise<unknown>
 }
 
 /** Milliseconds that a connection may take to be made. */
@@ -61,9 +51,8 @@ const COMMAND_OPTIONS = { timeout: 0 }
 
 function nodeOptions(
   { url, username, password, tls }: ConnectionSettings,
-  reconnectStrategy: false | ((retries: number) => number),
+  reconnectStrategy: false | ((retries: number) => number) = false,
 ) {
-  const { protocol } = new URL(url)
   const socket = { connectTimeout: CONNECT_MS, socketTimeout: SILENCE_MS, reconnectStrategy }
   return {
     RESP: 3,
@@ -71,9 +60,9 @@ function nodeOptions(
     maintNotifications: 'disabled',
     disableClientInfo: true,
     pingInterval: PING_MS,
-    ...(username === undefined ? {} : { username }),
-    ...(password === undefined ? {} : { password }),
-    socket: tls || protocol === 'rediss:' ? { ...socket, tls: true, ...tls } : socket,
+    ...(username ? { username } : {}),
+    ...(password ? { password } : {}),
+    socket: tls || new URL(url).protocol === 'rediss:' ? { ...socket, tls: true, ...tls } : socket,
   } satisfies RedisClientOptions
 }
 
@@ -86,26 +75,15 @@ function credentialsIn(url = '') {
   }
 }
 
-const HELLO = ['HELLO']
-
 function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
-  const options = nodeOptions(settings, false)
-  const client = createClient({ url: settings.url, ...options, commandOptions: COMMAND_OPTIONS })
+  const client = createClient({ url: settings.url, ...nodeOptions(settings), commandOptions: COMMAND_OPTIONS })
   client.on('error', failed)
-  return {
-    parts: () => 1,
-    connect: () => client.connect(),
-    send: (command) => client.sendCommand(command as string[]),
-    hello: () => client.sendCommand(HELLO),
-    subscribe: (channel, listener) => client.subscribe(channel, listener),
-    unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy: () => client.isOpen && client.destroy(),
-  }
+  return { client, parts: () => 1, send: (command) => client.sendCommand(command as string[]) }
 }
 
 function sentinelClient(
   settings: ConnectionSettings,
-  { name, nodes }: SentinelSettings,
+  { name, nodes }: NonNullable<ConnectionSettings['sentinel']>,
   failed: (error: unknown) => void,
 ): RedisClient {
   const client = createSentinel({
@@ -115,9 +93,9 @@ function sentinelClient(
       return { host: hostname, port: Number(port || 26_379) }
     }),
     RESP: 3,
-    nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions(settings, false) },
+    nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions(settings) },
     sentinelClientOptions: {
-      ...nodeOptions({ ...settings, username: undefined, password: undefined }, false),
+      ...nodeOptions({ ...settings, username: '', password: '' }),
       ...credentialsIn(nodes[0]),
     },
     commandOptions: COMMAND_OPTIONS,
@@ -130,23 +108,13 @@ function sentinelClient(
   client.on('client-error', ({ type, error }) => {
     if (type === 'MASTER') failed(error)
   })
-  // The first one that it finds is a change too.
-  let isConnected = false
-  client.on('topology-change', ({ type }) => {
-    if (isConnected && type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
+  // The first one that it finds, before it is ready, is a change too.
+  client.once('ready', () => {
+    client.on('topology-change', ({ type }) => {
+      if (type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
+    })
   })
-  return {
-    parts: () => 1,
-    async connect() {
-      await client.connect()
-      isConnected = true
-    },
-    send: (command) => client.sendCommand(false, command as string[]),
-    hello: () => client.sendCommand(false, HELLO),
-    subscribe: (channel, listener) => client.subscribe(channel, listener),
-    unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy: () => client.isOpen && client.destroy().catch(() => undefined),
-  }
+  return { client, parts: () => 1, send: (command) => client.sendCommand(false, command as string[]) }
 }
 
 function clusterClient(
@@ -167,20 +135,13 @@ function clusterClient(
   client.on('error', failed)
   client.on('node-error', failed)
   return {
+    client,
     parts: () => client.masters.length,
-    connect: () => client.connect(),
     send(command) {
       const [name = '', first, , third] = command
       const key = name === 'PUBLISH' ? undefined : name.startsWith('EVAL') ? third : first
       return client.sendCommand(key, false, command as string[])
     },
-    async hello() {
-      const [node] = client.masters
-      return node && (await client.nodeClient(node)).sendCommand(HELLO)
-    },
-    subscribe: (channel, listener) => client.subscribe(channel, listener),
-    unsubscribe: (channel) => client.unsubscribe(channel),
-    destroy: () => client.isOpen && client.destroy(),
   }
 }
 

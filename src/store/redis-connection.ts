@@ -8,15 +8,16 @@
  */
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 
-/** Callbacks of a connection. */
+/** What a connection is used for, and its callbacks. */
 export interface ConnectionHooks {
   /**
    * Checks a new connection; rejects if it cannot be used, and another one is made later. Returns why a part of a
    * cluster cannot be used; `undefined` if all parts can. `parts`: the number of servers that hold a part of all keys.
    */
   readonly probe: (send: Send, parts: number) => Promise<unknown>
-  /** A channel that only shows that channels can be used. */
-  readonly probeChannel: string
+  /** Each connection subscribes to this channel, and `heard` gets its messages. */
+  readonly channel: string
+  readonly heard: (message: string) => void
   /** Called when Redis becomes usable as a whole, or no longer is; `problem` says why not. */
   readonly changed: (isUp: boolean, problem: string | undefined) => void
   /** Called with the milliseconds after which a command was answered. */
@@ -34,9 +35,6 @@ export interface RedisConnection {
   /** False also if a part of a cluster cannot be used. */
   isWhole(): boolean
   readonly send: Send
-  /** Listens to a channel until `close`, also after a reconnection. */
-  subscribe(channel: string, listener: (message: string) => void): Promise<void>
-  unsubscribe(channel: string): Promise<void>
   /** Connects for the first time; resolves when that succeeded or failed. */
   open(): Promise<void>
   close(): void
@@ -67,7 +65,7 @@ const LEAST_VERSION = [6, 2] as const
 interface State {
   readonly settings: ConnectionSettings
   readonly hooks: ConnectionHooks
-  readonly channels: Map<string, (message: string) => void>
+  readonly isCluster: boolean
   library: typeof import('./redis-client.ts') | undefined
   /** The client in use, or the one that connects. */
   client: RedisClient | undefined
@@ -105,10 +103,6 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-function isCluster({ settings }: State): boolean {
-  return (settings.cluster?.length ?? 0) > 0
-}
-
 /** Reports a problem once each time that Redis fails, and not for each failed attempt to connect. */
 function report(state: State, error: unknown): void {
   const isNews = state.problem === ''
@@ -123,33 +117,36 @@ function plan(state: State, attempt: () => void): void {
   state.retryMs = Math.min(LAST_RETRY_MS, state.retryMs * 2)
 }
 
-/** Drops a connection and plans the next one. */
-function drop(state: State, client: RedisClient, error: unknown): void {
-  if (state.client !== client) return
+/** Stops using the client, which may never have connected. */
+async function leave(state: State): Promise<void> {
+  const { client } = state.client ?? {}
   state.client = undefined
-  client.destroy()
-  if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
   state.isUp = false
+  if (client?.isOpen) await client.destroy()
+}
+
+/** A client, or a part of a cluster, can no longer be used. A client that is not in use any more is left alone. */
+function fail(state: State, client: RedisClient, error: unknown): void {
+  if (state.client !== client) return
+  if (state.isCluster && state.isUp) {
+    const isNews = state.isWhole
+    report(state, error)
+    if (isNews) plan(state, () => void check(state, client))
+    return
+  }
+  if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
+  leave(state).catch(() => undefined)
   report(state, error)
   if (!state.isClosed) plan(state, () => void connect(state))
 }
 
-/** A client, or a part of a cluster, can no longer be used. */
-function fail(state: State, client: RedisClient, error: unknown): void {
-  if (state.client !== client) return
-  if (!isCluster(state) || !state.isUp) return drop(state, client, error)
-  const isNews = state.isWhole
-  report(state, error)
-  if (isNews) plan(state, () => void check(state, client))
-}
-
-/** Waits for the answer to what was `sent`, at most as long as a command may take. */
-async function answer(state: State, client: RedisClient, sent: Promise<unknown>): Promise<unknown> {
-  const { hooks, library } = state
-  const { timeout } = state.settings
+/** Sends a command, and waits for its answer at most as long as a command may take. */
+async function ask(state: State, client: RedisClient, command: readonly string[]): Promise<unknown> {
+  const { hooks, library, settings } = state
   const began = performance.now()
+  const sent = client.send(command)
   try {
-    const reply = await within(sent, timeout, `no answer within ${timeout} ms`)
+    const reply = await within(sent, settings.timeout, `no answer within ${settings.timeout} ms`)
     state.misses = 0
     hooks.answered(performance.now() - began)
     return reply
@@ -177,17 +174,17 @@ async function answer(state: State, client: RedisClient, sent: Promise<unknown>)
 
 /** Rejects a server that is too old, or that needs another kind of client. */
 async function checkServer(state: State, client: RedisClient): Promise<void> {
-  const { mode, version = '' } = ((await client.hello()) ?? {}) as { mode?: string; version?: string }
+  const { mode, version = '' } = ((await client.send(['HELLO'])) ?? {}) as { mode?: string; version?: string }
   const [major = 0, minor = 0] = version.split('.').map(Number)
   const [leastMajor, leastMinor] = LEAST_VERSION
   if (major < leastMajor || (major === leastMajor && minor < leastMinor))
     throw new Error(`version ${version} is too old: ${LEAST_VERSION.join('.')} or newer is needed`)
-  if (mode === 'cluster' && !isCluster(state)) throw new Error('this is a cluster: name its servers in redis.cluster')
+  if (mode === 'cluster' && !state.isCluster) throw new Error('this is a cluster: name its servers in redis.cluster')
   if (mode === 'sentinel') throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
 }
 
 function probe(state: State, client: RedisClient): Promise<unknown> {
-  return state.hooks.probe((command) => answer(state, client, client.send(command)), client.parts())
+  return state.hooks.probe((command) => ask(state, client, command), client.parts())
 }
 
 /** Uses a client after its probe; checks it again later if `problem` says why a part of a cluster fails. */
@@ -218,20 +215,17 @@ async function connect(state: State): Promise<void> {
   state.library = library
   if (state.isClosed) return
   const { CONNECT_MS, createRedisClient } = library
-  const client = createRedisClient(state.settings, (error) => fail(state, client, error))
-  state.client = client
+  const { channel, heard } = state.hooks
+  const made = createRedisClient(state.settings, (error) => fail(state, made, error))
+  state.client = made
   try {
-    await within(client.connect(), CONNECT_MS, `no connection within ${CONNECT_MS} ms`)
-    await within(checkServer(state, client), CONNECT_MS, `no answer within ${CONNECT_MS} ms`)
-    const problem = await probe(state, client)
-    const { probeChannel } = state.hooks
-    const channels = [...state.channels, [probeChannel, () => {}] as const]
-    const subscribed = channels.map(([channel, listener]) => client.subscribe(channel, listener))
-    await within(Promise.all(subscribed), CONNECT_MS, 'not subscribed in time')
-    await within(client.unsubscribe(probeChannel), CONNECT_MS, 'not unsubscribed in time')
-    use(state, client, problem)
+    await within(made.client.connect(), CONNECT_MS, `no connection within ${CONNECT_MS} ms`)
+    await within(checkServer(state, made), CONNECT_MS, `no answer within ${CONNECT_MS} ms`)
+    const problem = await probe(state, made)
+    await within(made.client.subscribe(channel, heard), CONNECT_MS, 'not subscribed in time')
+    use(state, made, problem)
   } catch (error) {
-    drop(state, client, error)
+    fail(state, made, error)
   }
 }
 
@@ -240,7 +234,7 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
   const state: State = {
     settings,
     hooks,
-    channels: new Map(),
+    isCluster: (settings.cluster?.length ?? 0) > 0,
     library: undefined,
     client: undefined,
     isUp: false,
@@ -254,34 +248,20 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
     retryMs: FIRST_RETRY_MS,
     retry: undefined,
   }
-  /** Does something with the client in use. */
-  const withClient = async (send: (client: RedisClient) => Promise<unknown>): Promise<unknown> => {
-    const client = state.isUp ? state.client : undefined
-    if (!client) throw new Error(state.problem)
-    return answer(state, client, send(client))
-  }
   return {
     isUp: () => state.isUp,
     isWhole: () => state.isWhole,
-    send: (command) => withClient((client) => client.send(command)),
-    async subscribe(channel, listener) {
-      state.channels.set(channel, listener)
-      if (state.isUp) await withClient((client) => client.subscribe(channel, listener))
-    },
-    async unsubscribe(channel) {
-      state.channels.delete(channel)
-      if (state.isUp) await withClient((client) => client.unsubscribe(channel))
+    async send(command) {
+      if (!state.isUp || !state.client) throw new Error(state.problem)
+      return ask(state, state.client, command)
     },
     open: () => connect(state),
     close() {
       state.isClosed = true
-      state.isUp = false
       state.isWhole = false
       state.problem = 'closed'
       clearTimeout(state.retry)
-      const { client } = state
-      state.client = undefined
-      client?.destroy()
+      leave(state).catch(() => undefined)
     },
   }
 }

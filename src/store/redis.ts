@@ -1,12 +1,11 @@
 /** The data of replicas in Redis. Every method rejects if Redis fails; this process keeps no copies here. */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { hashOf } from '../core/hash.ts'
 import type { Session } from '../core/session/session.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
-import { idOfKey, type Link, type SessionKey, type Store } from './store.ts'
+import { idOfKey, type SessionKey, type Store } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -76,28 +75,21 @@ function decode<Value>(reply: unknown): Versioned<Value> {
   return { operations: o, value: v }
 }
 
-/** Returns a value as JSON. @throws if it is too large. */
-function encode(value: unknown): string {
-  const data = JSON.stringify(value)
-  if (data.length > MAX_VALUE) throw new Error('too large to be kept')
-  return data
-}
-
+/** Values whose keys begin with `prefix`. `written` is called after each write. */
 function createRemoteValues<Value>(
-  connection: RedisConnection,
-  nameOf: (key: SessionKey) => string,
-  written: (key: SessionKey, isNew: boolean) => void,
+  { send, isUp }: RedisConnection,
+  prefix: string,
+  written: (key: SessionKey, isNew: boolean) => void = () => {},
 ): RemoteValues<Value> {
-  const { send, isUp } = connection
   return {
     isUp,
-    read: async (key) => decode(await send(['HMGET', nameOf(key), 's', 'd'])),
-    async replace(key, expected, next, ttl) {
+    read: async (key) => decode(await send(['HMGET', `${prefix}{${key}}`, 's', 'd'])),
+    async replace(key, expected, { operations, value }, ttl) {
       const before = expected.operations[0] ?? ''
-      const { operations, value } = next
-      const data = value === undefined ? '' : encode({ o: operations, v: value })
+      const data = value === undefined ? '' : JSON.stringify({ o: operations, v: value })
+      if (data.length > MAX_VALUE) throw new Error('too large to be kept')
       const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
-      const reply = await run(send, 'replace', nameOf(key), args)
+      const reply = await run(send, 'replace', `${prefix}{${key}}`, args)
       if (Array.isArray(reply)) return decode(reply)
       written(key, before === '')
       return undefined
@@ -106,24 +98,24 @@ function createRemoteValues<Value>(
 }
 
 /** The store that replicas share, without copies. */
-export interface RemoteStore
-  extends Pick<RedisConnection, 'isUp' | 'isWhole' | 'open' | 'close' | 'subscribe' | 'unsubscribe'> {
+export interface RemoteStore extends RedisConnection {
   readonly sessions: RemoteValues<Session>
   readonly values: RemoteValues<unknown>
-  link(tenant: string, response: string, link: Link): Promise<void>
-  linked(tenant: string, response: string): Promise<Link | undefined>
   /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
   keys(ids?: readonly string[]): AsyncIterable<readonly SessionKey[]>
-  publish: Store['publish']
-  count: Store['count']
+  /** Says in all replicas which sessions have changed. */
+  announce(keys: readonly SessionKey[]): Promise<void>
+  readonly count: Store['count']
 }
 
-/** The lifetime and the clock of a remote store. */
+/** The environment of a remote store. */
 export interface RemoteOptions {
   /** Milliseconds for which an unused session is kept. */
   readonly ttl: number
-  /** Milliseconds since the epoch. */
+  /** Returns milliseconds since the epoch. */
   readonly now: () => number
+  /** Returns 16 random hex digits. */
+  readonly newId: () => string
 }
 
 /** How often per lifetime the place of a session in the list is renewed. */
@@ -168,6 +160,9 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
   }
 }
 
+/** Keys in one message. */
+const MAX_KEYS = 500
+
 /** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */
 const PROBES_PER_PART = 16
 
@@ -180,10 +175,9 @@ function createProbe(prefix: string, id: string, channel: string): ConnectionHoo
     await run(send, 'note', key, ['probe', '1000'])
     await run(send, 'count', key, [])
     await send(['ZSCAN', key, '0'])
-    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '', '1'])
+    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '{}', '1000'])
+    await run(send, 'replace', `${key}:value`, ['1', '2', String(SCHEMA), '', '1000'])
     await send(['HMGET', `${key}:value`, 's', 'd'])
-    await send(['SET', `${key}:link`, '', 'PX', '1000'])
-    await send(['GET', `${key}:link`])
   }
   return async (send, parts) => {
     const length = parts === 1 ? 1 : parts * PROBES_PER_PART
@@ -191,55 +185,40 @@ function createProbe(prefix: string, id: string, channel: string): ConnectionHoo
     const results = await Promise.allSettled(keys.map((key) => probePart(send, key)))
     const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []))
     if (failures.length === results.length) throw failures[0]
-    await send(['PUBLISH', channel, ''])
+    await send(['PUBLISH', channel, '[]'])
     return failures[0]
   }
 }
 
-/** Creates the store in Redis. `newId` returns 16 random hex digits. */
+/** Creates the store in Redis. `heard` gets the keys of sessions that have changed in any replica. */
 export function createRedis(
   settings: RedisSettings,
-  hooks: Omit<ConnectionHooks, 'probe' | 'probeChannel'>,
+  hooks: Pick<ConnectionHooks, 'changed' | 'answered' | 'settled'>,
   options: RemoteOptions,
-  newId: () => string,
+  heard: (keys: readonly SessionKey[]) => void,
 ): RemoteStore {
   const { prefix } = settings
-  const probeChannel = `${prefix}probe`
-  const probe = createProbe(prefix, newId(), probeChannel)
-  const connection = createConnection(settings, { ...hooks, probe, probeChannel })
+  const channel = `${prefix}session-changes`
+  const connection = createConnection(settings, {
+    ...hooks,
+    probe: createProbe(prefix, options.newId(), channel),
+    channel,
+    heard(message) {
+      const keys: unknown = JSON.parse(message)
+      if (Array.isArray(keys)) heard(keys.filter((key): key is SessionKey => typeof key === 'string'))
+    },
+  })
   const { send } = connection
-  const index = createIndex(connection, prefix, options)
-  const sessions = createRemoteValues<Session>(connection, (key) => `${prefix}s:{${key}}`, index.written)
-  const values = createRemoteValues<unknown>(
-    connection,
-    (key) => `${prefix}v:{${key}}`,
-    () => {},
-  )
-  // Providers choose the ids of responses.
-  const linkName = (tenant: string, response: string) => `${prefix}l:{${hashOf(tenant, response)}}`
+  const { written, keys, count } = createIndex(connection, prefix, options)
   return {
-    isUp: connection.isUp,
-    isWhole: connection.isWhole,
-    open: connection.open,
-    close: connection.close,
-    subscribe: (channel, listener) => connection.subscribe(prefix + channel, listener),
-    unsubscribe: (channel) => connection.unsubscribe(prefix + channel),
-    sessions,
-    values,
-    async link(tenant, response, link) {
-      const data = encode({ s: SCHEMA, l: link })
-      await send(['SET', linkName(tenant, response), data, 'PX', String(options.ttl)])
+    ...connection,
+    sessions: createRemoteValues(connection, `${prefix}s:`, written),
+    values: createRemoteValues(connection, `${prefix}v:`),
+    keys,
+    count,
+    async announce(changed) {
+      for (let at = 0; at < changed.length; at += MAX_KEYS)
+        await send(['PUBLISH', channel, JSON.stringify(changed.slice(at, at + MAX_KEYS))])
     },
-    async linked(tenant, response) {
-      const data = await send(['GET', linkName(tenant, response)])
-      if (typeof data !== 'string') return undefined
-      const { s, l } = JSON.parse(data) as { readonly s: number; readonly l: Link }
-      return s > SCHEMA ? undefined : l
-    },
-    keys: index.keys,
-    async publish(channel, message) {
-      await send(['PUBLISH', prefix + channel, message])
-    },
-    count: index.count,
   }
 }

@@ -105,6 +105,8 @@ export interface ReplicatedValues<Value> {
   ): Promise<Result>
   /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
   get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
+  /** Returns this replica's copy; `undefined` if there is none. */
+  copyOf(key: SessionKey): Value | undefined
   /** Returns the keys of all copies. */
   keys(): SessionKey[]
   /** Writes the changes that were made while the store failed. */
@@ -289,18 +291,19 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
   }
   const copies = createFairCache({ ...options, sizeOf: sizeOfCopy })
   const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
+  const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
   return {
     update: (key, change, ttl) => update(state, key, change, ttl),
     async get(key, missed = lost) {
-      const copy = copies.peek(key)
-      if (copy?.offline || !remote.isUp()) return valueIn(copy)
+      if (copies.peek(key)?.offline || !remote.isUp()) return copyOf(key)
       try {
         return (await remote.read(key)).value
       } catch {
         missed()
-        return valueIn(copies.peek(key))
+        return copyOf(key)
       }
     },
+    copyOf,
     keys: copies.keys,
     async heal() {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)

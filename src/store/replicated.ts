@@ -1,28 +1,39 @@
 /** The store of several replicas: a remote store, and this replica's memory for times when that fails. */
 import { setTimeout } from 'node:timers/promises'
-import { LRUCache } from 'lru-cache'
 import { doubted, mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
-import { createKeepers, createMemoryStore, keyOfValue, type MemoryLimits } from './memory.ts'
-import type { RemoteStore } from './redis.ts'
+import { createChanges, createKeepers, keyOfValue, type MemoryLimits } from './memory.ts'
+import { createRedis, type RedisSettings, type RemoteStore } from './redis.ts'
+import type { RedisConnection } from './redis-connection.ts'
 import { createReplicatedValues, type ReplicatedValues } from './replicated-values.ts'
-import { sizeOfSession } from './session-size.ts'
-import { idOfKey, type Link, type ListedSession, type SessionKey, type Store, type ValueKind } from './store.ts'
+import {
+  idOfKey,
+  type ListedSession,
+  type SessionKey,
+  type Store,
+  sizeOfSession,
+  type ValueChange,
+  type ValueKind,
+} from './store.ts'
 
 /** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
   readonly limits: MemoryLimits
-  /** Returns milliseconds that only grow and are never 0. */
+  /** Returns milliseconds since the epoch. */
   readonly now: () => number
-  /** The unique name of this replica. */
-  readonly replica: string
+  /** Returns 16 random hex digits. */
+  readonly newId: () => string
+  /** Called when the remote store becomes reachable or unreachable; `problem` says why not. */
+  readonly changed: (isUp: boolean, problem: string | undefined) => void
+  /** Called with the milliseconds after which the remote store answered. */
+  readonly answered: (ms: number) => void
   /** Called for each call that the remote store did not execute. */
   readonly lost: () => void
 }
 
-/** A store that can catch up after a failure of the remote store. */
-export interface ReplicatedStore extends Store {
-  /** Writes the changes that the remote store missed; call it when that is back. */
+/** A store that replicas share, with its connection to the remote store. */
+export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' | 'open' | 'close'> {
+  /** Writes the changes that the remote store missed, as it does by itself when that is back. */
   heal(): Promise<void>
 }
 
@@ -32,9 +43,6 @@ const MAX_SESSION = 1_048_576
 const MAX_VALUES = 10_000
 /** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
 const LATE_MS = 10
-/** How many links are kept for a remote store that missed them. */
-const MAX_MISSED = 2_000
-
 /** Returns the session without its least recently used threads if it is too large. */
 function boundSession(session: Session): Session {
   let { threads } = session
@@ -62,76 +70,6 @@ function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   return all.length === 0 ? undefined : all
 }
 
-/** Writes links to both stores; those that the remote store missed are written when it is back. */
-function createLinks(remote: RemoteStore, memory: Store, { lost }: ReplicatedOptions) {
-  const missed = new LRUCache<string, Parameters<Store['link']>>({ max: MAX_MISSED })
-  const write = async (...[tenant, response, link]: Parameters<Store['link']>) => {
-    try {
-      await remote.link(tenant, response, link)
-    } catch {
-      lost()
-      missed.set(`${tenant} ${response}`, [tenant, response, link])
-    }
-  }
-  return {
-    async link(tenant: string, response: string, link: Link) {
-      const kept = memory.link(tenant, response, link)
-      await write(tenant, response, link)
-      await kept
-    },
-    async linked(tenant: string, response: string) {
-      const own = await memory.linked(tenant, response)
-      try {
-        const found = (await remote.linked(tenant, response)) ?? own
-        if (found) return found
-        await setTimeout(LATE_MS)
-        return await remote.linked(tenant, response)
-      } catch {
-        lost()
-        return own
-      }
-    },
-    async heal() {
-      const links = [...missed.rvalues()]
-      missed.clear()
-      for (const link of links) if (link) await write(...link)
-    },
-  }
-}
-
-/** Passes messages between all replicas; within this replica only while the remote store is down. */
-function createChannels(remote: RemoteStore, memory: Store): Pick<Store, 'publish' | 'subscribe'> {
-  const listeners = new Map<string, number>()
-  return {
-    async publish(channel, message) {
-      try {
-        await remote.publish(channel, message)
-      } catch {
-        await memory.publish(channel, message)
-      }
-    },
-    async subscribe(channel, listener) {
-      const end = await memory.subscribe(channel, listener)
-      const count = listeners.get(channel) ?? 0
-      listeners.set(channel, count + 1)
-      // A new connection subscribes again.
-      if (count === 0)
-        await remote.subscribe(channel, (message) => void memory.publish(channel, message)).catch(() => undefined)
-      let isOver = false
-      return async () => {
-        if (isOver) return
-        isOver = true
-        await end()
-        const left = (listeners.get(channel) ?? 1) - 1
-        listeners.set(channel, left)
-        if (left > 0) return
-        listeners.delete(channel)
-        await remote.unsubscribe(channel).catch(() => undefined)
-      }
-    },
-  }
-}
-
 /** Yields all sessions; those that this replica knows if the remote store fails. */
 async function* allSessions(
   remote: RemoteStore,
@@ -155,13 +93,64 @@ async function* allSessions(
   yield* await read(sessions.keys().filter((key) => !ids || ids.includes(idOfKey(key))))
 }
 
+/** Creates the values besides sessions. */
+function createValues(
+  remote: RemoteStore,
+  { limits, ...shared }: Pick<ReplicatedOptions, 'limits' | 'now' | 'lost'> & { readonly replica: string },
+): Pick<Store, 'value' | 'updateValue'> & { heal(): Promise<unknown> } {
+  const keepers = createKeepers(limits, MAX_VALUES, (bounds) =>
+    createReplicatedValues<unknown>({
+      ...shared,
+      ...bounds,
+      remote: remote.values,
+      merge: mergeValues,
+      restores: false,
+      doubt: (value) => value,
+      bound: (value) => value,
+    }),
+  )
+  return {
+    async value<Value>(kind: ValueKind<Value>, key: SessionKey) {
+      const kept = keepers.of(kind)
+      const name = keyOfValue(kind, key)
+      let found = await kept.get(name)
+      if (found === undefined && kind.isNeverRemoved && remote.isUp()) {
+        // The remote store has lost it, or another replica is about to write it.
+        found = kept.copyOf(name)
+        if (found === undefined) {
+          await setTimeout(LATE_MS)
+          found = await kept.get(name)
+        }
+      }
+      return (found ?? kind.empty) as Value
+    },
+    updateValue: <Value, Result>(kind: ValueKind<Value>, key: SessionKey, change: ValueChange<Value, Result>) =>
+      keepers.of(kind).update(keyOfValue(kind, key), (before) => change((before ?? kind.empty) as Value), kind.ttl),
+    heal: () => Promise.all(keepers.all().map((kept) => kept.heal())),
+  }
+}
+
 /** Creates the store. No call rejects, or waits longer than the timeout, because of the remote store. */
-export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOptions): ReplicatedStore {
-  const { limits, now } = options
+export function createReplicatedStore(settings: RedisSettings, options: ReplicatedOptions): ReplicatedStore {
+  const { limits, now, newId, lost } = options
   const { maxSessions: max, maxBytes, ttl } = limits
-  const memory = createMemoryStore(limits, now)
+  const shared = { limits, now, replica: newId(), lost }
+  const heal = async () => {
+    await Promise.all([sessions.heal(), values.heal()])
+  }
+  const hooks = {
+    answered: options.answered,
+    settled: () => void heal(),
+    changed(isUp: boolean, problem: string | undefined) {
+      options.changed(isUp, problem)
+      if (isUp) void heal()
+    },
+  }
+  const changes = createChanges((keys) => remote.announce(keys).catch(() => changes.tell(keys)))
+  const remote = createRedis(settings, hooks, { ttl, now, newId }, changes.tell)
+  const values = createValues(remote, shared)
   const sessions = createReplicatedValues<Session>({
-    ...options,
+    ...shared,
     remote: remote.sessions,
     merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
     restores: true,
@@ -172,44 +161,24 @@ export function createReplicatedStore(remote: RemoteStore, options: ReplicatedOp
     maxBytes,
     ttl,
   })
-  const values = createKeepers((sizeOf) =>
-    createReplicatedValues<unknown>({
-      ...options,
-      remote: remote.values,
-      merge: mergeValues,
-      restores: false,
-      doubt: (value) => value,
-      bound: (value) => value,
-      ...(sizeOf ? { max, maxBytes, sizeOf } : { max: MAX_VALUES, maxBytes: MAX_VALUES, sizeOf: () => 1 }),
-      ttl,
-    }),
-  )
-  const links = createLinks(remote, memory, options)
   return {
-    update: (key, change) =>
-      sessions.update(key, (before) => {
+    async update(key, change) {
+      const result = await sessions.update(key, (before) => {
         const { session, result } = change(before)
         return { value: session, result }
-      }),
-    get: (key) => sessions.get(key),
-    link: links.link,
-    linked: links.linked,
-    value: async <Value>(kind: ValueKind<Value>, key: SessionKey) =>
-      ((await values.of(kind).get(keyOfValue(kind, key))) ?? kind.empty) as Value,
-    updateValue: (kind, key, change) =>
-      values
-        .of(kind)
-        .update(
-          keyOfValue(kind, key),
-          (before) => change((before ?? kind.empty) as Parameters<typeof change>[0]),
-          kind.ttl,
-        ),
-    all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
-    ...createChannels(remote, memory),
-    count: () => remote.count().catch(() => sessions.keys().length),
-    async heal() {
-      await links.heal()
-      await Promise.all([sessions, ...values.all()].map((kept) => kept.heal()))
+      })
+      changes.note(key)
+      return result
     },
+    get: (key) => sessions.get(key),
+    value: values.value,
+    updateValue: values.updateValue,
+    all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
+    subscribe: changes.subscribe,
+    count: () => remote.count().catch(() => sessions.keys().length),
+    isWhole: remote.isWhole,
+    open: remote.open,
+    close: remote.close,
+    heal,
   }
 }

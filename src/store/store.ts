@@ -3,8 +3,8 @@
  * Every method may take a round trip, and rejects if the store fails. The store in memory makes each change
  * before the call returns.
  */
-
-import type { Changed, Session } from '../core/session/session.ts'
+import { hashOf } from '../core/hash.ts'
+import type { Changed, Session, Thread } from '../core/session/session.ts'
 import type { TranscriptEntry } from '../core/transcript/kept-transcript.ts'
 
 /** The key of a tenant's session or value. Make it once: a lookup by the same string object is faster. */
@@ -31,26 +31,26 @@ export function idOfKey(key: SessionKey): string {
   return key.slice(key.indexOf(':') + 1)
 }
 
-/** The session of a response that a client may continue by its id. */
-export interface Link {
-  /** The session's id in its key. */
-  readonly id: string
-  /** The session's id as clients see it. */
-  readonly session: string
-  /**
-   * The first state of a session that has only a response id; stored when a client continues the response.
-   */
-  readonly begun?: Session
-  /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
-  readonly pendingResults?: readonly string[]
-  /** Id of the response that replaced this one. */
-  readonly redirectTo?: string
+/**
+ * Returns the id of a session in the API, which does not reveal its name, as that may be a secret: letters, digits,
+ * `-`, `_` and one dot.
+ */
+export function idOf(key: SessionKey): string {
+  return `s${idOfKey(key)}.${tenantOfKey(key)}`
 }
 
-/**
- * A kind of values: plain JSON of a few kilobytes, bounded by the code that writes it. Larger ones have
- * `sizeOf`.
- */
+/** Returns the key of the session with an id of the API; `undefined` if it is not such an id. */
+export function keyOf(id: string): SessionKey | undefined {
+  const [, session, tenant] = /^s([\w-]{1,64})\.([0-9a-f]{16})$/.exec(id) ?? []
+  return session === undefined || tenant === undefined ? undefined : sessionKey(tenant, session)
+}
+
+/** Returns the ids that a session may have whose client calls it `name`. Some sessions have no name but their key. */
+export function idsNamed(name: string): readonly string[] {
+  return [name, hashOf(name)]
+}
+
+/** A kind of values: plain JSON of a few kilobytes, bounded by the code that writes it, unless it has `room`. */
 export interface ValueKind<Value> {
   /** One word, different from those of all other kinds. */
   readonly name: string
@@ -58,11 +58,76 @@ export interface ValueKind<Value> {
   readonly ttl?: number
   /** The value where none was written, or it was forgotten. */
   readonly empty: Value
-  /**
-   * Returns the bytes of a value in memory, roughly, for a kind of large values: all of them together may
-   * take as much memory as all sessions.
-   */
-  readonly sizeOf?: (value: Value) => number
+  /** Room in memory of its own, for a kind of large values. */
+  readonly room?: {
+    /** Returns the bytes of a value in memory, roughly. */
+    readonly sizeOf: (value: NonNullable<Value>) => number
+    /** How many values there may be for each session that may be kept. */
+    readonly perSession: number
+    /** Bytes of all values, as a share of those of all sessions, on top of them. */
+    readonly share: number
+  }
+  /** Where the store lacks it, it was lost, or another process is about to write it. */
+  readonly isNeverRemoved?: boolean
+}
+
+/** Bytes of a hash and its place in an array, roughly. */
+const BYTES_PER_HASH = 96
+const BYTES_PER_THREAD = 512
+/** Bytes of the loop state: a window of calls and results, and hashes of messages. */
+const BYTES_PER_LOOP_STATE = 8_192
+/** Bytes of a pending call. */
+const BYTES_PER_CALL = 384
+
+function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, run }: Thread): number {
+  const hashes =
+    userMessageHashes.length + run.recentRequests.length + (responses?.length ?? 0) + (continuedFrom?.length ?? 0)
+  let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
+  if (loopState) size += BYTES_PER_LOOP_STATE + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
+  if (run.finalAnswer) size += run.finalAnswer.text.length * 2
+  return size
+}
+
+/** Bytes of an iteration, or of a run that is over, that is kept for people to read. */
+const BYTES_PER_RECORD = 256
+
+/** Returns the bytes that a session takes in memory, roughly. */
+export function sizeOfSession({ threads, contexts, record }: Session): number {
+  let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
+  if (record) size += (record.iterations.length + record.runs.length) * BYTES_PER_RECORD
+  for (const thread of threads) size += sizeOfThread(thread)
+  return size
+}
+
+/** The session of a response that a client may continue by its id. */
+export interface Link {
+  /** The session's id in its key. */
+  readonly id: string
+  /** The session's id as clients see it. */
+  readonly session: string
+  /** The first state of a session that has only a response id; stored when a client continues the response. */
+  readonly begun?: Session
+  /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
+  readonly pendingResults?: readonly string[]
+  /** Id of the response that replaced this one. */
+  readonly redirectTo?: string
+}
+
+const BYTES_PER_LINK = 256
+
+/** Links from responses to sessions, by the id of the response. */
+export const LINKS: ValueKind<Link | undefined> = {
+  name: 'link',
+  empty: undefined,
+  room: {
+    sizeOf({ pendingResults = [], begun }) {
+      const size = BYTES_PER_LINK + (begun ? sizeOfSession(begun) : 0)
+      return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
+    },
+    perSession: 4,
+    share: 0.25,
+  },
+  isNeverRemoved: true,
 }
 
 /** Bytes of an entry of a transcript besides its text. */
@@ -72,7 +137,11 @@ const BYTES_PER_ENTRY = 256
 export const TRANSCRIPTS: ValueKind<readonly TranscriptEntry[]> = {
   name: 'transcript',
   empty: [],
-  sizeOf: (entries) => entries.reduce((size, { text }) => size + BYTES_PER_ENTRY + text.length * 2, 0),
+  room: {
+    sizeOf: (entries) => entries.reduce((size, { text }) => size + BYTES_PER_ENTRY + text.length * 2, 0),
+    perSession: 1,
+    share: 1,
+  },
 }
 
 /** Returns a session's next state. Pure: a store runs it again if another process was faster. */
@@ -90,7 +159,7 @@ export interface ListedSession {
   readonly session: Session
 }
 
-/** Remembers sessions, links from responses to them, and shared values; passes messages between processes. */
+/** Remembers sessions and values, and says in all processes which sessions change. */
 export interface Store {
   /** Replaces a session by the one that `change` returns. A change that throws changes nothing. */
   update<Result>(key: SessionKey, change: SessionChange<Result>): Promise<Result>
@@ -101,22 +170,19 @@ export interface Store {
    * Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
    */
   all(ids?: readonly string[], missed?: () => void): AsyncIterable<ListedSession>
-  /** Remembers the session of a response. */
-  link(tenant: string, response: string, link: Link): Promise<void>
-  /** Returns the session of a response; `undefined` if it was never linked, or was forgotten. */
-  linked(tenant: string, response: string): Promise<Link | undefined>
-  /** Returns a small value; `kind.empty` if there is none. */
+  /** Returns a value; `kind.empty` if there is none. */
   value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
-  /** Replaces a small value by the one that `change` returns, and returns its result. */
+  /** Replaces a value by the one that `change` returns, and returns its result. */
   updateValue<Value, Result>(
     kind: ValueKind<Value>,
     key: SessionKey,
     change: ValueChange<Value, Result>,
   ): Promise<Result>
-  /** Sends a message to the current subscribers of a channel in all processes. */
-  publish(channel: string, message: string): Promise<void>
-  /** Calls `listener`, which must not throw, with every message of the channel; returns a function that ends it. */
-  subscribe(channel: string, listener: (message: string) => void): Promise<() => Promise<void>>
+  /**
+   * Calls `listener`, which must not throw, with the keys of sessions that have changed in any process, at most four
+   * times a second; returns a function that ends it.
+   */
+  subscribe(listener: (keys: readonly SessionKey[]) => void): () => void
   /** Returns the number of sessions. Rejects if the store can't be reached. */
   count(): Promise<number>
 }

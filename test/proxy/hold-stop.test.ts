@@ -232,7 +232,12 @@ describe('a request that waits for an operator', () => {
   it('is stopped after a fault of the store, and never let through', async () => {
     const { createMemoryStore } = await import('../../src/store/memory.ts')
     const inner = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1e6 }, () => performance.now())
-    const store = { ...inner, subscribe: () => Promise.reject(new Error('no subscriptions')) }
+    const store = {
+      ...inner,
+      subscribe() {
+        throw new Error('no subscriptions')
+      },
+    }
     const both = await startBoth(runaway(), { budget, stop: LONG }, { store })
     const { governor } = await callModel(both.url, await atLimit(both.url), named)
     expect(governor).toMatchObject({ terminal_reason: 'max_iterations' })

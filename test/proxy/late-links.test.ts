@@ -70,7 +70,7 @@ describeWith('redis-server', 'a response whose link is late', () => {
       const [first, second] = [await start(wire.url), await start(redis.url)]
       const held = new Promise<void>((resolve) => {
         wire.onRequest((bytes) => {
-          if (!bytes.includes(':l:{')) return 'passed'
+          if (!bytes.includes(' link}')) return 'passed'
           resolve()
           return 'held'
         })
@@ -99,11 +99,11 @@ describeWith('redis-server', 'a response whose link is late', () => {
     const start = (url: string) => startGovernor(provider.url, { store: 'redis', redis: { url, timeout: '20s' } })
     const [first, second] = [await start(redis.url), await start(wire.url)]
     const { response } = await callResponses(first.url, { input: [{ role: 'user', content: 'Go.' }] })
-    const [key = ''] = (await redis.command('KEYS', 'governor:l:*')) as string[]
+    const [key = ''] = (await redis.command('KEYS', 'governor:v:*link}')) as string[]
     await redis.command('RENAME', key, 'later')
     let reads = 0
     wire.onRequest((bytes) => {
-      if (!bytes.includes(':l:{') || ++reads !== 2) return 'passed'
+      if (!bytes.includes(' link}') || ++reads !== 2) return 'passed'
       void redis.command('RENAME', 'later', key).then(wire.release)
       return 'held'
     })

@@ -5,6 +5,7 @@ import { NEW_SESSION, type Run, type Session } from '../../src/core/session/sess
 import { terminalOf } from '../../src/core/terminal.ts'
 import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'
+import { link, linked } from '../support/stores.ts'
 import { CONTRACT_TTL, describeStore } from './contract.ts'
 
 const LIMITS: MemoryLimits = { maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 }
@@ -52,10 +53,10 @@ describeStore('the memory store', () => {
 describe('the memory store', () => {
   it('makes each change before the call returns, so that the next call sees it', async () => {
     const store = createMemoryStore(LIMITS)
-    const link = { id: 's1', session: 'mine' }
-    const changes = [count(store, key('a')), store.link('me', 'resp_1', link)]
+    const toMine = { id: 's1', session: 'mine' }
+    const changes = [count(store, key('a')), link(store, 'me', 'resp_1', toMine)]
     expect(iterationOf(await store.get(key('a')))).toBe(1)
-    expect(await store.linked('me', 'resp_1')).toEqual(link)
+    expect(await linked(store, 'me', 'resp_1')).toEqual(toMine)
     await Promise.all(changes)
   })
 
@@ -153,21 +154,21 @@ describe('a full memory store', () => {
 })
 
 describe('a link in the memory store', () => {
-  const link = { id: 's1', session: 'mine' }
+  const toMine = { id: 's1', session: 'mine' }
 
   it('is dropped if there are too many links', async () => {
     const store = createMemoryStore({ ...LIMITS, maxSessions: 2 })
-    for (let at = 0; at < 20; at++) await store.link('me', `resp_${at}`, link)
-    expect(await store.linked('me', 'resp_0')).toBeUndefined()
-    expect(await store.linked('me', 'resp_19')).toEqual(link)
+    for (let at = 0; at < 20; at++) await link(store, 'me', `resp_${at}`, toMine)
+    expect(await linked(store, 'me', 'resp_0')).toBeUndefined()
+    expect(await linked(store, 'me', 'resp_19')).toEqual(toMine)
   })
 
   it('is dropped if the pending results of links take too much room', async () => {
     const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
     const pendingResults = ['x'.repeat(2_000)]
-    for (let at = 0; at < 4; at++) await store.link('me', `resp_${at}`, { ...link, pendingResults })
-    expect(await store.linked('me', 'resp_0')).toBeUndefined()
-    expect(await store.linked('me', 'resp_3')).toEqual({ ...link, pendingResults })
+    for (let at = 0; at < 4; at++) await link(store, 'me', `resp_${at}`, { ...toMine, pendingResults })
+    expect(await linked(store, 'me', 'resp_0')).toBeUndefined()
+    expect(await linked(store, 'me', 'resp_3')).toEqual({ ...toMine, pendingResults })
   })
 })
 
@@ -182,7 +183,8 @@ it('the memory store keeps the most recently changed small values', async () => 
 
 it('keeps the large values that were changed last, as many as fit into the memory of sessions', async () => {
   const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 100_000 })
-  const kind: ValueKind<string> = { name: 'text', empty: '', sizeOf: ({ length }) => length }
+  const room = { sizeOf: ({ length }: string) => length, perSession: 1, share: 1 }
+  const kind: ValueKind<string> = { name: 'text', empty: '', room }
   const write = (at: number) =>
     store.updateValue(kind, key(String(at)), () => ({ value: `${at}`.padEnd(20_000), result: undefined }))
   for (let at = 0; at < 20; at++) await write(at)

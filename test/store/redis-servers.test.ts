@@ -1,10 +1,11 @@
 /** The store on several servers: those that Sentinels watch, and a cluster. */
+import { setTimeout as pause } from 'node:timers/promises'
 import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { describeWith } from '../support/programs.ts'
 import { openReplica, type Redis, type Replica, startCluster, startRedis, startSentinel } from '../support/redis.ts'
-import { listAll } from '../support/stores.ts'
+import { link, linked, listAll } from '../support/stores.ts'
 
 const KEYS = Array.from({ length: 60 }, (_, at) => sessionKey('me', `session-${at}`))
 const TIMEOUT = 1_000
@@ -26,12 +27,16 @@ const count = ({ store }: Replica, key = KEYS[0] ?? sessionKey('me', 'a')) =>
 const countAll = (replica: Replica) => Promise.all(KEYS.map((key) => count(replica, key)))
 const all = (number: number) => KEYS.map(() => number)
 
-/** Sends a message again and again until it arrives. */
+/** Changes a session again and again until the other replica hears of it. */
 async function arrives(from: Replica, to: Replica): Promise<void> {
   const came = new AbortController()
-  const end = await to.store.subscribe('news', () => came.abort())
-  while (!came.signal.aborted) await from.store.publish('news', 'hello')
-  await end()
+  const key = sessionKey('me', 'news')
+  const end = to.store.subscribe((keys) => keys.includes(key) && came.abort())
+  while (!came.signal.aborted) {
+    await count(from, key)
+    await pause(50)
+  }
+  end()
 }
 
 /** Returns how much of all writes a server has. */
@@ -51,8 +56,8 @@ describeWith('redis-server', 'replicas on a Redis Cluster', () => {
     for (const { command } of servers) expect(await command('DBSIZE')).toBeGreaterThan(10)
     expect((await listAll(two.store)).map(({ key }) => key).toSorted()).toEqual(KEYS.toSorted())
     expect(await listAll(two.store, ['session-7'])).toHaveLength(1)
-    await one.store.link('me', 'resp_1', { id: 's1', session: 'mine' })
-    expect(await two.store.linked('me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
+    await link(one.store, 'me', 'resp_1', { id: 's1', session: 'mine' })
+    expect(await linked(two.store, 'me', 'resp_1')).toEqual({ id: 's1', session: 'mine' })
     await arrives(one, two)
     expect([one.lost(), two.lost()]).toEqual([0, 0])
   })

@@ -8,8 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createClient } from '@redis/client'
 import { onTestFinished } from 'vitest'
-import { createRedis } from '../../src/store/redis.ts'
-import type { SentinelSettings, TlsSettings } from '../../src/store/redis-client.ts'
+import type { ConnectionSettings } from '../../src/store/redis-client.ts'
 import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
 
 export type Program = 'redis-server' | 'valkey-server'
@@ -254,17 +253,12 @@ export interface Replica {
   until(isUp: boolean): Promise<void>
 }
 
-export interface ReplicaOptions {
+export interface ReplicaOptions extends Pick<ConnectionSettings, 'tls' | 'cluster' | 'sentinel'> {
   readonly timeout?: number
   readonly ttl?: number
   readonly now?: () => number
   readonly prefix?: string
-  readonly tls?: TlsSettings
-  readonly cluster?: readonly string[]
-  readonly sentinel?: SentinelSettings
 }
-
-let replicas = 0
 
 /** Opens a replica's store for the current test. */
 export async function openReplica(
@@ -275,38 +269,35 @@ export async function openReplica(
   let problem = ''
   let rises = 0
   const waiting = new Set<() => void>()
-  const hooks = {
-    answered() {},
-    settled: () => void store.heal(),
-    changed(isUp: boolean, why = '') {
-      problem = why
-      if (isUp) rises++
-      if (isUp) void store.heal()
-      for (const look of waiting) look()
+  const store = createReplicatedStore(
+    { url, timeout, prefix, ...servers },
+    {
+      limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
+      now,
+      newId: () => Math.random().toString(16).slice(2, 18).padEnd(16, '0'),
+      answered() {},
+      changed(isUp, why = '') {
+        problem = why
+        if (isUp) rises++
+        for (const look of waiting) look()
+      },
+      lost() {
+        lost++
+      },
     },
-  }
-  const newId = () => Math.random().toString(16).slice(2, 18).padEnd(16, '0')
-  const remote = createRedis({ url, timeout, prefix, ...servers }, hooks, { ttl, now }, newId)
-  const store = createReplicatedStore(remote, {
-    limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
-    now,
-    replica: `r${replicas++}`,
-    lost: () => {
-      lost++
-    },
-  })
-  await remote.open()
-  onTestFinished(() => remote.close())
+  )
+  await store.open()
+  onTestFinished(() => store.close())
   return {
     store,
     lost: () => lost,
-    isUp: remote.isWhole,
+    isUp: store.isWhole,
     rises: () => rises,
     problem: () => problem,
     until: (isUp) =>
       new Promise((resolve) => {
         const look = () => {
-          if (remote.isWhole() !== isUp) return
+          if (store.isWhole() !== isUp) return
           waiting.delete(look)
           resolve()
         }

@@ -1,7 +1,7 @@
 /** Stores in memory that behave like a store of several processes: they fail, or lose races. */
 import type { Session } from '../../src/core/session/session.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
-import { type ListedSession, type Store, sessionKey } from '../../src/store/store.ts'
+import { LINKS, type Link, type ListedSession, type Store, sessionKey } from '../../src/store/store.ts'
 
 /** A store in memory, with room for 100 sessions unless a test says otherwise. */
 export const createStore = (maxSessions = 100): Store =>
@@ -13,6 +13,14 @@ export async function listAll(store: Store, ids?: readonly string[]): Promise<Li
   for await (const one of store.all(ids)) all.push(one)
   return all
 }
+
+/** Links a response to its session. */
+export const link = (store: Store, tenant: string, response: string, value: Link): Promise<void> =>
+  store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value, result: undefined }))
+
+/** Returns the link of a response. */
+export const linked = (store: Store, tenant: string, response: string): Promise<Link | undefined> =>
+  store.value(LINKS, sessionKey(tenant, response))
 
 /** Adds copies of the first session of a store, until it has `count`; their iterations are 1 to 99. Returns when all are there. */
 export async function fillStore(store: Store, count: number): Promise<void> {
@@ -41,12 +49,9 @@ export function failingStore(fails: (call: number) => boolean): Store {
     update: (key, change) => attempt(() => store.update(key, change)),
     get: (key) => attempt(() => store.get(key)),
     all: (...asked) => store.all(...asked),
-    link: (...link) => attempt(() => store.link(...link)),
-    linked: (...name) => attempt(() => store.linked(...name)),
     value: (kind, key) => attempt(() => store.value(kind, key)),
     updateValue: (kind, key, change) => attempt(() => store.updateValue(kind, key, change)),
-    publish: (...message) => attempt(() => store.publish(...message)),
-    subscribe: (...subscription) => attempt(() => store.subscribe(...subscription)),
+    subscribe: (listener) => store.subscribe(listener),
     count: () => attempt(() => store.count()),
   }
 }

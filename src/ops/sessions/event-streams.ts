@@ -1,6 +1,5 @@
 /** Sends changes of sessions to open pages as server-sent events. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { subscribeToChanges } from '../../store/changes.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
 
 /** Pages that may be open at once. */
@@ -37,7 +36,7 @@ interface State {
   last: number
   missed: readonly Change[]
   /** Ends the subscription to changes; unset before the first page. */
-  end: Promise<() => Promise<void>> | undefined
+  end: (() => void) | undefined
   timer: NodeJS.Timeout | undefined
 }
 
@@ -78,21 +77,15 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
 }
 
 /** Subscribes to changes once; goes on after the last page has left, so that one that reconnects gets what it missed. */
-async function listen(state: State, store: Store, failed: (error: unknown) => void): Promise<void> {
+function listen(state: State, store: Store, failed: (error: unknown) => void): void {
   state.timer ??= setInterval(() => {
     for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
   }, PING_MS).unref()
-  state.end ??= subscribeToChanges(store, (keys) => {
+  state.end ??= store.subscribe((keys) => {
     const changes = keys.map((key) => ({ number: ++state.last, key }))
     state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
     sendChanges(state, changes, state.streams).catch(failed)
   })
-  try {
-    await state.end
-  } catch (error) {
-    state.end = undefined
-    throw error
-  }
 }
 
 export interface SessionEvents {
@@ -112,7 +105,7 @@ export function createSessionEvents(
   return {
     async open({ headers }, stream) {
       if (state.streams.size >= MAX_STREAMS) return false
-      await listen(state, store, failed)
+      listen(state, store, failed)
       state.streams.add(stream)
       stream.response.once('close', () => state.streams.delete(stream))
       stream.response.writeHead(200, {
@@ -131,7 +124,7 @@ export function createSessionEvents(
     close() {
       clearInterval(state.timer)
       for (const { response } of state.streams) response.destroy()
-      state.end?.then((end) => end()).catch(() => undefined)
+      state.end?.()
     },
   }
 }

@@ -1,8 +1,15 @@
 /** The API of sessions: read them, steer them. */
 import type { FastifyInstance, FastifyPluginCallback, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
-import { idOf, idsNamed, keyOf } from '../../store/session-id.ts'
-import { type ListedSession, type SessionKey, type Store, TRANSCRIPTS } from '../../store/store.ts'
+import {
+  idOf,
+  idsNamed,
+  keyOf,
+  type ListedSession,
+  type SessionKey,
+  type Store,
+  TRANSCRIPTS,
+} from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'

@@ -1,7 +1,7 @@
 /** What the store holds so that later requests find their session: links from responses, first answers. */
 import { nameOf } from '../../core/hash.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
-import type { Link, SessionKey, Store, ValueKind } from '../../store/store.ts'
+import { LINKS, type Link, type SessionKey, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import type { Answered } from '../../usage/observe.ts'
 import { presentable } from './identity.ts'
 
@@ -32,6 +32,15 @@ export function idsIn(
   return [id, conversation].flatMap((one) => (one === undefined ? [] : [presentable(one)]))
 }
 
+/** Returns the session of a response; `undefined` if it was never linked, or was forgotten. */
+export function linkOf(store: Store, tenant: string, response: string): Promise<Link | undefined> {
+  return store.value(LINKS, sessionKey(tenant, response))
+}
+
+function link(store: Store, tenant: string, response: string, to: Link): Promise<void> {
+  return store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value: to, result: undefined }))
+}
+
 /** Returns the name of a session that begins in the store when a client continues from this response. */
 export function nameOfUnnamed(response: string): string {
   return nameOf('response', response)
@@ -49,7 +58,7 @@ export async function linkResponses(
 ): Promise<void> {
   const unnamed = nameOfUnnamed(responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  await Promise.all(responses.map((response) => store.link(tenant, response, to)))
+  await Promise.all(responses.map((response) => link(store, tenant, response, to)))
 }
 
 /** What Governor adds when the client continues from a response. */
@@ -64,8 +73,8 @@ export async function linkPendingResults(
 ): Promise<void> {
   const place = presentable(response)
   const toSession = id === undefined ? undefined : { id, session: name }
-  const known = (await store.linked(tenant, place)) ?? toSession
-  if (known) await store.link(tenant, place, { ...known, ...pending })
+  const known = (await linkOf(store, tenant, place)) ?? toSession
+  if (known) await link(store, tenant, place, { ...known, ...pending })
 }
 
 /** How many conversations with the same beginning may wait for their second request. */

@@ -7,14 +7,13 @@ import { type Changed, NEW_SESSION, type RunState } from '../../core/session/ses
 import { adoptFirst, type CountedRequest } from '../../core/session/transitions.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import type { RawHeaders } from '../../http/headers.ts'
-import { idOf } from '../../store/session-id.ts'
-import { type SessionKey, type Store, sessionKey } from '../../store/store.ts'
+import { idOf, type SessionKey, type Store, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import { countFault } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { explicitSessionId, presentable } from './identity.ts'
 import { keepTranscript } from './keep-transcript.ts'
-import { type FoundSession, hasUnclaimed, takeUnclaimed } from './links.ts'
+import { type FoundSession, hasUnclaimed, linkOf, takeUnclaimed } from './links.ts'
 import { handleOf, type SessionHandle } from './session-handle.ts'
 
 /** Returns the session of a request. What a store that fails would know counts as unknown. */
@@ -27,7 +26,7 @@ export async function findSession(
 ): Promise<FoundSession> {
   const { store, identity } = services
   const { previous = asked.firstItem === undefined ? undefined : presentable(asked.firstItem) } = facts
-  const linked = previous === undefined ? undefined : await known(services, () => store.linked(tenant, previous))
+  const linked = previous === undefined ? undefined : await known(services, () => linkOf(store, tenant, previous))
   const name = explicitSessionId(headers, asked, identity)
   const conversation = asked.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: name !== undefined }

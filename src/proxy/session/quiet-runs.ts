@@ -4,8 +4,7 @@
  */
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
 import type { Session } from '../../core/session/session.ts'
-import { idOf } from '../../store/session-id.ts'
-import type { SessionKey, Store } from '../../store/store.ts'
+import { idOf, type SessionKey, type Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'
 
 /** The most sessions that wait to be looked at; beyond that, the one that waits longest is not looked at. */

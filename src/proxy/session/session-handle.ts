@@ -25,8 +25,7 @@ import {
 import type { Terminal } from '../../core/terminal.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { Recovery } from '../../overflow/overflow.ts'
-import { idOf } from '../../store/session-id.ts'
-import { type SessionKey, sessionKey } from '../../store/store.ts'
+import { idOf, type SessionKey, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import type { Answered } from '../../usage/observe.ts'
 import { countFault, isolated } from '../fault.ts'
@@ -165,7 +164,7 @@ function questionOf(state: State) {
       key !== undefined && unlessLost(services, services.store.get(key).then(isAnsweredIn), false),
     /** Calls `listener` whenever the session has changed, in any process; returns a function that ends it. */
     onChange: (listener: () => void) =>
-      services.onSessionChanges((keys) => {
+      services.store.subscribe((keys) => {
         if (key !== undefined && keys.includes(key)) listener()
       }),
   }
