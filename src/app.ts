@@ -48,7 +48,7 @@ import { createJournal } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook } from './telemetry/webhook.ts'
-import { configuredWindow, createCatalogue } from './usage/catalogue.ts'
+import { configuredValue, createCatalogue } from './usage/catalogue.ts'
 import { VERSION } from './version.ts'
 
 /** A proxy with its server. */
@@ -216,7 +216,7 @@ function createServices(
     catalogue,
     noteUnpricedModel: createUnpricedModels(emit),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
-      configured: ({ model, upstream }) => configuredWindow(models, model, upstream.name),
+      configured: ({ model, upstream }) => configuredValue(models, model, upstream.name, 'contextWindow'),
       catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
       now,
     }),

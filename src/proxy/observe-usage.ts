@@ -20,16 +20,13 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   if (head.status !== 200 || !dialect) return undefined
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
-  const isKept = sent.isKept === true
   return observeResponse({
     dialect,
     head,
     requestBytes: lengthOf(call.body),
-    withCalls: isKept,
-    withId: isKept,
     withFacts: exchange.isTraced,
     withText: services.keepsTranscripts && !isEnd,
-    begin: (id) => handle.responseBegan(id),
+    begin: sent.isKept ? (id) => handle.responseBegan(id) : undefined,
     settle: (answer) => noteAnswer(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })

@@ -28,7 +28,7 @@ interface Tenant {
 }
 
 /** An entry of a cache, with its bytes when it was last measured. */
-export interface Entry<V> {
+interface Entry<V> {
   value: V
   readonly bytes: number
   readonly tenant: Tenant
@@ -41,15 +41,12 @@ export interface Entry<V> {
 export interface FairCache<V> {
   readonly size: number
   keys(): SessionKey[]
-  /** Returns an entry and notes its use; `undefined` if there is none. */
-  get(key: SessionKey): Entry<V> | undefined
+  /** Returns a value and notes its use; `undefined` if there is none. */
+  get(key: SessionKey): V | undefined
   /** Returns a value without noting its use; `undefined` if there is none. */
   peek(key: SessionKey): V | undefined
-  /**
-   * Sets a value. `entry`: the current entry of this key, whose value is replaced in place if its size hardly changed,
-   * because a new entry costs as much again. `ttl`: milliseconds, if they differ from those of the cache.
-   */
-  set(key: SessionKey, value: V, entry: Entry<V> | undefined, ttl?: number): void
+  /** Sets a value. `ttl`: milliseconds, if they differ from those of the cache. */
+  set(key: SessionKey, value: V, ttl?: number): void
   delete(key: SessionKey): void
 }
 
@@ -144,12 +141,14 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     get(key) {
       const entry = entries.get(key, FRESH)
       if (entry) touch(entry.tenant, key)
-      return entry
+      return entry?.value
     },
     peek: (key) => entries.peek(key, FRESH)?.value,
-    set(key, value, entry, valueTtl) {
+    set(key, value, valueTtl) {
+      const entry = entries.get(key, FRESH)
       const bytes = sizeOf(value)
       if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
+        // A new entry costs as much again as all the rest of an update.
         entry.value = value
       } else if (bytes > maxBytes) {
         entries.delete(key)

@@ -91,13 +91,12 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   const changes = createChanges()
   return {
     async update(key, change) {
-      const entry = sessions.get(key)
-      const { session, result } = change(entry?.value)
-      sessions.set(key, session, entry)
+      const { session, result } = change(sessions.get(key))
+      sessions.set(key, session)
       changes.note(key)
       return result
     },
-    get: async (key) => sessions.get(key)?.value,
+    get: async (key) => sessions.get(key),
     async *all(ids) {
       for (const key of sessions.keys()) {
         if (ids && !ids.includes(idOfKey(key))) continue
@@ -110,10 +109,9 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
     async updateValue<Value, Result>(kind: ValueKind<Value>, key: SessionKey, change: ValueChange<Value, Result>) {
       const cache = values.of(kind)
       const name = keyOfValue(kind, key)
-      const entry = cache.get(name)
-      const { value, result } = change((entry?.value ?? kind.empty) as Value)
+      const { value, result } = change((cache.get(name) ?? kind.empty) as Value)
       if (value === undefined) cache.delete(name)
-      else cache.set(name, value, entry, kind.ttl)
+      else cache.set(name, value, kind.ttl)
       return result
     },
     subscribe: changes.subscribe,

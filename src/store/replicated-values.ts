@@ -5,7 +5,7 @@
  * the change again. Changes of a value that come during a write are written together in the next one. If the store
  * fails, changes are kept here with the value from which they began, and merged when the store is back.
  */
-import { type CacheLimits, createFairCache, type Entry, type FairCache } from './fair-cache.ts'
+import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
 import type { SessionKey } from './store.ts'
 
 /**
@@ -96,13 +96,15 @@ interface State<Value> {
   operations: number
 }
 
+/** Returns a value's next state; pure. */
+type Change<Value, Result> = (value: Value | undefined) => {
+  readonly value: Value | undefined
+  readonly result: Result
+}
+
 /** Values with copies in this replica. */
 export interface ReplicatedValues<Value> {
-  update<Result>(
-    key: SessionKey,
-    change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
-    ttl?: number,
-  ): Promise<Result>
+  update<Result>(key: SessionKey, change: Change<Value, Result>, ttl?: number): Promise<Result>
   /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
   get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
   /** Returns this replica's copy; `undefined` if there is none. */
@@ -133,24 +135,18 @@ function missingIn<Value>(operations: readonly string[], changes: OfflineChanges
   return done ? { ...changes, base: done.local, unconfirmed: changes.unconfirmed.slice(at + 1) } : changes
 }
 
-/** Returns whether this replica made an operation. */
-function isOwn<Value>({ options }: State<Value>, operation: string): boolean {
-  return operation.startsWith(`${options.replica}.`)
-}
-
 /** Returns the value to which pending changes apply. */
 function startOf<Value>(
-  state: State<Value>,
+  { restores, doubt, merge, replica }: ReplicationOptions<Value>,
   copy: Copy<Value> | undefined,
   { operations, value }: Versioned<Value>,
 ): Value | undefined {
-  const { restores, doubt, merge } = state.options
-  const doubted = (restored: Value | undefined) => (restored === undefined ? undefined : doubt(restored))
   if (!copy) return value
   const { stored, offline } = copy
+  const doubted = (kept: Value | undefined) => (kept === undefined ? undefined : doubt(kept))
   if (value === undefined) return offline ? offline.local : restores ? doubted(stored.value) : undefined
   // If our newest operation is gone, the store lost its data and another replica began the value again.
-  const newest = stored.operations.find((operation) => isOwn(state, operation))
+  const newest = stored.operations.find((operation) => operation.startsWith(`${replica}.`))
   const isConfirmed = offline?.unconfirmed.some(({ operation }) => operations.includes(operation))
   if (restores && newest !== undefined && !operations.includes(newest) && !isConfirmed)
     return doubted(merge(undefined, valueIn(copy), value, true))
@@ -160,45 +156,32 @@ function startOf<Value>(
 }
 
 function applyAll<Value>(
-  { options }: State<Value>,
+  { bound }: ReplicationOptions<Value>,
   pending: readonly PendingChange<Value>[],
   start: Value | undefined,
 ): Value | undefined {
-  const value = pending.reduce((before, { apply }) => apply(before), start)
-  return value === undefined ? undefined : options.bound(value)
-}
-
-function keepCopy<Value>(
-  { copies }: State<Value>,
-  key: SessionKey,
-  copy: Copy<Value>,
-  entry: Entry<Copy<Value>> | undefined,
-  ttl: number,
-): void {
-  // The entry may have been dropped since.
-  copies.set(key, copy, entry && copies.get(key) === entry ? entry : undefined, ttl)
+  let value = start
+  for (const { apply } of pending) value = apply(value)
+  return value === undefined ? undefined : bound(value)
 }
 
 /** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
 function changeOffline<Value>(
-  state: State<Value>,
+  { options, copies }: State<Value>,
   key: SessionKey,
   pending: readonly PendingChange<Value>[],
   stored: Versioned<Value>,
   operation: string | undefined,
 ): void {
-  const { options, copies } = state
-  const entry = copies.get(key)
-  const copy = entry?.value
+  const copy = copies.get(key)
   const before = copy?.offline
     ? missingIn(stored.operations, copy.offline)
-    : { base: stored.value, local: startOf(state, copy, stored), unconfirmed: [] }
+    : { base: stored.value, local: startOf(options, copy, stored), unconfirmed: [] }
   const start = before.local === undefined ? undefined : options.doubt(before.local)
-  const local = applyAll(state, pending, start)
+  const local = applyAll(options, pending, start)
   const added = operation === undefined ? [] : [{ operation, local }]
   const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)
-  const offline = { base: before.base, local, unconfirmed }
-  keepCopy(state, key, { stored, offline }, entry, pending[0]?.ttl ?? options.ttl)
+  copies.set(key, { stored, offline: { base: before.base, local, unconfirmed } }, pending[0]?.ttl)
   for (const { settle } of pending) {
     settle()
     options.lost()
@@ -212,23 +195,23 @@ async function write<Value>(
   pending: readonly PendingChange<Value>[],
 ): Promise<void> {
   const { options, copies } = state
-  const entry = copies.get(key)
-  const copy = entry?.value
+  const { remote, replica } = options
+  const copy = copies.get(key)
   const ttl = pending[0]?.ttl ?? options.ttl
-  const operation = `${options.replica}.${(state.operations++).toString(36)}`
+  const operation = `${replica}.${(state.operations++).toString(36)}`
   let current: Versioned<Value> = copy?.stored ?? NOT_STORED
   let isSent = false
-  if (!options.remote.isUp()) return changeOffline(state, key, pending, current, undefined)
+  if (!remote.isUp()) return changeOffline(state, key, pending, current, undefined)
   try {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      const value = applyAll(state, pending, startOf(state, copy, current))
-      const others = current.operations.filter((other) => !isOwn(state, other))
+      const value = applyAll(options, pending, startOf(options, copy, current))
+      const others = current.operations.filter((other) => !other.startsWith(`${replica}.`))
       const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
       isSent = true
-      const found = await options.remote.replace(key, current, next, ttl)
+      const found = await remote.replace(key, current, next, ttl)
       isSent = false
       if (found === undefined) {
-        keepCopy(state, key, { stored: value === undefined ? NOT_STORED : next }, entry, ttl)
+        copies.set(key, { stored: value === undefined ? NOT_STORED : next }, ttl)
         for (const { settle } of pending) settle()
         return
       }
@@ -257,7 +240,7 @@ async function writeAll<Value>(state: State<Value>, key: SessionKey): Promise<vo
 function update<Value, Result>(
   state: State<Value>,
   key: SessionKey,
-  change: (value: Value | undefined) => { readonly value: Value | undefined; readonly result: Result },
+  change: Change<Value, Result>,
   ttl = state.options.ttl,
 ): Promise<Result> {
   return new Promise((resolve, reject) => {
@@ -285,11 +268,13 @@ function update<Value, Result>(
 /** Creates the values of one kind. */
 export function createReplicatedValues<Value>(options: ReplicationOptions<Value>): ReplicatedValues<Value> {
   const { remote, lost, sizeOf } = options
-  const sizeOfCopy = (copy: Copy<Value>): number => {
-    const value = valueIn(copy)
-    return value === undefined ? 1 : sizeOf(value)
-  }
-  const copies = createFairCache({ ...options, sizeOf: sizeOfCopy })
+  const copies = createFairCache<Copy<Value>>({
+    ...options,
+    sizeOf(copy) {
+      const value = valueIn(copy)
+      return value === undefined ? 1 : sizeOf(value)
+    },
+  })
   const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
   return {

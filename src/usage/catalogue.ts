@@ -7,11 +7,8 @@ import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
 import type { CallUsage, CostGap, TokenUsage } from '../core/usage.ts'
 
-/** The price of one model at one upstream. */
-export interface Price {
-  /** Returns US dollars. */
-  costOf(usage: TokenUsage): number
-}
+/** The price of one model at one upstream: returns US dollars. */
+export type Price = (usage: TokenUsage) => number
 
 /** The upstream at which a model is called. */
 export interface CatalogueUpstream {
@@ -67,14 +64,12 @@ const MAX_NAME = 200
 
 function configuredPrice(price: NonNullable<ModelSettings['price']>): Price {
   const { input, output, cachedInput = input, cacheWrite = input } = price
-  return {
-    costOf(usage) {
-      const cached = Math.min(usage.cachedInput ?? 0, usage.input)
-      const written = Math.min(usage.cacheWrite ?? 0, usage.input - cached)
-      const plain = usage.input - cached - written
-      const dollars = plain * input + cached * cachedInput + written * cacheWrite + usage.output * output
-      return dollars / PER_MILLION
-    },
+  return (usage) => {
+    const cached = Math.min(usage.cachedInput ?? 0, usage.input)
+    const written = Math.min(usage.cacheWrite ?? 0, usage.input - cached)
+    const plain = usage.input - cached - written
+    const dollars = plain * input + cached * cachedInput + written * cacheWrite + usage.output * output
+    return dollars / PER_MILLION
   }
 }
 
@@ -84,38 +79,32 @@ interface Entry {
   readonly model: ModelInfo
 }
 
-/** Returns the price if it is the same for every prompt at any time, as most are; else `undefined`. */
-function fixedPrice({ prices }: ModelInfo): Price | undefined {
-  if (Array.isArray(prices) || prices['requests_kcount']) return undefined
-  const { input_mtok: input, output_mtok: output } = prices
-  const { cache_read_mtok: cachedInput, cache_write_mtok: cacheWrite } = prices
-  if (typeof input !== 'number' || typeof output !== 'number') return undefined
-  if (typeof cachedInput === 'object' || typeof cacheWrite === 'object') return undefined
-  return configuredPrice({ input, output, cachedInput, cacheWrite })
-}
-
-/** Returns a price by the package's rules: tiers by length, times of day, start dates. */
-function cataloguePrice({ calcPrice }: Package, { provider, model }: Entry): Price {
-  // With only this model, the package does not search all of them again.
+/** Returns the price of a model in the package. */
+function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price {
+  const { prices } = model
+  if (!Array.isArray(prices) && !prices['requests_kcount']) {
+    const { input_mtok: input, output_mtok: output } = prices
+    const { cache_read_mtok: cachedInput, cache_write_mtok: cacheWrite } = prices
+    const isFixed = typeof cachedInput !== 'object' && typeof cacheWrite !== 'object'
+    // The same for every prompt at any time, as most are.
+    if (typeof input === 'number' && typeof output === 'number' && isFixed)
+      return configuredPrice({ input, output, cachedInput, cacheWrite })
+  }
+  // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
-  return {
-    costOf({ input, output, cachedInput = 0, cacheWrite = 0 }) {
-      const cached = Math.min(cachedInput, input)
-      const usage = {
-        input_tokens: input,
-        output_tokens: output,
-        cache_read_tokens: cached,
-        cache_write_tokens: Math.min(cacheWrite, input - cached),
-      }
-      return calcPrice(usage, model.id, { provider: only })?.total_price ?? 0
-    },
+  return ({ input, output, cachedInput = 0, cacheWrite = 0 }) => {
+    const cached = Math.min(cachedInput, input)
+    const usage = {
+      input_tokens: input,
+      output_tokens: output,
+      cache_read_tokens: cached,
+      cache_write_tokens: Math.min(cacheWrite, input - cached),
+    }
+    return calcPrice(usage, model.id, { provider: only })?.total_price ?? 0
   }
 }
 
-function providerOf(
-  findProvider: Package['findProvider'],
-  { name, origin, prefix }: CatalogueUpstream,
-): Provider | undefined {
+function providerOf({ findProvider }: Package, { name, origin, prefix }: CatalogueUpstream): Provider | undefined {
   return findProvider({ providerApiUrl: origin + prefix }) ?? findProvider({ providerId: name.toLowerCase() })
 }
 
@@ -124,26 +113,25 @@ const COMPARED: TokenUsage = { input: PER_MILLION, output: PER_MILLION }
 
 /** Returns the price of the dearest model that the configuration or the package knows at an upstream. */
 function dearest(found: Package, settings: readonly ModelSettings[], upstream: CatalogueUpstream): Price | undefined {
-  const configured = settings.flatMap(({ price, upstream: only = upstream.name }) =>
-    price && only === upstream.name ? [configuredPrice(price)] : [],
-  )
-  const provider = providerOf(found.findProvider, upstream)
-  const listed = provider?.models.map((model) => fixedPrice(model) ?? cataloguePrice(found, { provider, model }))
+  const prices: Price[] = []
+  for (const { price, upstream: only = upstream.name } of settings)
+    if (price && only === upstream.name) prices.push(configuredPrice(price))
+  const provider = providerOf(found, upstream)
+  for (const model of provider?.models ?? []) if (provider) prices.push(listedPrice(found, { provider, model }))
   let most: Price | undefined
-  for (const price of [...configured, ...(listed ?? [])])
-    if (price.costOf(COMPARED) > (most?.costOf(COMPARED) ?? 0)) most = price
+  for (const price of prices) if (price(COMPARED) > (most?.(COMPARED) ?? 0)) most = price
   return most
 }
 
 /** Finds a model at the provider of the upstream, else at any provider by its name. */
-function find({ calcPrice, findProvider }: Package, model: string, upstream: CatalogueUpstream): Entry | undefined {
+function find(library: Package, model: string, upstream: CatalogueUpstream): Entry | undefined {
   const nothing = { input_tokens: 0, output_tokens: 0 }
   // A gateway may put a prefix before the name that the package knows.
   const last = model.slice(model.lastIndexOf('/') + 1)
   try {
-    for (const provider of [providerOf(findProvider, upstream), undefined]) {
+    for (const provider of [providerOf(library, upstream), undefined]) {
       for (const candidate of new Set([model, last || model])) {
-        const found = calcPrice(nothing, candidate, provider ? { provider } : {})
+        const found = library.calcPrice(nothing, candidate, provider ? { provider } : {})
         if (found) return { provider: found.provider, model: found.model }
       }
     }
@@ -159,28 +147,22 @@ interface Known {
   readonly contextWindow: number | undefined
 }
 
-/** Returns a value from the first matching settings that have it: a window may come from one, a price from another. */
-function configuredValue<K extends 'price' | 'contextWindow'>(
+/**
+ * Returns a value from the first matching settings that have it: a window may come from one, a price from another.
+ * `upstream`: its name.
+ */
+export function configuredValue<K extends 'price' | 'contextWindow'>(
   settings: readonly ModelSettings[],
-  model: string,
+  name: string,
   upstream: string,
   key: K,
 ): ModelSettings[K] | undefined {
-  return settings.find(
-    (entry) =>
-      entry[key] !== undefined &&
-      (entry.upstream === undefined || entry.upstream === upstream) &&
-      globMatches(entry.model, model),
-  )?.[key]
-}
-
-/** Returns the configured context window of a model in tokens. `upstream`: its name. */
-export function configuredWindow(
-  settings: readonly ModelSettings[],
-  model: string,
-  upstream: string,
-): number | undefined {
-  return configuredValue(settings, model.slice(0, MAX_NAME), upstream, 'contextWindow')
+  const model = name.slice(0, MAX_NAME)
+  for (const entry of settings) {
+    const isAtUpstream = entry.upstream === undefined || entry.upstream === upstream
+    if (entry[key] !== undefined && isAtUpstream && globMatches(entry.model, model)) return entry[key]
+  }
+  return undefined
 }
 
 /**
@@ -209,12 +191,10 @@ export function createCatalogue(
     const before = known.get(upstream.name)?.get(model)
     if (before) return before
     const price = configuredValue(settings, model, upstream.name, 'price')
-    const contextWindow = configuredWindow(settings, model, upstream.name)
+    const contextWindow = configuredValue(settings, model, upstream.name, 'contextWindow')
     const entry = loaded && model !== '' ? find(loaded, model, upstream) : undefined
     const now: Known = {
-      price: price
-        ? configuredPrice(price)
-        : loaded && entry && (fixedPrice(entry.model) ?? cataloguePrice(loaded, entry)),
+      price: price ? configuredPrice(price) : loaded && entry && listedPrice(loaded, entry),
       contextWindow: contextWindow ?? entry?.model.context_window,
     }
     if (loaded) {
@@ -262,10 +242,10 @@ type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 /** Returns neither cost nor gap while the catalogue is not loaded, unless the price is configured. */
 function costOf(usage: CallUsage, { catalogue, model, upstream, estimatesPrice }: UsageRecord): Cost {
   const price = catalogue.priceOf(model, upstream)
-  if (price) return { cost: price.costOf(usage) }
+  if (price) return { cost: price(usage) }
   if (!catalogue.isLoaded) return {}
   const dearest = estimatesPrice ? catalogue.dearestAt(upstream) : undefined
-  return dearest ? { cost: dearest.costOf(usage), costGap: 'estimate' } : { costGap: 'partial' }
+  return dearest ? { cost: dearest(usage), costGap: 'estimate' } : { costGap: 'partial' }
 }
 
 /** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */

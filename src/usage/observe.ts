@@ -44,16 +44,15 @@ export interface ObserverTarget {
   readonly head: Head
   /** Bytes of the request that was sent, for an estimate. */
   readonly requestBytes: number
-  /** Report its tool calls. */
-  readonly withCalls?: boolean
   /** Report what the response says of itself. */
   readonly withFacts?: boolean
   /** Report what the model said. */
   readonly withText?: boolean
-  /** Report its id as soon as it is known. */
-  readonly withId?: boolean
-  /** Called with the id at most once; the client gets its bytes once the promise has settled. */
-  readonly begin?: (id: string) => Promise<unknown>
+  /**
+   * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled. Set
+   * if the provider keeps the response: then its tool calls are reported too.
+   */
+  readonly begin?: ((id: string) => Promise<unknown>) | undefined
   /** Called once after `end`: synchronously, except for large bodies with a content coding. */
   readonly settle: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
@@ -80,7 +79,7 @@ interface Observed {
 
 /** Returns an observer of a successful response. */
 export function observeResponse(target: ObserverTarget): ResponseObserver {
-  const { dialect, head, withId = false, withText = false, withCalls = false } = target
+  const { dialect, head, withText = false, begin } = target
   const coding = contentEncoding(head.headers)
   const isPlain = coding === 'identity'
   const streams = isEventStream(head.headers)
@@ -88,17 +87,17 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     target,
     coding,
     streams,
-    withCalls,
+    withCalls: begin !== undefined,
     head: [],
     headLength: 0,
     tail: [],
     tailLength: 0,
     length: 0,
     isOver: false,
-    nextSearch: withId && isPlain ? 1 : 0,
+    nextSearch: begin && isPlain ? 1 : 0,
     text: withText ? readText(dialect, streams) : undefined,
   }
-  const decoding = withId && !isPlain ? decodeHead(observed) : undefined
+  const decoding = begin && !isPlain ? decodeHead(observed) : undefined
   return {
     take(chunk) {
       keep(observed, chunk)
@@ -172,15 +171,12 @@ function settleEncoded(observed: Observed): void {
     if (plain) readTextOf(observed, plain)
     // The length of a body that cannot be decoded says little: only the request is estimated.
     const body = plain ?? Buffer.alloc(0)
-    const isLong = body.length > HEAD_BYTES + tailBytesFor(withCalls)
-    settle(observed, {
-      head: body.subarray(0, HEAD_BYTES),
-      tail: isLong ? body.subarray(-tailBytesFor(withCalls)) : body,
-      whole: isLong ? undefined : body,
-      length: body.length,
-      streams,
-      withCalls,
-    })
+    const { length } = body
+    const tailBytes = tailBytesFor(withCalls)
+    const isLong = length > HEAD_BYTES + tailBytes
+    const tail = isLong ? body.subarray(-tailBytes) : body
+    const whole = isLong ? undefined : body
+    settle(observed, { head: body.subarray(0, HEAD_BYTES), tail, whole, length, streams, withCalls })
   }
   const whole = wholeBody(observed)
   if (!whole) return settleWith(undefined)

@@ -174,10 +174,10 @@ describe('the dearest known price', () => {
     const catalogue = createCatalogue([])
     expect(catalogue.dearestAt(at(name))).toBeUndefined()
     await catalogue.load()
-    const most = catalogue.dearestAt(at(name))?.costOf(million) ?? 0
+    const most = catalogue.dearestAt(at(name))?.(million) ?? 0
     for (const model of ['gpt-4o', 'gpt-4', 'o1-pro', 'claude-opus-4-1', 'claude-sonnet-4-5'])
       if (model.startsWith('claude') === (name === 'anthropic'))
-        expect(catalogue.priceOf(model, at(name))?.costOf(million)).toBeLessThanOrEqual(most)
+        expect(catalogue.priceOf(model, at(name))?.(million)).toBeLessThanOrEqual(most)
   })
 
   it('of an upstream that the package does not know is the dearest configured one, if any', async () => {
@@ -188,7 +188,7 @@ describe('the dearest known price', () => {
       { model: 'c', upstream: 'other', price: price(9) },
     ])
     await catalogue.load()
-    expect(catalogue.dearestAt(at('mine'))?.costOf(million)).toBe(3)
+    expect(catalogue.dearestAt(at('mine'))?.(million)).toBe(3)
     const none = createCatalogue([])
     await none.load()
     expect(none.dearestAt(at('mine'))).toBeUndefined()

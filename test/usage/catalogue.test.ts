@@ -17,7 +17,7 @@ async function loaded(settings: readonly ModelSettings[] = []) {
 describe('the catalogue', () => {
   it('knows prices and windows of models at the provider of the upstream', async () => {
     const catalogue = await loaded()
-    expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)).toBeCloseTo(12.5)
+    expect(catalogue.priceOf('gpt-4o', OPENAI)?.(MILLION)).toBeCloseTo(12.5)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
     expect(catalogue.contextWindowOf('claude-sonnet-4-5-20250929', ANTHROPIC)).toBeGreaterThanOrEqual(200_000)
   })
@@ -25,19 +25,19 @@ describe('the catalogue', () => {
   it('prices cached tokens and long prompts by their own rates', async () => {
     const catalogue = await loaded()
     const price = catalogue.priceOf('gpt-4o', OPENAI)
-    expect(price?.costOf({ input: 1_000_000, cachedInput: 1_000_000, output: 0 })).toBeCloseTo(1.25)
+    expect(price?.({ input: 1_000_000, cachedInput: 1_000_000, output: 0 })).toBeCloseTo(1.25)
     // What a provider says may not add up.
-    expect(price?.costOf({ input: 1_000_000, cachedInput: 9_000_000, output: 0 })).toBeCloseTo(1.25)
+    expect(price?.({ input: 1_000_000, cachedInput: 9_000_000, output: 0 })).toBeCloseTo(1.25)
     const claude = catalogue.priceOf('claude-sonnet-4-5', ANTHROPIC)
-    expect(claude?.costOf({ input: 100_000, output: 0 })).toBeCloseTo(0.3)
-    expect(claude?.costOf({ input: 100_000, cacheWrite: 100_000, output: 0 })).toBeCloseTo(0.375)
+    expect(claude?.({ input: 100_000, output: 0 })).toBeCloseTo(0.3)
+    expect(claude?.({ input: 100_000, cacheWrite: 100_000, output: 0 })).toBeCloseTo(0.375)
   })
 
   it('recognizes models behind a gateway by their names, with or without a prefix', async () => {
     const catalogue = await loaded()
-    const direct = catalogue.priceOf('gpt-4o', OPENAI)?.costOf(MILLION)
-    expect(catalogue.priceOf('gpt-4o', LOCAL)?.costOf(MILLION)).toBe(direct)
-    expect(catalogue.priceOf('openai/gpt-4o', LOCAL)?.costOf(MILLION)).toBe(direct)
+    const direct = catalogue.priceOf('gpt-4o', OPENAI)?.(MILLION)
+    expect(catalogue.priceOf('gpt-4o', LOCAL)?.(MILLION)).toBe(direct)
+    expect(catalogue.priceOf('openai/gpt-4o', LOCAL)?.(MILLION)).toBe(direct)
   })
 
   it.each(['', 'my-own-model', '__proto__', 'constructor', 'x'.repeat(10_000), 'a/b/'])(
@@ -52,7 +52,7 @@ describe('the catalogue', () => {
   it('is loaded only when a price or window is not configured', async () => {
     const settings = [{ model: 'mine-*', contextWindow: 1_000, price: { input: 1, output: 2 } }]
     const catalogue = createCatalogue(settings)
-    expect(catalogue.priceOf('mine-1', LOCAL)?.costOf(MILLION)).toBe(3)
+    expect(catalogue.priceOf('mine-1', LOCAL)?.(MILLION)).toBe(3)
     expect(catalogue.contextWindowOf('mine-1', LOCAL)).toBe(1_000)
     expect(catalogue.isLoaded).toBe(false)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBeUndefined()
@@ -84,7 +84,7 @@ describe('a price', () => {
           },
           model,
         )
-        expect(catalogue.priceOf(model, LOCAL)?.costOf(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
+        expect(catalogue.priceOf(model, LOCAL)?.(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
       }),
       { numRuns: 300 },
     )
@@ -101,11 +101,11 @@ describe('configured prices and windows', () => {
     expect(catalogue.contextWindowOf('gpt-4o', LOCAL)).toBe(32_000)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
     const usage = { input: 1_000_000, cachedInput: 200_000, cacheWrite: 100_000, output: 1_000_000 }
-    expect(catalogue.priceOf('gpt-4o', OPENAI)?.costOf(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
+    expect(catalogue.priceOf('gpt-4o', OPENAI)?.(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
   })
 
   it('may give a model the price 0', async () => {
     const catalogue = await loaded([{ model: '*', upstream: 'local', price: { input: 0, output: 0 } }])
-    expect(catalogue.priceOf('qwen3', LOCAL)?.costOf(MILLION)).toBe(0)
+    expect(catalogue.priceOf('qwen3', LOCAL)?.(MILLION)).toBe(0)
   })
 })
