@@ -35,7 +35,7 @@ import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import type { Services } from './proxy/services.ts'
+import type { Policies, Services } from './proxy/services.ts'
 import { createKnownPrefixes } from './proxy/session/known-prefixes.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownStreaks } from './proxy/storm.ts'
@@ -112,7 +112,6 @@ function createState(config: Config) {
   // Each request that waits for an operator listens to it.
   setMaxListeners(0, draining.signal)
   return {
-    policies: policiesOf(config),
     /** Requests under way. */
     openRequests: 0,
     /** Called when the last request under way has ended. */
@@ -120,11 +119,8 @@ function createState(config: Config) {
     /** Sessions in the store when the metrics were last rendered. */
     sessions: 0,
     isStoreUp: config.store === 'memory',
-    isOnLoopback: true,
     /** Aborted once no more requests are accepted. */
     draining,
-    /** The time to drain is over: requests under way are cut off. */
-    isCut: false,
     dayCost: undefined as DayCost | undefined,
     /** Address of the live page, with a slash at its end. */
     page: '',
@@ -132,6 +128,13 @@ function createState(config: Config) {
 }
 
 type State = ReturnType<typeof createState>
+
+/** What changes of the services that requests share. */
+interface ChangingServices extends Services {
+  policies: Policies
+  isOnLoopback: boolean
+  isCut: boolean
+}
 
 function afterDelay(delay: number, call: () => void): () => void {
   const timer = setTimeout(call, delay).unref()
@@ -171,7 +174,7 @@ function createTelemetry(
 }
 
 /** Returns who may use the keys that Governor holds, and what never goes upstream. */
-function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[], state: State): AccessSettings {
+function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[]): AccessSettings {
   return {
     credentialPlaces: {
       headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
@@ -181,7 +184,7 @@ function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[],
     ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
     allowedOrigins: server.allowed_origins,
     allowedHosts: server.allowed_hosts,
-    isOnLoopback: () => state.isOnLoopback,
+    isOnLoopback: true,
   }
 }
 
@@ -192,7 +195,7 @@ function createServices(
   emit: Emit,
   store: Store,
   now: () => number,
-): Services {
+): ChangingServices {
   const { server, sessions } = config
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
@@ -207,12 +210,12 @@ function createServices(
   )
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   return {
-    ...accessSettingsOf(config, dialects, state),
+    ...accessSettingsOf(config, dialects),
     upstreams,
     dialects,
     transport: createTransport({ connect, firstByte, idle, proxies: options.proxies }),
     store,
-    policies: () => state.policies,
+    policies: policiesOf(config),
     catalogue,
     noteUnpricedModel: createUnpricedModels(emit),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
@@ -236,7 +239,7 @@ function createServices(
     buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
     emit,
     tracing: createTracing(VERSION, options.semanticConventions),
-    isCut: () => state.isCut,
+    isCut: false,
     draining: state.draining.signal,
     now,
     newId,
@@ -353,7 +356,7 @@ function serveOwnRoutes(
       return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
     },
     isLoopGuardOff() {
-      const { settings, rules } = state.policies.loop
+      const { settings, rules } = services.policies.loop
       return !settings.enabled && rules.every((rule) => !rule.settings.enabled)
     },
   })
@@ -363,7 +366,7 @@ function serveOwnRoutes(
 
 /** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
 async function loadPrices({ policies, catalogue }: Services): Promise<void> {
-  if (limitsCost(policies().budget)) await catalogue.load()
+  if (limitsCost(policies.budget)) await catalogue.load()
 }
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
@@ -410,7 +413,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
 
   const close = async (): Promise<void> => {
     state.draining.abort()
-    state.isCut = true
+    services.isCut = true
     // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
     services.quietRuns.close()
     await clients.destroyConnections()
@@ -431,14 +434,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       const { host, port: configuredPort } = config.server
       await app.listen({ host, port: configuredPort })
       const { address, family, port } = clients.server.address() as AddressInfo
-      state.isOnLoopback = isLoopback(address)
+      services.isOnLoopback = isLoopback(address)
       const url = `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
       const reached = url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
       state.page = `${withoutTrailingSlashes(config.ops.url ?? reached)}/governor/`
       return url
     },
     reload(next) {
-      state.policies = policiesOf(next)
+      services.policies = policiesOf(next)
       loadPrices(services).catch(() => undefined)
     },
     async drain() {

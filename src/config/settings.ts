@@ -42,12 +42,7 @@ export const SETTINGS = [
   },
   { path: 'budget.run.max_tool_calls', flag: 'max-tool-calls', value: 'NUMBER', help: 'tool calls per run' },
   { path: 'budget.run.max_cost_usd', flag: 'max-cost', value: 'DOLLARS', help: 'US dollars per run' },
-  {
-    path: 'budget.run.max_tokens',
-    flag: 'max-tokens',
-    value: 'NUMBER',
-    help: 'tokens per run, such as 250k or 2M',
-  },
+  { path: 'budget.run.max_tokens', flag: 'max-tokens', value: 'NUMBER', help: 'tokens per run, such as 250k or 2M' },
   { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'NUMBER', help: 'seconds per run' },
   { path: 'mode', flag: 'observe', words: OBSERVE, help: 'count and report; add, block and stop nothing' },
   { path: 'redis.url', variable: 'REDIS_URL', help: 'the server of the store redis' },
@@ -58,12 +53,7 @@ export const SETTINGS = [
     value: 'KIND',
     help: 'memory or redis (default: redis if REDIS_URL is set, else memory)',
   },
-  {
-    path: 'usage.journal',
-    flag: 'journal',
-    value: 'FILE',
-    help: 'file for what agents used, which report adds up',
-  },
+  { path: 'usage.journal', flag: 'journal', value: 'FILE', help: 'file for what agents used, which report adds up' },
   {
     path: 'log.level',
     flag: 'log-level',

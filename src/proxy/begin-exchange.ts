@@ -103,7 +103,7 @@ function end(state: ExchangeState): void {
   state.isOver = true
   if (isGone(state.response)) {
     state.isClientGone = true
-    if (state.outcome === 'completed') state.outcome = state.services.isCut() ? 'drained' : 'client_gone'
+    if (state.outcome === 'completed') state.outcome = state.services.isCut ? 'drained' : 'client_gone'
     state.inFlight?.abort()
   }
   state.inFlight = undefined

@@ -126,7 +126,7 @@ function requestOf(
   found: FoundSession,
 ): Request {
   const { conversation } = asked
-  const { budget: budgets, loop, observesOnly } = services.policies()
+  const { budget: budgets, loop, observesOnly } = services.policies
   const header = (name: string) => headerOf(headers, name)
   const subject = { model: conversation.model, upstream: upstream.name, header }
   const declared: Declared = {

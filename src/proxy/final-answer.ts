@@ -59,7 +59,7 @@ export function endingOf(
   x: Turn,
   limit: Limit,
   made: Pick<Ending, 'dialect' | 'client' | 'lease' | 'isStop' | 'fallback' | 'rounds'>,
-  hasFooter = x.services.policies().stop.hasFooter,
+  hasFooter = x.services.policies.stop.hasFooter,
 ): Ending {
   const { session = '' } = x.handle.names
   const { client } = made
@@ -79,7 +79,7 @@ export async function finalAnswer(turn: Turn): Promise<void> {
   const client = openClientStream(exchange, governorHeaders)
   const lease = leaseFor(services.buffers, exchange.response)
   const fallback = isStop ? decision.fallback : ''
-  const hasFooter = isStop && !decision.isUnpriced && services.policies().stop.hasFooter
+  const hasFooter = isStop && !decision.isUnpriced && services.policies.stop.hasFooter
   const ending = endingOf(x, decision.limit, { dialect, client, lease, isStop, fallback }, hasFooter)
   try {
     if (isStop) return await askForAnswer(ending, stopVariants(x, decision))

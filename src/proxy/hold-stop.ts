@@ -45,7 +45,7 @@ export async function holdStop(turn: Turn, evaluateAgain: () => Promise<Turn | u
 /** Returns the limit that stops a request, if an operator is to be asked about it. */
 function limitToAskAbout({ services, exchange, decision }: Turn): Meter<LimitName> | undefined {
   const { policies, draining } = services
-  if (!policies().stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined) return undefined
+  if (!policies.stop.asks || decision.kind !== 'stop' || decision.limit.reason !== undefined) return undefined
   // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
   const hasNotice = decision.speech.notice !== undefined
   return !hasNotice || draining.aborted || exchange.isClientGone() ? undefined : decision.limit.meter
@@ -61,7 +61,7 @@ export async function giveUp(turn: Turn): Promise<void> {
 async function hold({ services, exchange, handle }: Turn, limit: Meter<LimitName>): Promise<HoldOutcome | undefined> {
   const { now, draining, policies } = services
   const { question } = handle
-  const { askTimeout } = policies().stop
+  const { askTimeout } = policies.stop
   let end: (outcome: HoldOutcome) => void = () => undefined
   const ended = new Promise<HoldOutcome>((resolve) => {
     end = resolve

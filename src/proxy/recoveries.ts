@@ -29,7 +29,7 @@ export function watchedRequest(x: ModelRequest, dialect: Dialect, call: Upstream
   return {
     call,
     dialect,
-    policy: services.policies().overflow,
+    policy: services.policies.overflow,
     loadWindows: async () => {
       if (!services.catalogue.isLoaded) await services.catalogue.load().catch(() => undefined)
     },
@@ -58,7 +58,7 @@ function noteOverflow(
     model: keptName(model),
     overflow,
     now: now(),
-    ttl: policies().overflow.effectiveTtl,
+    ttl: policies.overflow.effectiveTtl,
   }
   void turn?.handle.change(changeContexts, (contexts) => ({
     ...contexts,

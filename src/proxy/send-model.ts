@@ -121,7 +121,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
 export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
   const { services, exchange, turn } = x
   // Whether overflow errors are looked for.
-  const dialect = services.policies().overflow.enabled ? exchange.route.dialect : undefined
+  const dialect = services.policies.overflow.enabled ? exchange.route.dialect : undefined
   const open = (one: UpstreamCall) =>
     exchange.open(one, {
       observerFor: turn && ((head) => observeUsage(turn, one, head)),
@@ -145,7 +145,7 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   const { head } = response
   const isError = head.status >= 400
   if (turn && !isError) noteOutcome(turn, head)
-  if (!dialect && !(isError && services.policies().storm.enabled)) return response
+  if (!dialect && !(isError && services.policies.storm.enabled)) return response
   const body = await errorBodyOf(response, dialect !== undefined)
   const watched = dialect && body && watchedRequest(x, dialect, call)
   const explained = watched && (await explainRefusal(watched, response, body))

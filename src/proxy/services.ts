@@ -50,7 +50,8 @@ export interface Services extends AccessSettings {
   readonly dialects: readonly Dialect[]
   readonly transport: Transport
   readonly store: Store
-  readonly policies: () => Policies
+  /** A reload replaces them. */
+  readonly policies: Policies
   readonly catalogue: Catalogue
   readonly windows: Windows
   readonly noteUnpricedModel: NoteUnpricedModel
@@ -74,8 +75,8 @@ export interface Services extends AccessSettings {
   readonly buffers: BufferBudget
   readonly emit: Emit
   readonly tracing: Tracing
-  /** Returns true once the drain time is over and Governor cuts off running requests. */
-  readonly isCut: () => boolean
+  /** True once the drain time is over and Governor cuts off running requests. */
+  readonly isCut: boolean
   /** Aborted once Governor accepts no more requests. */
   readonly draining: AbortSignal
   /** Milliseconds since the epoch. */

@@ -41,7 +41,7 @@ function changeStreak<Result>(
 
 /** Returns the reply that a request gets in a storm of errors; `undefined` if it goes through. */
 export function stormReplyFor(services: Services, streak: SessionKey, now: number): Promise<StormReply | undefined> {
-  const { storm } = services.policies()
+  const { storm } = services.policies
   if (!storm.enabled || !services.streaks.has(streak)) return Promise.resolve(undefined)
   return changeStreak(services, streak, (before) => {
     const { streak: value, reply } = enterStorm(before, storm, now)
@@ -52,7 +52,7 @@ export function stormReplyFor(services: Services, streak: SessionKey, now: numbe
 /** Records a provider's success or error in the streak of its thread. `body`: that of an error, if it is whole. */
 export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const { services, exchange, handle, streak } = turn
-  const { storm } = services.policies()
+  const { storm } = services.policies
   if (!isStormError(head.status)) {
     void endProbe(turn, head.status < 400)
     // Without an id, no later request belongs to the thread.

@@ -18,8 +18,8 @@ export interface AccessSettings {
   readonly allowedOrigins: readonly string[]
   /** Globs in lower case, of names without a port. */
   readonly allowedHosts: readonly string[]
-  /** Returns true if only this machine can reach Governor. */
-  readonly isOnLoopback: () => boolean
+  /** Only this machine can reach Governor; known once it listens. */
+  readonly isOnLoopback: boolean
 }
 
 /** The error that the client of a refused request gets. */
@@ -86,7 +86,7 @@ function pageRefusal(settings: AccessSettings, headers: RawHeaders): AccessRefus
   const here = host === undefined ? undefined : urlOf(`http://${host}`)
   const name = here?.hostname.replace(/^\[|\]$/g, '') ?? ''
   const isKnown = isLoopback(name) || hasMatch(settings.allowedHosts, name)
-  if (host !== undefined && !isKnown && settings.isOnLoopback()) return foreignHost(host)
+  if (host !== undefined && !isKnown && settings.isOnLoopback) return foreignHost(host)
   const origin = headerOf(headers, 'origin')
   if (origin === undefined) {
     // A browser sends no `Origin` with a page's plain GET, which asks for an image or follows a link.
