@@ -112,7 +112,6 @@ function createState(config: Config) {
   // Each request that waits for an operator listens to it.
   setMaxListeners(0, draining.signal)
   return {
-    /** Requests under way. */
     openRequests: 0,
     /** Called when the last request under way has ended. */
     onIdle: undefined as (() => void) | undefined,

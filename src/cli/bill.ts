@@ -5,7 +5,6 @@ import { counted, fitted } from './terminal-text.ts'
 
 export type Bill = ReturnType<typeof createBill>
 
-/** Creates an empty bill. */
 export function createBill() {
   // Requests are all that clients sent, guarded or not, also those that failed.
   const sums = { requests: 0, iterations: 0, tokens: 0, cost_usd: 0, notices: 0, loops: 0, stops: 0 }

@@ -8,14 +8,11 @@ import { ClientError } from './sessions-client.ts'
 import { wordLines } from './terminal-text.ts'
 
 interface Command {
-  /** What follows the name in the help. */
   readonly usage?: string
   readonly help: string
   /** How many arguments it takes, at least and at most, and what is missing if there are too few. Unset: none. */
   readonly takes?: readonly [least: number, most: number, missing: string]
-  /** The flags in `OWN_FLAGS` that it takes. */
   readonly own?: readonly (keyof typeof OWN_FLAGS)[]
-  /** Returns the exit code. */
   run(call: Call, terminal: Terminal): Promise<number>
 }
 

@@ -16,12 +16,10 @@ import { journalLines } from './report.ts'
 import { listen, listenProblem } from './start.ts'
 import { jsonLine } from './terminal-text.ts'
 
-/** What a check found, and says about it. */
 type Finding = readonly [result: 'ok' | 'warning' | 'wrong', says: string]
 
 const PATIENCE_MS = 15_000
 
-/** The parts of replies that are read. */
 interface Reply {
   readonly version?: string
   readonly error?: { readonly message?: string }

@@ -8,7 +8,6 @@ import type { Call, Terminal } from './command.ts'
 const FILE = 'governor.yaml'
 const ADDRESS = 'http://127.0.0.1:8787'
 
-/** What a client's user does after this. */
 const CLIENTS = [
   { name: 'Claude Code', use: 'governor run -- claude' },
   { name: 'codex', use: 'governor run -- codex' },

@@ -22,7 +22,6 @@ function handleOf(row: Row): string {
   return row.name?.slice(0, 13) ?? row.id.slice(0, 9)
 }
 
-/** How a table is drawn. */
 export interface TableStyle {
   readonly columns: number
   /** Colours say how urgent a state is. */
@@ -33,7 +32,6 @@ export interface TableStyle {
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const STATE = TITLES.indexOf('STATE')
-/** Columns of numbers, which are aligned to the right. */
 const NUMBERS = ['RISK', 'ITERATION', 'COST', '$/MIN'].map((title) => TITLES.indexOf(title))
 const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
 
@@ -106,11 +104,8 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
 
 const TAIL = 20
 
-/** One session as lines of text. */
 export interface SessionLines {
-  /** State, limits, windows and loops. */
   readonly facts: readonly string[]
-  /** Its newest iterations, the newest last. */
   readonly iterations: readonly string[]
   /** Its final answer; no line has a character that a terminal acts on. */
   readonly answer: readonly string[]
@@ -156,7 +151,6 @@ export function sessionLines(session: Detail, columns: number): SessionLines {
   return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
 }
 
-/** One session in full, as text. */
 export function sessionText(session: Detail, columns: number): string {
   const { facts, iterations, answer } = sessionLines(session, columns)
   return `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`

@@ -22,13 +22,11 @@ export class ClientError extends Error {
 export type SessionsClient = ReturnType<typeof createSessionsClient>
 
 const DEFAULT_PORT = '8787'
-/** Milliseconds within which Governor has to answer. */
 const PATIENCE = 10_000
 
 interface Connection {
   readonly base: string
   readonly token: string | undefined
-  /** Ends the requests under way. */
   readonly signal: AbortSignal | undefined
 }
 

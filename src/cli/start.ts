@@ -35,7 +35,6 @@ export function listenProblem(error: Error, host: string, port: number): string 
   }
 }
 
-/** Of proxies. */
 const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:']
 
 /** Reads a variable, in lower case first. As in curl, a host without a scheme is an HTTP proxy. */

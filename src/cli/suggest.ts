@@ -7,7 +7,6 @@ import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
 export const LEAST_RUNS = 30
-/** Sessions that are asked for at a time. */
 const AT_ONCE = 8
 
 /** What a run takes, besides time, which says more about the provider than about the run. */
@@ -87,7 +86,6 @@ function jsonOf(group: RunGroup): object {
   const { spreads, ...rest } = group
   const { cost, ...others } = spreads
   const limits = suggestionsFor(group)
-  /** Limits as `budget` has them in the configuration. */
   const budgetOf = (at: 'p95' | 'twice') => {
     const budget: Record<string, number | object> = {}
     const run: Record<string, number> = {}

@@ -25,7 +25,6 @@ type Question =
   | { readonly action: 'stop'; readonly row: Row }
   | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
 
-/** Returns what is on the screen at first. */
 function createScreen() {
   return {
     rows: [] as readonly Row[],
@@ -36,7 +35,6 @@ function createScreen() {
     order: 'risk' as (typeof ORDERS)[number],
     /** Words that the shown sessions match. */
     search: '',
-    /** Id of the selected session. */
     selected: undefined as string | undefined,
     detail: undefined as Detail | undefined,
     question: undefined as Question | undefined,
@@ -141,7 +139,6 @@ const ARROWS: Readonly<Record<string, number>> = {
   '\u001bOB': 1,
 }
 
-/** Returns a text after one more key. */
 function typedAfter(typed: string, key: string, allowed: RegExp): string {
   if (key === '\u007f' || key === '\b') return typed.slice(0, -1)
   return allowed.test(key) ? typed + key : typed
@@ -177,7 +174,6 @@ async function pressAnswer(client: SessionsClient, screen: Screen, question: Que
   await refresh(client, screen)
 }
 
-/** Does what a key asks for. */
 async function press(client: SessionsClient, screen: Screen, key: string): Promise<void> {
   const { question } = screen
   screen.message = ''

@@ -12,7 +12,6 @@ const VALUES = { whole: limit.default(0), count: count.prefault(0), decimal: z.n
 
 /** The limits of a run, without iterations, whose limit stands one level higher. */
 const limits = {} as Record<Exclude<LimitSetting, 'max_iterations'>, (typeof VALUES)[keyof typeof VALUES]>
-/** The names of the meters, and their units, each once. */
 const words = new Set<string>()
 const units = new Set<string>()
 for (const name of LIMITS) {
@@ -154,7 +153,6 @@ export const overrideMatch = {
   ),
 }
 
-/** The schema of a budget in an override. */
 export const budgetOverride = z.strictObject(overrideShape(keys))
 
 /** Returns the problem if the warning would come before the caution. */
@@ -164,7 +162,6 @@ export function outOfOrder(budget: { readonly caution_threshold: number; readonl
   return `${caution} is above warning_threshold, ${warning}: expected at most ${warning}`
 }
 
-/** The schema of `budget`. */
 export const budget = z.strictObject(keys).superRefine((value, context) => {
   const message = outOfOrder(value)
   if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })

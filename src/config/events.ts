@@ -3,7 +3,6 @@ import * as z from 'zod'
 import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
 import { key, optional } from './units.ts'
 
-/** Returns true for base64, with or without padding, of at least 16 bytes. */
 function isBase64(text: string): boolean {
   const bytes = Buffer.from(text, 'base64')
   const unpadded = text.replace(/={1,2}$/, '')
@@ -37,7 +36,6 @@ const webhook = z.strictObject({
   ),
 })
 
-/** The schema of `events`. */
 export const events = z.strictObject({
   webhook: webhook
     .refine(({ url, secret }) => url === undefined || secret !== undefined, {

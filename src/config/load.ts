@@ -94,7 +94,6 @@ function describe(value: unknown): string {
 /** Paths whose values may be secrets: by their names, and an upstream that is not written as keys and values. */
 const SECRET = /key|token(?!s)|secret|password|headers|^upstreams\.[^.]*$/i
 
-/** Names of types in messages. */
 const TYPES: Readonly<Record<string, string>> = {
   string: 'a text',
   number: 'a number',
@@ -157,7 +156,6 @@ function keysAt(path: readonly PropertyKey[]): string[] {
 
 /** Where a tree comes from, for messages. */
 interface Source {
-  /** The name of the file, or a word for it. */
   readonly name: string
   /** The flags and variables that set values, by the paths of these. */
   readonly origins?: ReadonlyMap<string, string>
@@ -169,7 +167,6 @@ function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }:
   const path = issue.path.map(String).join('.')
   const origin = origins?.get(path)
   const at = path === '' ? `${origin ?? name}: ` : `${origin ?? name}: ${path}: `
-  /** Returns the line in the file; empty if the value is not from the file. */
   const inLine = (place: readonly PropertyKey[]): string => {
     const line = origin === undefined ? lineOf?.(place) : undefined
     return line === undefined ? '' : ` (line ${line})`
@@ -220,7 +217,6 @@ function typeVariables(tree: Json, expanded: ReadonlySet<string>): void {
   }
 }
 
-/** A loaded configuration. */
 export interface Loaded {
   readonly config: Config
   /** The name of the file; `undefined` if there was none. */

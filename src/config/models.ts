@@ -33,7 +33,6 @@ const EXAMPLE = {
   price: { input: 0.2, output: 0.6, cached_input: 0.02 },
 }
 
-/** The schema of `models`. */
 export const models = key(
   z.array(entry),
   [],

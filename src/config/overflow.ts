@@ -72,7 +72,6 @@ const EXAMPLE: z.input<typeof quirk> = {
   means: 'shrink_context',
 }
 
-/** The schema of `overflow`. */
 export const overflow = z.strictObject({
   enabled: flag(true, 'Read errors. false: Governor relays errors unread.'),
   canonical: flag(

@@ -50,7 +50,6 @@ function byRule<Key extends 'budget' | 'loop_guard', Settings>(
   return { settings: settingsOf(config[key]), rules }
 }
 
-/** Returns the prices and windows of the configuration, in order. */
 export function modelSettingsOf({ models }: Config): ModelSettings[] {
   return models.map((entry) => ({ ...camelKeys(entry), price: entry.price && camelKeys(entry.price) }))
 }

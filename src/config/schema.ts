@@ -362,7 +362,6 @@ const override = z
     error: 'has no effect: expected a budget, a loop_guard, or both',
   })
 
-/** A reload applies the section. */
 const RELOADED = { reloaded: true }
 
 const file = z.strictObject({

@@ -1,8 +1,6 @@
 /** The settings that have a flag or a variable; all others stand in the file alone. */
 
-/** One setting, with the flag and the variable that set it. */
 export interface Setting {
-  /** Its path in the file. */
   readonly path: string
   readonly flag?: string
   /** Unset: a setting with a flag has the flag's name, such as `GOVERNOR_MAX_COST` for `max-cost`. */

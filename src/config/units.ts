@@ -38,7 +38,6 @@ const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M
 /** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
 export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], { error: COUNT })
 
-/** A text that is not empty. */
 export const filled = z.string().min(1)
 
 /** A key with a default, as the file writes it. */
@@ -49,7 +48,6 @@ export const key = <Schema extends z.ZodType>(
   ...examples: z.input<Schema>[]
 ) => schema.prefault(otherwise as never).meta(examples.length > 0 ? { description, examples } : { description })
 
-/** A key without a default. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, description: string, ...examples: unknown[]) =>
   schema.optional().meta(examples.length > 0 ? { description, examples } : { description })
 
@@ -60,10 +58,8 @@ export const section = <Shape extends z.core.$ZodLooseShape>(description: string
     .prefault({} as never)
     .describe(description)
 
-/** A key that is true or false. */
 export const flag = (otherwise: boolean, description: string) => z.boolean().default(otherwise).describe(description)
 
-/** A key with one of some words. */
 export const choice = <const Words extends readonly string[]>(
   words: Words,
   otherwise: Words[number],

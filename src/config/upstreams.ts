@@ -50,7 +50,6 @@ const upstream = z.strictObject({
   ),
 })
 
-/** One upstream's checked settings. */
 export type UpstreamConfig = z.output<typeof upstream>
 
 /** The upstreams that always exist. */
@@ -59,7 +58,6 @@ export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
   anthropic: { url: 'https://api.anthropic.com', headers: {}, strip_name: false },
 }
 
-/** The schema of `upstreams`. */
 export const upstreams = z
   .record(
     z

@@ -12,7 +12,6 @@ export type Environment = Readonly<Record<string, string | undefined>>
 /** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
 export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
 
-/** A parsed file. */
 export interface YamlFile {
   /** Its keys and values, or whatever else it holds. */
   readonly contents: unknown

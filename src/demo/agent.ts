@@ -2,12 +2,10 @@
 import type OpenAI from 'openai'
 import { type GovernorEnd, governorOf } from '../types/index.ts'
 
-/** A message of Chat Completions. */
 export type Message = OpenAI.ChatCompletionMessageParam
 
 /** One model call, as the agent sees it. */
 export interface Step {
-  /** The transcript that the agent sent. */
   readonly sent: readonly Message[]
   readonly headers: Headers
   readonly content: string
@@ -31,7 +29,6 @@ const TOOLS = [
   tool('take_note', 'Remember a finding', 'note'),
 ]
 
-/** Calls the model and reads its answer. */
 export async function callModel(client: OpenAI, sent: readonly Message[]): Promise<Step> {
   const { data, response } = await client.chat.completions
     .create({ model: 'demo-model', tools: TOOLS, messages: [...sent], stream: true })

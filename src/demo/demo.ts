@@ -160,7 +160,6 @@ function labelOf(headers: Headers): keyof typeof COLOURS {
 
 type Page = ReturnType<typeof pageFor>
 
-/** Prints the parts of the demo. */
 function pageFor(terminal: Terminal) {
   const { out } = terminal
   const hasColours = showsColours(terminal)

@@ -6,13 +6,11 @@ import type OpenAI from 'openai'
 
 type Body = OpenAI.ChatCompletionCreateParams
 
-/** A tool call of the script. */
 export interface ScriptedCall {
   readonly name: string
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
-/** The behaviour of the model. */
 export interface Script {
   /** The calls that it makes in order, again from the start after the last. */
   readonly calls: readonly ScriptedCall[]
@@ -22,13 +20,11 @@ export interface Script {
   readonly whenBlocked?: string
 }
 
-/** A running scripted model. */
 export interface ScriptedProvider {
   /** The base URL without a path: `http://127.0.0.1:port`. */
   readonly url: string
   /** All requests so far as the model got them, oldest first. */
   readonly received: readonly Body[]
-  /** Closes the server and all its connections. */
   close(): Promise<void>
 }
 

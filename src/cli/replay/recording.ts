@@ -6,14 +6,12 @@ import type { Dialect } from '../../dialect/dialect.ts'
 import { messages as anthropic } from '../../dialect/messages/index.ts'
 import { responses } from '../../dialect/responses/index.ts'
 
-/** One line of a file. */
 export interface Line {
   readonly text: string
   /** 1-based. */
   readonly number: number
 }
 
-/** A recorded conversation. */
 export interface Recording {
   /** The id in the line; `undefined` if it has none. */
   readonly id: string | undefined

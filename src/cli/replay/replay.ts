@@ -45,7 +45,6 @@ async function progressOf(terminal: Terminal, files: readonly string[]) {
       const filled = Math.round((BAR_WIDTH * Math.min(percent, 100)) / 100)
       terminal.err(`\r${'█'.repeat(filled)}${'░'.repeat(BAR_WIDTH - filled)} ${percent} %`)
     },
-    /** Removes the bar before a message. */
     clear(): void {
       if (shownPercent !== -1) terminal.err('\r\u001b[K')
       shownPercent = -1
