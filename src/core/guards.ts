@@ -1,87 +1,119 @@
-/** What blocks calls of a model before its client gets them: the loop guard. */
+/** What blocks calls of a model before its client gets them: one row for each guard. */
 import type { ToolCall } from './conversation.ts'
 import { mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/notice.ts'
-import { decideBlocks } from './loop/observe.ts'
+import { decideBlocks, INITIAL_LOOP_STATE } from './loop/observe.ts'
 import type { Pattern } from './loop/patterns.ts'
 import { inMode, type Request } from './request.ts'
-import type { Changed, RunState, Session } from './session/session.ts'
+import type { Changed, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, changeThread, threadOf } from './session/transitions.ts'
+import type { CallGuardName } from './terminal.ts'
 
-/** A call that is blocked. */
+/** A call that a guard blocks. */
 export interface Block {
+  readonly guard: CallGuardName
   /** The name of the tool. */
   readonly tool: string
-  /** The loop that the call belongs to, and how often the call was made before. */
-  readonly pattern: Pattern
-  readonly count: number
   /** What the model reads as the result of the call. */
   readonly text: string
   /** What the client reads if the model gives no answer any more. */
   readonly fallback: string
+  /** The loop that the call belongs to, and how often the call was made before. */
+  readonly loop?: { readonly pattern: Pattern; readonly count: number } | undefined
 }
 
-/** What the guard finds in the calls of one response. */
+/** What guards find in the calls of one response. */
 export interface Judgement {
   /** One entry for each call, in order; `undefined`: the call passes. */
   readonly blocked: readonly (Block | undefined)[]
   /** The run ends with this response. */
   readonly endsRun: boolean
-  /** What kept the guard from judging. */
-  readonly fault?: Error | undefined
+}
+
+/** The request that a response answers. */
+export interface Judged {
+  readonly request: Request
+  readonly runState: RunState
+  /** Governor asked the model again for this response. */
+  readonly isAgain: boolean
+  /** Milliseconds since the epoch. */
+  readonly now: number
+}
+
+interface CallGuard {
+  /** Names the guard in metrics and in the reason why a run ended. */
+  readonly name: CallGuardName
+  /** True if some call of a request's response could be blocked; else the response need not be read. */
+  mayBlock(request: Request, runState: RunState): boolean
+  /** Judges calls, and returns the thread that remembers it. Pure, as a store may run it twice. */
+  judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Judgement & { readonly thread: Thread }
+}
+
+const NONE = { blocked: [], endsRun: false } as const
+
+/** The guards; of several that block one call the first counts. */
+export const GUARDS: readonly CallGuard[] = [
+  {
+    name: 'loop_guard',
+    mayBlock({ loop, now }, { thread, loopMode }) {
+      return loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
+    },
+    judge(calls, thread, { request, runState, isAgain, now }) {
+      const { loop, facts } = request
+      if (!loop.enabled || !thread.loopState) return { ...NONE, thread }
+      const policy = inMode(loop, runState.loopMode)
+      const made = decideBlocks(thread.loopState, calls, policy, facts.fingerprint, isAgain, now)
+      const blocked = made.blocked.map(
+        (found): Block | undefined =>
+          found && {
+            guard: 'loop_guard',
+            tool: found.tool,
+            text: blockText(found.tool, found.count),
+            fallback: fallbackText(found.tool, found.count),
+            loop: found,
+          },
+      )
+      return { thread: { ...thread, loopState: made.loopState }, blocked, endsRun: made.endsRun }
+    },
+  },
+]
+
+/** A judgement, and the faults that kept guards from theirs. */
+export type Judgements = Judgement & {
+  readonly faults: readonly { readonly guard: CallGuardName; readonly error: Error }[]
 }
 
 /** No call is blocked. */
-export const NOTHING_BLOCKED: Judgement = { blocked: [], endsRun: false }
+export const NOTHING_BLOCKED: Judgements = { ...NONE, faults: [] }
 
-/** True if some call of a request's response could be blocked; else the response need not be read. */
-export function mayBlockCalls({ loop, now }: Request, { thread, loopMode }: RunState): boolean {
-  return loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
-}
-
-/**
- * Judges the calls of the response that answers a request; a fault blocks none. `isAgain`: Governor asked the model
- * again for this response. `now`: milliseconds since the epoch. Pure, as a store may run it twice.
- */
+/** Asks all guards about the calls of a response; a guard that fails blocks none. */
 export function judgeCalls(
   session: Session,
   counted: CountedRequest,
   calls: readonly ToolCall[],
-  { loop, facts }: Request,
-  mode: RunState['loopMode'],
-  isAgain: boolean,
-  now: number,
-): Changed<Judgement> {
-  const loopState = threadOf(session, counted)?.loopState
-  if (!loop.enabled || !loopState) return { session, result: NOTHING_BLOCKED }
-  try {
-    const { loopState: after, ...made } = decideBlocks(
-      loopState,
-      calls,
-      inMode(loop, mode),
-      facts.fingerprint,
-      isAgain,
-      now,
-    )
-    const blocked = made.blocked.map(
-      (found): Block | undefined =>
-        found && {
-          tool: found.tool,
-          pattern: found.pattern,
-          count: found.count,
-          text: blockText(found.tool, found.count),
-          fallback: fallbackText(found.tool, found.count),
-        },
-    )
-    // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.
-    const texts = new Set(blocked.flatMap((block) => block?.text ?? []))
-    const isPartial = texts.size > 0 && blocked.includes(undefined)
-    const pendingNotice = isPartial ? [...texts].join('\n\n') : after.pendingNotice
-    return {
-      session: changeThread(session, counted, { loopState: { ...after, pendingNotice } }),
-      result: { blocked, endsRun: made.endsRun },
+  judged: Judged,
+): Changed<Judgements> {
+  let thread = threadOf(session, counted)
+  if (!thread) return { session, result: NOTHING_BLOCKED }
+  const blocked: (Block | undefined)[] = calls.map(() => undefined)
+  const faults: { guard: CallGuardName; error: Error }[] = []
+  let endsRun = false
+  for (const guard of GUARDS) {
+    try {
+      const made = guard.judge(calls, thread, judged)
+      thread = made.thread
+      endsRun ||= made.endsRun
+      for (const [at, block] of made.blocked.entries()) blocked[at] ??= block
+    } catch (error) {
+      faults.push({ guard: guard.name, error: error as Error })
     }
-  } catch (error) {
-    return { session, result: { ...NOTHING_BLOCKED, fault: error as Error } }
   }
+  // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.
+  const texts = new Set(blocked.flatMap((block) => block?.text ?? []))
+  const loopState =
+    texts.size > 0 && blocked.includes(undefined)
+      ? { ...(thread.loopState ?? INITIAL_LOOP_STATE), pendingNotice: [...texts].join('\n\n') }
+      : thread.loopState
+  const after = { ...thread, loopState }
+  return { session: changeThread(session, counted, after), result: { blocked, endsRun, faults } }
 }

@@ -4,7 +4,9 @@ import { fill, type NoticeTexts } from './budget/notice.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
-export type TerminalReason = LimitReason | 'loop_guard' | 'operator'
+/** What blocks calls (`guards.ts`) and may end a run with that. */
+export type CallGuardName = 'loop_guard'
+export type TerminalReason = LimitReason | CallGuardName | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
@@ -49,7 +51,7 @@ export interface EndedAmounts {
 export interface Limit {
   readonly meter: Meter<LimitName>
   /** Set if a guard or an operator ended the run, and not the meter. */
-  readonly reason?: 'loop_guard' | 'operator'
+  readonly reason?: CallGuardName | 'operator'
 }
 
 /** What follows from the reason why a run ended. */

@@ -4,7 +4,7 @@ import { NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { costLimit } from '../core/budget/tiers.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
-import { mayBlockCalls } from '../core/guards.ts'
+import { GUARDS } from '../core/guards.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import { hashBody } from '../core/hash.ts'
 import { inMode, type Request } from '../core/request.ts'
@@ -206,7 +206,7 @@ function decideOn(
     storm,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
-    mayBlock: isolated(emit, 'loop_guard', () => mayBlockCalls(request, runState)),
+    mayBlock: GUARDS.some(({ name, mayBlock }) => isolated(emit, name, () => mayBlock(request, runState))),
   }
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled

@@ -9,7 +9,7 @@ import { fill } from '../core/budget/notice.ts'
 import { type Block, type Judgement, NOTHING_BLOCKED } from '../core/guards.ts'
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import { changeThread } from '../core/session/transitions.ts'
-import { type Limit, REASONS } from '../core/terminal.ts'
+import { type CallGuardName, type Limit, REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isEventStream } from '../http/headers.ts'
@@ -77,11 +77,11 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
       return filter.release(NO_CALLS)
     }
     const { governorHeaders } = client
-    const { pattern, count } = blocks.at(-1) ?? firstBlock
+    const loop = blocks.at(-1)?.loop
     client.governorHeaders = {
       ...governorHeaders,
       'x-governor-verdict': 'block',
-      'x-governor-loop': `${pattern};count=${count}`,
+      ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
     }
     const isOver = endsRun || rounds.length === MAX_REASKS
     const round = { buffered, results: blocked.map((block) => block?.text ?? NOT_EXECUTED) }
@@ -111,9 +111,9 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
 
 function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block[]): void {
   if (!runState.thread.noticeSent) void handle.change(changeThread, { noticeSent: true })
-  for (const { pattern, tool } of blocks) {
-    exchange.emit({ kind: 'call_blocked', pattern, tool, ...handle.names })
-    exchange.noteVerdict('block', pattern)
+  for (const { guard, tool, loop } of blocks) {
+    exchange.emit({ kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...handle.names })
+    exchange.noteVerdict('block', loop?.pattern)
   }
 }
 
@@ -149,12 +149,16 @@ async function askAgain(
 }
 
 /** Ends a run that goes on with blocked calls: the model is asked for its answer, without tools. */
-async function endRun(filtering: Filtering, rounds: readonly BlockedMessage[], { fallback }: Block): Promise<void> {
+async function endRun(
+  filtering: Filtering,
+  rounds: readonly BlockedMessage[],
+  { guard, fallback }: Block,
+): Promise<void> {
   const { x, dialect, client, lease, filter } = filtering
   const { runState, policy } = x
   const limit: Limit = {
     meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
-    reason: 'loop_guard',
+    reason: guard,
   }
   x.exchange.noteVerdict('stop')
   client.governorHeaders = { ...client.governorHeaders, 'x-governor-verdict': 'stop' }
@@ -162,14 +166,18 @@ async function endRun(filtering: Filtering, rounds: readonly BlockedMessage[], {
   const made = { dialect, client, lease, isStop: true, fallback, rounds }
   const ending = endingOf({ ...x, governorHeaders }, limit, made)
   const begun = await filter.becomeAnswer(ending.isJson, ending.footer !== undefined)
-  await askForAnswer(ending, lastVariants(filtering, rounds), begun)
+  await askForAnswer(ending, lastVariants(filtering, rounds, guard), begun)
 }
 
 /** Returns the variants that ask for the last answer, best first: after all responses, or without the last. */
-function lastVariants({ x, variant }: Filtering, rounds: readonly BlockedMessage[]): AnswerVariant[] {
+function lastVariants(
+  { x, variant }: Filtering,
+  rounds: readonly BlockedMessage[],
+  guard: CallGuardName,
+): AnswerVariant[] {
   const { sent, policy, runState } = x
   const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
-  const notice = fill(policy.texts[REASONS.loop_guard.text], meter)
+  const notice = fill(policy.texts[REASONS[guard].text], meter)
   const last = rounds.at(-1)
   const lastRound = last && {
     ...last,

@@ -8,7 +8,7 @@ import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
-import type { TerminalReason } from '../core/terminal.ts'
+import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage, ResponseFacts } from '../core/usage.ts'
 import type { Recovery } from '../overflow/overflow.ts'
 
@@ -27,7 +27,7 @@ type FailOpenReason =
   | 'fault'
 
 /** The guards, and the transcript; a fault in one of them leaves the others at work. */
-export type GuardName = 'budget' | 'loop_guard' | 'transcript'
+export type GuardName = 'budget' | CallGuardName | 'transcript'
 
 /** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
@@ -390,8 +390,8 @@ const EVENTS = {
       },
     },
   }),
-  /** A call of a response was blocked. `pattern`: of the loop. */
-  call_blocked: row<OfSession & { pattern: Pattern; tool: string }>({
+  /** A call of a response was blocked. `pattern`: of the loop, or the guard that blocks calls for another reason. */
+  call_blocked: row<OfSession & { pattern: Pattern | CallGuardName; tool: string }>({
     span: ['block', 'pattern', 'tool'],
     metrics: {
       governor_loops_total: {

@@ -210,10 +210,10 @@ function responseNotes(state: State) {
 async function judge(state: State, calls: readonly ToolCall[]): Promise<Judgement> {
   const { services, request, counted, runState, wereCallsJudged: isAgain } = state
   state.wereCallsJudged = true
-  const now = services.now()
-  const by = (session: Session) => judgeCalls(session, counted, calls, request, runState.loopMode, isAgain, now)
+  const judged = { request, runState, isAgain, now: services.now() }
+  const by = (session: Session) => judgeCalls(session, counted, calls, judged)
   const judgement = await update(state, by, NOTHING_BLOCKED)
-  if (judgement.fault) countFault(services.emit, judgement.fault, 'loop_guard')
+  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
   const block = judgement.blocked.find((one) => one !== undefined)
   if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
   return judgement
