@@ -4,7 +4,7 @@
  */
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
-import { type ResponseText, readText } from '../dialect/shared/response-text.ts'
+import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'

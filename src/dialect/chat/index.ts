@@ -45,7 +45,7 @@ import {
   textsOfParts,
 } from '../shared/request-list.ts'
 import { requestMembers } from '../shared/request-members.ts'
-import { responseFacts, textsUnder } from '../shared/response-facts.ts'
+import { responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { messagesAfterBlock, readChatAnswer, replyInChat, withoutChatCalls, writeChatAnswer } from './reply.ts'
 import { chatStream } from './stream.ts'
 import { callsOf, chatCallsNothing, chatMetadata, listedCalls } from './wire.ts'

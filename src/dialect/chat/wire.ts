@@ -3,7 +3,7 @@ import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { lastObject, lastText } from '../shared/usage-text.ts'
+import { lastObject, lastText } from '../shared/response-tail.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
 export function argumentsOf(args: unknown): string {

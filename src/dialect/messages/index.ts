@@ -35,8 +35,7 @@ import {
   stringIn,
 } from '../shared/request-list.ts'
 import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
-import { responseFacts, textsUnder } from '../shared/response-facts.ts'
-import { firstText } from '../shared/usage-text.ts'
+import { firstText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { anthropic } from './api.ts'
 import {
   beginsWithBilling,

@@ -124,34 +124,6 @@ function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesP
 const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>
   parts.findLast(({ data }) => data['type'] === 'message_delta')
 
-function governorEnd({ usage, metadata }: StreamEnding<MessagesPart>): Buffer[] {
-  return [
-    event({
-      type: 'message_delta',
-      delta: { stop_reason: 'end_turn', stop_sequence: null },
-      usage: isObject(usage) ? usage : { output_tokens: 0 },
-      governor: metadata,
-    }),
-    event({ type: 'message_stop' }),
-  ]
-}
-
-/** Returns the provider's own end, with the terminal state and the usage of all responses in its `message_delta`. */
-function providersEnd(ending: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
-  const { parts, mode, usage, responses, metadata } = ending
-  const last = lastDelta(parts)
-  if (!last && mode === 'answer') return governorEnd(ending)
-  return parts.flatMap((part) => {
-    if (part !== last) return [terminated(part.frame)]
-    const changes = {
-      ...(mode === 'answer' ? stopChanges(part) : {}),
-      ...(responses > 1 ? usageChange(usage) : {}),
-      governor: JSON.stringify(metadata),
-    }
-    return render({ ...part, changes }, stream)
-  })
-}
-
 /** Returns the footer at the end of the client's open text, as some clients show the last block alone. */
 function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: MessagesStream): Buffer[] {
   if (stream.open === undefined || !stream.isTextOpen)
@@ -163,18 +135,42 @@ function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: 
   ]
 }
 
+/**
+ * Returns an end of Governor's own after the fallback, or the provider's own end with the terminal state and the usage of
+ * all responses in its `message_delta`.
+ */
 function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
-  const { mode, fallback, footer, textEnd } = end
+  const { parts, mode, usage, responses, metadata, fallback, footer, textEnd } = end
   const isAnswer = mode === 'answer'
-  const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
-  const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
-  const before = [
-    ...(isAnswer && !stream.hasBegun ? [event({ type: 'message_start', message: { ...message, ...noEnd } })] : []),
-    ...(footer === undefined ? [] : footerEvents(footer, textEnd, stream)),
-    ...(isAnswer ? closeOpen(stream) : []),
-  ]
-  if (fallback === undefined) return [...before, ...providersEnd(end, stream)]
-  return [...before, ...textEvents(stream.next++, fallback), ...governorEnd(end)]
+  const bytes: Buffer[] = []
+  if (isAnswer && !stream.hasBegun) {
+    const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
+    const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
+    bytes.push(event({ type: 'message_start', message: { ...message, ...noEnd } }))
+  }
+  if (footer !== undefined) bytes.push(...footerEvents(footer, textEnd, stream))
+  if (isAnswer) bytes.push(...closeOpen(stream))
+  if (fallback !== undefined) bytes.push(...textEvents(stream.next++, fallback))
+  const last = fallback === undefined ? lastDelta(parts) : undefined
+  if (fallback !== undefined || (!last && isAnswer)) {
+    const delta = { stop_reason: 'end_turn', stop_sequence: null }
+    const total = isObject(usage) ? usage : { output_tokens: 0 }
+    bytes.push(event({ type: 'message_delta', delta, usage: total, governor: metadata }))
+    return [...bytes, event({ type: 'message_stop' })]
+  }
+  for (const part of parts) {
+    if (part !== last) {
+      bytes.push(terminated(part.frame))
+      continue
+    }
+    const changes = {
+      ...(isAnswer ? stopChanges(part) : {}),
+      ...(responses > 1 ? usageChange(usage) : {}),
+      governor: JSON.stringify(metadata),
+    }
+    bytes.push(...render({ ...part, changes }, stream))
+  }
+  return bytes
 }
 
 /** How the stream engine reads and writes Messages. */

@@ -4,7 +4,7 @@ import type { TokenUsage } from '../../core/usage.ts'
 import { decode, member, members, rootStart } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { firstText, lastObject, lastText, tokens } from '../shared/usage-text.ts'
+import { firstText, lastObject, lastText, tokens } from '../shared/response-tail.ts'
 import { readMessage, streamedMessage } from './reply.ts'
 import { eventIn, laterUsage } from './wire.ts'
 

@@ -1,7 +1,7 @@
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import type { Api, ErrorKind } from '../dialect.ts'
-import { tokens } from '../shared/usage-text.ts'
+import { tokens } from '../shared/response-tail.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   invalid_request: 'invalid_request_error',

@@ -45,8 +45,7 @@ import {
   stringIn,
 } from '../shared/request-list.ts'
 import { requestMembers, toolLists } from '../shared/request-members.ts'
-import { responseFacts, textsUnder } from '../shared/response-facts.ts'
-import { firstText } from '../shared/usage-text.ts'
+import { firstText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
 import { responsesStream } from './stream.ts'

@@ -112,56 +112,43 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   return text
 }
 
-function readEvent(
-  event: Json,
-  frame: Frame,
-  stream: ResponsesStream,
-): Pick<ResponsesPart, 'kind' | 'text' | 'isEmpty' | 'isOver'> {
-  const empty = { text: '', isEmpty: true, isOver: false }
-  switch (event['type']) {
-    case 'response.created':
-    case 'response.queued':
-    case 'response.in_progress':
-      stream.latest = responseOf(event)
-      stream.dropped = []
-      return { ...empty, kind: 'other' }
-    case 'response.completed':
-    case 'response.incomplete': {
-      stream.latest = responseOf(event)
-      stream.isOver = true
-      const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stream.latest['output']))
-      return { kind: 'end', text, isEmpty: false, isOver: true }
-    }
-    case 'response.failed':
-    case 'error':
-      return { ...empty, kind: 'failed', isEmpty: false }
-    default:
-  }
-  if (!('output_index' in event)) return { ...empty, kind: 'lead' }
-  const text = addToItem(event, stream)
-  const item = stream.items.get(event['output_index'])?.item
-  const base = { text, isEmpty: false, isOver: false }
-  // An incomplete last event must reach the client without a blank line, so it is held like an end.
-  if (stream.mode === 'filter' && !isWhole(frame)) return { ...base, kind: 'end' }
-  if (!item || item['type'] === 'reasoning') return { ...base, kind: 'lead' }
-  if (isClientCall(item)) return { ...base, kind: 'call' }
-  return { ...base, kind: item['type'] === 'message' ? 'text' : 'other' }
-}
+const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
 
 function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): ResponsesPart {
-  const { response, items } = stream
+  const { response, items, mode } = stream
   const data = dataOf(frame)
   const isDone = data?.trim() === DONE
   if (isDone) stream.done = frame
   const event = data === undefined || isDone ? undefined : parseObject(data)
-  const base = { frame, isLater, response, items, isDone, usage: undefined }
+  const base = { frame, isLater, response, items, isDone, text: '', isEmpty: false, isOver: false }
   if (!event) {
-    const isEmpty = stream.mode === 'filter'
-    return { ...base, event: {}, kind: isDone ? 'end' : 'comment', text: '', isEmpty, isOver: false }
+    const kind = isDone ? 'end' : 'comment'
+    return { ...base, event: {}, usage: undefined, kind, isEmpty: mode === 'filter' }
   }
   stream.isNumbered ||= typeof event['sequence_number'] === 'number'
-  const { usage } = responseOf(event)
-  return { ...base, event, ...readEvent(event, frame, stream), usage: isObject(usage) ? usage : undefined }
+  const { type } = event
+  const stated = responseOf(event)
+  const read = { ...base, event, usage: isObject(stated['usage']) ? stated['usage'] : undefined }
+  if (BEGINNINGS.has(type)) {
+    stream.latest = stated
+    stream.dropped = []
+    return { ...read, kind: 'other', isEmpty: true }
+  }
+  if (type === 'response.completed' || type === 'response.incomplete') {
+    stream.latest = stated
+    stream.isOver = true
+    const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stated['output']))
+    return { ...read, kind: 'end', text, isOver: true }
+  }
+  if (type === 'response.failed' || type === 'error') return { ...read, kind: 'failed' }
+  if (!('output_index' in event)) return { ...read, kind: 'lead', isEmpty: true }
+  const text = addToItem(event, stream)
+  const item = items.get(event['output_index'])?.item
+  // An incomplete last event must reach the client without a blank line, so it is held like an end.
+  if (mode === 'filter' && !isWhole(frame)) return { ...read, text, kind: 'end' }
+  if (!item || item['type'] === 'reasoning') return { ...read, text, kind: 'lead' }
+  if (isClientCall(item)) return { ...read, text, kind: 'call' }
+  return { ...read, text, kind: item['type'] === 'message' ? 'text' : 'other' }
 }
 
 function numbered(event: Json, stream: ResponsesStream): Json {
@@ -173,19 +160,7 @@ function governorEvents(events: readonly Json[], stream: ResponsesStream): Buffe
   return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event))
 }
 
-/** Returns an event of an item with the item's index in the client's output. */
-function placed(event: Json, entry: OutputItem | undefined, stream: ResponsesStream): Json {
-  if (!entry) return event
-  if (isObject(event['item'])) entry.shown = event['item']
-  entry.isDone ||= event['type'] === 'response.output_item.done'
-  entry.index ??= stream.output.push(entry) - 1
-  if (entry.index === event['output_index']) return event
-  stream.isChanged = true
-  return { ...event, output_index: entry.index }
-}
-
-const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
-
+/** Writes an event with the index of its item in the client's output, and the next sequence number. */
 function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   const { frame, event, kind, total } = part
   if (part.isDone || (kind === 'failed' && !stream.isChanged)) return [terminated(frame)]
@@ -193,13 +168,25 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
     stream.beganWith ??= part.response
     if (stream.beganWith !== part.response) return []
   }
-  const output = stream.output.map(({ shown }) => shown)
-  const usage = isObject(total?.usage) ? { usage: total.usage } : {}
-  const whole = total ? { ...event, response: { ...responseOf(event), output, ...usage } } : event
-  const next = placed(whole, part.items.get(event['output_index']), stream)
-  const changed = typeof event['sequence_number'] === 'number' ? numbered(next, stream) : next
-  const isAsCame = changed === event && !part.isChanged
-  return [isAsCame ? terminated(frame) : withData(frame, JSON.stringify(changed))]
+  let next = event
+  if (total) {
+    const output = stream.output.map(({ shown }) => shown)
+    const usage = isObject(total.usage) ? { usage: total.usage } : {}
+    next = { ...event, response: { ...responseOf(event), output, ...usage } }
+  }
+  const entry = part.items.get(event['output_index'])
+  if (entry) {
+    if (isObject(event['item'])) entry.shown = event['item']
+    entry.isDone ||= event['type'] === 'response.output_item.done'
+    entry.index ??= stream.output.push(entry) - 1
+    if (entry.index !== event['output_index']) {
+      stream.isChanged = true
+      next = { ...next, output_index: entry.index }
+    }
+  }
+  if (typeof event['sequence_number'] === 'number') next = numbered(next, stream)
+  const isAsCame = next === event && !part.isChanged
+  return [isAsCame ? terminated(frame) : withData(frame, JSON.stringify(next))]
 }
 
 function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): ResponsesPart | undefined {
@@ -217,12 +204,26 @@ function isTruncated(parts: readonly ResponsesPart[]): boolean {
 
 const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => parts.findLast(({ isOver }) => isOver)
 
-/** Returns an end of Governor's own: the client's output with the provider's other members. */
-function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, usage, responses, metadata } = ending
-  const last = responseOf(endIn(parts)?.event ?? {})
-  const total = responses > 1 ? usage : (last['usage'] ?? usage)
+/**
+ * Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own: the client's
+ * output with the provider's other members.
+ */
+function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
+  const { parts, mode, usage, responses, metadata, footer } = ending
+  const end = endIn(parts)
+  if (!end && mode !== 'answer') return []
+  const last = responseOf(end?.event ?? {})
   const isCutOff = isTruncated(parts)
+  const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
+  const isComplete = isCutOff || last['status'] === 'completed'
+  const isAsCame = !stream.isChanged && responses === 1 && isComplete
+  if (end && isNext && (isAsCame || (mode !== 'answer' && footer === undefined))) {
+    const data = Buffer.from(dataOf(end.frame) ?? '')
+    const text = memberText(data, 'response')
+    const response = text && withMembers(Buffer.from(text), { governor: JSON.stringify(metadata) }).toString()
+    return [withData(end.frame, withMembers(data, response ? { response } : {}).toString())]
+  }
+  const total = responses > 1 ? usage : (last['usage'] ?? usage)
   const output = stream.output.map(({ shown }) => shown)
   const response: Json = {
     ...stream.latest,
@@ -235,23 +236,6 @@ function governorEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStrea
     governor: metadata,
   }
   return governorEvents([{ type: isCutOff ? 'response.incomplete' : 'response.completed', response }], stream)
-}
-
-/** Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own. */
-function providersEnd(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
-  const { parts, mode, responses, metadata, footer } = ending
-  const mayChange = mode === 'answer' || footer !== undefined
-  const end = endIn(parts)
-  if (!end) return mode === 'answer' ? governorEnd(ending, stream) : []
-  const { frame, event } = end
-  const isNext = stream.number === undefined || event['sequence_number'] === stream.number + 1
-  const isComplete = isTruncated(parts) || responseOf(event)['status'] === 'completed'
-  const isAsCame = !stream.isChanged && responses === 1 && isComplete
-  if (!isNext || (mayChange && !isAsCame)) return governorEnd(ending, stream)
-  const data = Buffer.from(dataOf(frame) ?? '')
-  const text = memberText(data, 'response')
-  const response = text && withMembers(Buffer.from(text), { governor: JSON.stringify(metadata) }).toString()
-  return [withData(frame, withMembers(data, response ? { response } : {}).toString())]
 }
 
 /** Ends unfinished items, which a provider that fails leaves behind. */
@@ -290,18 +274,6 @@ function isOpenMessage(entry: OutputItem, { output }: ResponsesStream): boolean 
   return entry.item['type'] === 'message' && !entry.isDone && isLast
 }
 
-/** Returns the event that ends a text with the footer at the end of that text. */
-function withFooter(event: Json, footer: string): Json {
-  const { text, part, item } = event
-  const isTextPart = isObject(part) && typeof part['text'] === 'string'
-  return {
-    ...event,
-    ...(typeof text === 'string' ? { text: text + footer } : {}),
-    ...(isTextPart ? { part: { ...part, text: textOf(part['text']) + footer } } : {}),
-    ...(isObject(item) ? { item: withAddedText(item, footer) } : {}),
-  }
-}
-
 /** Adds the footer to the client's last message, or in a message of its own if other content came after that. */
 function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: ResponsesStream): Buffer[] {
   const [first] = textEnd
@@ -320,10 +292,19 @@ function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: Re
     delta: footer,
     logprobs: [],
   }
-  return [
-    ...(isStreamed ? governorEvents([delta], stream) : []),
-    ...textEnd.flatMap((part) => render({ ...part, event: withFooter(part.event, footer), isChanged: true }, stream)),
-  ]
+  const bytes = isStreamed ? governorEvents([delta], stream) : []
+  for (const end of textEnd) {
+    const { text, part, item } = end.event
+    const isTextPart = isObject(part) && typeof part['text'] === 'string'
+    const event = {
+      ...end.event,
+      ...(typeof text === 'string' ? { text: text + footer } : {}),
+      ...(isTextPart ? { part: { ...part, text: textOf(part['text']) + footer } } : {}),
+      ...(isObject(item) ? { item: withAddedText(item, footer) } : {}),
+    }
+    bytes.push(...render({ ...end, event, isChanged: true }, stream))
+  }
+  return bytes
 }
 
 /** Adds a message of Governor's own to the client's output. */
@@ -345,7 +326,7 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
     added.push(...closeItems(stream))
     if (isLateText) added.push(...addMessage(text + footer, stream))
   }
-  return [...added, ...providersEnd(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
+  return [...added, ...endEvent(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
 /** How the stream engine reads and writes Responses. */

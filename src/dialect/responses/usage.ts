@@ -4,7 +4,7 @@ import { isObject, type Json, parseObject, textOf } from '../../core/json-object
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstText, lastObject } from '../shared/usage-text.ts'
+import { firstText, lastObject } from '../shared/response-tail.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
 /** The most bytes that the members after the output take; they may repeat all tools. */

@@ -2,8 +2,8 @@
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
+import { writtenCharacters } from './response-tail.ts'
 import { openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
-import { writtenCharacters } from './usage-text.ts'
 
 /** The members of a dialect whose request bodies have the fields `model` and `stream`. */
 export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {

@@ -16,8 +16,7 @@ export interface Part {
   readonly frame: Frame
   /**
    * `comment`: not content; it is never rewritten. `lead`: it may precede a call, and is held until other content
-   * follows. `text`: text or the beginning of a text. `end`: from the first of these on, all parts are the end of the
-   * response.
+   * follows. `text`: text or its beginning. `end`: it and all parts after it are the end of the response.
    */
   readonly kind: 'comment' | 'lead' | 'text' | 'call' | 'other' | 'end' | 'failed'
   /** The text that it adds to what the user reads. */
@@ -107,9 +106,8 @@ interface StreamedResponse {
   hasBegun: boolean
   /** In `filter`: its parts before any content. */
   opening: Part[]
-  /** The parts that are held: all of them from its first call or its end on. */
+  /** The parts that are held: all of them once `holdsAll`, from its first call or its end on. */
   buffered: Part[]
-  /** A call or the end has come, so that all later parts are held. */
   holdsAll: boolean
   usage: unknown
   isOver: boolean
@@ -124,7 +122,6 @@ interface StreamState {
   readonly dialect: StreamDialect<Part, unknown>
   readonly dialectState: unknown
   mode: StreamMode
-  /** The client asked for a JSON object, so that one in the text is an answer and not a call written as text. */
   isJson: boolean
   /** How many responses have begun. */
   begun: number
@@ -141,15 +138,13 @@ interface StreamState {
   textBefore: string
   /** The text that the client got of the current section. */
   text: string
-  /** Parts that are held because their text may not be an answer. */
+  /** Parts that are held until it is certain, by `replyStart`, that their text is an answer. */
   pendingParts: Part[]
-  /** What decides whether the held text is an answer. */
   replyStart: ReplyStart
   /** The text is certain to be an answer. */
   isAnswer: boolean
-  /** A footer may follow, so that the end of a text is held until other content follows. */
   mayHaveFooter: boolean
-  /** The held end of the newest text. */
+  /** The end of the newest text, held until other content follows, as a footer may be added to the text. */
   textEnd: Part[]
   /** The client has received content. */
   hasShown: boolean
@@ -172,8 +167,8 @@ function newResponse(): StreamedResponse {
 function newState(
   dialect: StreamDialect<Part, unknown>,
   mode: StreamMode,
-  isJson: boolean,
-  mayHaveFooter: boolean,
+  isJson = false,
+  mayHaveFooter = false,
 ): StreamState {
   return {
     dialect,
@@ -212,9 +207,10 @@ function read(state: StreamState, frame: Frame): { readonly part: Part; readonly
   if (!current.hasBegun) {
     current.hasBegun = true
     state.begun++
-    if (responses > 0 && last && !dialect.isNamedByLast) current.opening = [...last.opening]
-    if (responses > 0)
+    if (responses > 0) {
+      if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
       before.push(...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? []))
+    }
   }
   const part = dialect.parse(frame, dialectState, responses > 0)
   current.usage = part.usage ?? current.usage
@@ -299,11 +295,6 @@ function filtered(state: StreamState, frame: Frame): Buffer[] {
   return [...before, ...pass(state, current.opening, [...held, part])]
 }
 
-function beginSection(state: StreamState): void {
-  state.textBefore = allText(state)
-  state.text = ''
-}
-
 /**
  * Shows the content of the last response other than its calls, once another response follows, and begins a new section
  * of text.
@@ -314,7 +305,8 @@ function showRest(state: StreamState): Buffer[] {
   const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
-  beginSection(state)
+  state.textBefore = allText(state)
+  state.text = ''
   return bytes
 }
 
@@ -370,8 +362,9 @@ function becomeAnswer(state: StreamState, isJson: boolean, mayHaveFooter: boolea
   state.mayHaveFooter = mayHaveFooter
   state.current = newResponse()
   state.hasShown = false
-  takePending(state)
-  beginSection(state)
+  state.replyStart = beginReply(isJson)
+  state.textBefore = allText(state)
+  state.text = ''
   dialect.nextResponse(dialectState, state.mode, false)
   return [...opening, ...rest]
 }
@@ -488,7 +481,7 @@ export function openAnswer(
   dialect: StreamDialect<Part, unknown>,
   dropCalls: boolean,
   isJson: boolean,
-  mayHaveFooter = false,
+  mayHaveFooter?: boolean,
 ): AnswerStream {
   return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter))
 }
@@ -501,7 +494,7 @@ export function openText(dialect: StreamDialect<Part, unknown>): (frame: Frame) 
 
 /** Opens a stream whose calls are held until Governor has decided on them. */
 export function openFilter(dialect: StreamDialect<Part, unknown>): ToolCallFilter {
-  const state = newState(dialect, 'filter', false, false)
+  const state = newState(dialect, 'filter')
   return {
     push: (frame) => filtered(state, frame),
     endResponse: () => endFiltered(state),

@@ -1,0 +1,134 @@
+/** Reads usage, ids, facts and texts of a response that is relayed, from pieces that may begin and end anywhere. */
+import { isObject, type Json, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import type { ResponseFacts } from '../../core/usage.ts'
+import { BACKSLASH, COLON, decode, OPEN_BRACE, QUOTE, skipSpace, skipValue } from '../../json/scan.ts'
+import { createFrameReader, dataOf } from '../../sse/frames.ts'
+import type { Dialect, ResponseTail } from '../dialect.ts'
+
+/** At most this many places of one key are tried: the model may have written it any number of times. */
+const MAX_PLACES = 64
+
+/** Returns the first or last value under `key`, at any depth, that is whole and begins with the byte `first`. */
+function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean): unknown {
+  const quoted = `"${key}"`
+  let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
+  for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
+    // A quote within a string has a backslash before it.
+    const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
+    const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+    try {
+      if (bytes[start] === first) return decode(bytes, { start, end: skipValue(bytes, start) })
+    } catch {
+      // The piece ends within the value.
+    }
+    if (!isLast) at = bytes.indexOf(quoted, at + quoted.length)
+    else at = at === 0 ? -1 : bytes.lastIndexOf(quoted, at - 1)
+  }
+  return undefined
+}
+
+/** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
+export function lastObject(bytes: Buffer, key: string): Json | undefined {
+  const value = valueUnder(bytes, key, OPEN_BRACE, true)
+  return isObject(value) ? value : undefined
+}
+
+/** Returns the last string under `key`, at any depth; `undefined` if there is none. */
+export function lastText(bytes: Buffer, key: string): string | undefined {
+  return valueUnder(bytes, key, QUOTE, true) as string | undefined
+}
+
+/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
+export function firstText(bytes: Buffer, key: string): string | undefined {
+  return valueUnder(bytes, key, QUOTE, false) as string | undefined
+}
+
+/** No response uses more tokens than this: a larger number is not a count. */
+const MAX_TOKENS = 1e10
+
+/** Returns a number of tokens; `undefined` if the value is not a count. */
+export function tokens(value: unknown): number | undefined {
+  const isCount = typeof value === 'number' && Number.isFinite(value) && value >= 0 && value <= MAX_TOKENS
+  return isCount ? Math.round(value) : undefined
+}
+
+/** Fields whose text the model wrote, in all dialects. */
+const WRITTEN =
+  /"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|input)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"/g
+
+/** Returns how many characters the model wrote in a piece of a response. */
+export function writtenCharacters(bytes: Buffer): number {
+  let characters = 0
+  for (const [, written = ''] of bytes.toString('latin1').matchAll(WRITTEN)) characters += written.length
+  return characters
+}
+
+/** The most characters of an id or a model, and the most reasons. */
+const MAX_NAME = 200
+const MAX_REASONS = 16
+
+/** A member of an object with a short text. */
+const MEMBER = /"(\w{1,64})"\s{0,4}:\s{0,4}"([^"\\]{1,64})"/g
+
+/** Returns the texts under `key`, at any depth. Text of the model can't match, as its quotes are escaped. */
+export function textsUnder(bytes: Buffer, key: string): string[] {
+  const members = [...bytes.toString('latin1').matchAll(MEMBER)]
+  return members.flatMap(([, name, text = '']) => (name === key ? [text] : []))
+}
+
+/** Returns the facts of a response. `envelope`: the member of a stream's first event that holds the response, if any. */
+export function responseFacts(
+  { head, whole, streams }: ResponseTail,
+  envelope: string | undefined,
+  reasons: readonly string[],
+): ResponseFacts {
+  const finishReasons = reasons.slice(0, MAX_REASONS)
+  const texts = streams ? createFrameReader().push(head).map(dataOf) : [whole?.toString('utf8')]
+  for (const text of texts) {
+    const body = parseObject(text ?? '')
+    const response = streams && envelope !== undefined ? propertyOf(body, envelope) : body
+    const id = textOf(propertyOf(response, 'id')).slice(0, MAX_NAME)
+    if (id === '') continue
+    return { id, model: textOf(propertyOf(response, 'model')).slice(0, MAX_NAME) || undefined, finishReasons }
+  }
+  return { id: undefined, model: undefined, finishReasons }
+}
+
+/** Bytes of a whole body that are held; the text of a longer one is not known. */
+const MAX_WHOLE = 1_048_576
+/** Bytes of a stream that are read, and characters of its text. */
+const MAX_STREAM = 8_388_608
+const MAX_TEXT = 131_072
+
+/** Takes the chunks of one response without its content coding. Throws if a chunk is not what it should be. */
+export interface ResponseText {
+  push(chunk: Buffer): void
+  /** Returns what the model said; `undefined` if that could not be read. */
+  end(): string | undefined
+}
+
+/** Returns a reader of one response for the transcript. `streams`: it is a stream of server-sent events. */
+export function readText(dialect: Dialect, streams: boolean): ResponseText {
+  const textIn = streams ? dialect.openText() : undefined
+  const reader = createFrameReader()
+  const chunks: Buffer[] = []
+  let text = ''
+  let length = 0
+  return {
+    push(chunk) {
+      length += chunk.length
+      if (!textIn && length <= MAX_WHOLE) chunks.push(chunk)
+      if (length > MAX_WHOLE) chunks.length = 0
+      if (!textIn || length > MAX_STREAM || text.length > MAX_TEXT) return
+      for (const frame of reader.push(chunk)) text += textIn(frame)
+    },
+    end() {
+      if (textIn) {
+        if (length <= MAX_STREAM) for (const frame of reader.end()) text += textIn(frame)
+        return text
+      }
+      const answer = length <= MAX_WHOLE ? dialect.readAnswer(Buffer.concat(chunks)) : undefined
+      return answer?.end === 'failed' ? undefined : answer?.text
+    },
+  }
+}
