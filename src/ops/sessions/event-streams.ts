@@ -18,26 +18,20 @@ interface Change {
   readonly key: SessionKey
 }
 
-/** One page that is open. */
-export interface EventStream {
+/** A page that is open. `hasNames`: it may see the names that clients chose for their sessions. */
+interface EventStream {
   readonly response: ServerResponse
-  /** True where it may see the names that clients chose for their sessions. */
   readonly hasNames: boolean
 }
 
-/** Returns the text of a `session` event's data; `undefined` where the session is gone. */
-type ShowSession = (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
-
 interface State {
-  readonly show: ShowSession
+  /** Returns the text of a `session` event's data; `undefined` where the session is gone. */
+  readonly show: (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
   readonly streams: Set<EventStream>
   /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
   last: number
   missed: readonly Change[]
-  /** Ends the subscription to changes; unset before the first page. */
-  end: (() => void) | undefined
-  timer: NodeJS.Timeout | undefined
 }
 
 function write({ response }: EventStream, text: string): void {
@@ -76,36 +70,30 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
   return since > last || since < first - 1 ? undefined : missed.filter((change) => change.number > since)
 }
 
-/** Subscribes to changes once; goes on after the last page has left, so that one that reconnects gets what it missed. */
-function listen(state: State, store: Store, failed: (error: unknown) => void): void {
-  state.timer ??= setInterval(() => {
-    for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
-  }, PING_MS).unref()
-  state.end ??= store.subscribe((keys) => {
-    const changes = keys.map((key) => ({ number: ++state.last, key }))
-    state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
-    sendChanges(state, changes, state.streams).catch(failed)
-  })
-}
-
-export interface SessionEvents {
-  /** Sends changes until the client leaves; resolves to false if too many pages are open. */
-  open(request: IncomingMessage, stream: EventStream): Promise<boolean>
-  close(): void
-}
-
 /** Creates the event streams. `failed` is called if the store can't be read. */
 export function createSessionEvents(
   store: Store,
-  show: ShowSession,
+  show: State['show'],
   origin: string,
   failed: (error: unknown) => void,
-): SessionEvents {
-  const state: State = { show, streams: new Set(), origin, last: 0, missed: [], end: undefined, timer: undefined }
+) {
+  const state: State = { show, streams: new Set(), origin, last: 0, missed: [] }
+  let end: (() => void) | undefined
+  const ping = () => {
+    for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
+  }
+  const timer = setInterval(ping, PING_MS).unref()
+  const changed = (keys: readonly SessionKey[]) => {
+    const changes = keys.map((key) => ({ number: ++state.last, key }))
+    state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
+    sendChanges(state, changes, state.streams).catch(failed)
+  }
   return {
-    async open({ headers }, stream) {
+    /** Sends changes until the client leaves; resolves to false if too many pages are open. */
+    async open({ headers }: IncomingMessage, stream: EventStream): Promise<boolean> {
       if (state.streams.size >= MAX_STREAMS) return false
-      listen(state, store, failed)
+      // Goes on after the last page has left, so that one that reconnects gets what it missed.
+      end ??= store.subscribe(changed)
       state.streams.add(stream)
       stream.response.once('close', () => state.streams.delete(stream))
       stream.response.writeHead(200, {
@@ -121,10 +109,10 @@ export function createSessionEvents(
       await sendChanges(state, [...newest.values()], new Set([stream]))
       return true
     },
-    close() {
-      clearInterval(state.timer)
+    close(): void {
+      clearInterval(timer)
       for (const { response } of state.streams) response.destroy()
-      state.end?.()
+      end?.()
     },
   }
 }

@@ -27,11 +27,18 @@ const reply = (description: string, name: keyof typeof REPLIES): Json => ({
   content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
 })
 
-const REFUSALS: Json = {
-  400: reply('Something in the request is wrong; the message says what.', 'Error'),
-  401: reply('Neither from loopback nor with the token.', 'Error'),
+const REFUSALS = {
+  400: 'Something in the request is wrong; the message says what.',
+  401: 'Neither from loopback nor with the token.',
 }
-const UNKNOWN: Json = { 404: reply('No such session or agent.', 'Error') }
+const UNKNOWN = { 404: 'No such session or agent.' }
+
+/** `problems`: what goes wrong besides, by status. */
+function operation(summary: string, parameters: readonly Json[], done: Json, problems: Record<number, string>): Json {
+  const responses: Record<string, Json> = { 200: done }
+  for (const [status, text] of Object.entries({ ...REFUSALS, ...problems })) responses[status] = reply(text, 'Error')
+  return { summary, parameters, responses }
+}
 
 const ID = { name: 'id', in: 'path', required: true, schema: { type: 'string' } }
 const IDEMPOTENCY = {
@@ -41,25 +48,17 @@ const IDEMPOTENCY = {
   description: 'The same key for the same session changes nothing a second time.',
   schema: { type: 'string', maxLength: 200 },
 }
-const LOOP_GUARD_OFF: Json = { 409: reply('The loop guard is off in the configuration.', 'Error') }
 
-/** Returns the paths of all actions. */
 function actionPaths(session: string): Json {
   const paths: Record<string, Json> = {}
   for (const [path, { name, method, summary, body }] of Object.entries(ACTIONS)) {
+    const parameters = name === 'extend' ? [ID, IDEMPOTENCY] : [ID]
+    const off = name === 'loop_guard' && { 409: 'The loop guard is off in the configuration.' }
+    const done = reply('The session after it.', 'SessionDetail')
     const required = !body.safeParse(undefined).success
+    const requestBody = { required, content: { 'application/json': { schema: schemaOf(body, 'input') } } }
     paths[`${session}/${path}`] = {
-      [method.toLowerCase()]: {
-        summary,
-        parameters: name === 'extend' ? [ID, IDEMPOTENCY] : [ID],
-        requestBody: { required, content: { 'application/json': { schema: schemaOf(body, 'input') } } },
-        responses: {
-          200: reply('The session after it.', 'SessionDetail'),
-          ...REFUSALS,
-          ...UNKNOWN,
-          ...(name === 'loop_guard' && LOOP_GUARD_OFF),
-        },
-      },
+      [method.toLowerCase()]: { ...operation(summary, parameters, done, { ...UNKNOWN, ...off }), requestBody },
     }
   }
   return paths
@@ -68,13 +67,12 @@ function actionPaths(session: string): Json {
 const EVENTS = {
   summary: 'Changes of sessions as they happen',
   description:
-    'Server-sent events. `session`: the row of a session that changed; `ready`: what came since ' +
-    'Last-Event-ID follows; `reload`: read the list, then go on; `ping`: a sign of life every five ' +
-    'seconds.',
+    'Server-sent events. `session`: the row of a session that changed; `ready`: what came since Last-Event-ID ' +
+    'follows; `reload`: read the list, then go on; `ping`: a sign of life every five seconds.',
   parameters: [{ name: 'Last-Event-ID', in: 'header', required: false, schema: { type: 'string' } }],
   responses: {
     200: { description: 'Events, until the client leaves.', content: { 'text/event-stream': {} } },
-    401: REFUSALS['401'],
+    401: reply(REFUSALS[401], 'Error'),
   },
 }
 
@@ -82,35 +80,20 @@ const EVENTS = {
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
   const query = schemaOf(listQuery, 'input')['properties'] as Json
+  const filters = Object.entries(query).map(([name, schema]) => ({ name, in: 'query', required: false, schema }))
+  const page = reply('A page of sessions.', 'SessionPage')
+  const texts = reply('Its transcript, which is empty until something is said.', 'Transcript')
   return {
     openapi: '3.1.0',
     info: { title: 'Governor', version, description: 'Sessions of agents: see them, steer them.' },
     security: [{}, { token: [] }],
     paths: {
-      '/governor/sessions': {
-        get: {
-          summary: 'Sessions, the one with the highest risk first',
-          parameters: Object.entries(query).map(([name, schema]) => ({ name, in: 'query', required: false, schema })),
-          responses: { 200: reply('A page of sessions.', 'SessionPage'), ...REFUSALS },
-        },
-      },
-      [session]: {
-        get: {
-          summary: 'One session in full',
-          parameters: [ID],
-          responses: { 200: reply('The session.', 'SessionDetail'), ...REFUSALS, ...UNKNOWN },
-        },
-      },
+      '/governor/sessions': { get: operation('Sessions, the one with the highest risk first', filters, page, {}) },
+      [session]: { get: operation('One session in full', [ID], reply('The session.', 'SessionDetail'), UNKNOWN) },
       [`${session}/transcript`]: {
-        get: {
-          summary: 'What the user and the assistant said in one session',
-          parameters: [ID],
-          responses: {
-            200: reply('Its transcript, which is empty until something is said.', 'Transcript'),
-            ...REFUSALS,
-            404: reply('No such session; or transcript_off: nothing is kept, as sessions.transcript is off.', 'Error'),
-          },
-        },
+        get: operation('What the user and the assistant said in one session', [ID], texts, {
+          404: 'No such session; or transcript_off: nothing is kept, as sessions.transcript is off.',
+        }),
       },
       ...actionPaths(session),
       '/governor/events': { get: EVENTS },

@@ -16,11 +16,16 @@ const MAX_SNAPSHOTS = 4
 type Summary = NonNullable<SessionPage['summary']>
 type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly hasNames: boolean }
 
+/** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
+type Place = readonly [group: number, amount: number, at: number, id: string]
+
+/** The sessions that match a filter, sorted. */
 interface Snapshot {
   readonly id: string
   readonly takenAt: number
   readonly hasNames: boolean
-  readonly rows: readonly SessionRow[]
+  readonly found: readonly { readonly row: SessionRow; readonly place: Place }[]
+  /** Of all sessions; `null` if only those of a name were read. */
   readonly summary: Omit<Summary, 'today'> | null
   /** False if some sessions could not be read. */
   readonly complete: boolean
@@ -43,9 +48,6 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
-/** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
-type Place = readonly [group: number, amount: number, at: number, id: string]
-
 const AMOUNTS = {
   risk: ({ risk }) => risk,
   cost: ({ cost_usd: cost }) => cost ?? -1,
@@ -65,46 +67,38 @@ function inOrder(a: Place, b: Place): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
 }
 
-/** Returns the numbers of a head line. */
-function summaryOf(rows: readonly SessionRow[]): Snapshot['summary'] {
-  let [at_work, need_you, asking, cost] = [0, 0, 0, 0]
-  let gap: CostGap | undefined
-  for (const row of rows) {
-    const { cost_usd_per_minute: rate, price_known, cost_estimated } = row
-    const group = groupOf(row)
-    if (group < 2) at_work++
-    if (group === 0) need_you++
-    if (row.state === 'asking') asking++
-    cost += rate ?? 0
-    if (!price_known) gap = gapOfSum(gap, cost_estimated ? 'estimate' : 'partial')
-  }
-  return { sessions: rows.length, at_work, need_you, asking, per_minute: costView(cost, gap) }
-}
-
-/** Reads all sessions, and returns those that match a filter, sorted. */
 async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: number): Promise<Snapshot> {
   const { name, hasNames } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
-  const rows: SessionRow[] = []
+  const found: Snapshot['found'][number][] = []
+  const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
+  let perMinute = 0
+  let gap: CostGap | undefined
   let complete = true
   const missed = () => {
     complete = false
   }
   for await (const one of store.all(ids, missed)) {
-    rows.push(shownRow(one, takenAt, hasNames))
-    if (rows.length % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
+    const row = shownRow(one, takenAt, hasNames)
+    const group = groupOf(row)
+    counts.sessions++
+    if (group < 2) counts.at_work++
+    if (group === 0) counts.need_you++
+    if (row.state === 'asking') counts.asking++
+    perMinute += row.cost_usd_per_minute ?? 0
+    if (!row.price_known) gap = gapOfSum(gap, row.cost_estimated ? 'estimate' : 'partial')
+    if (passes(row, filter)) found.push({ row, place: placeIn(row, filter) })
+    if (counts.sessions % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
-  const shown = rows.filter((row) => passes(row, filter)).map((row) => ({ row, place: placeIn(row, filter) }))
-  shown.sort((a, b) => inOrder(a.place, b.place))
-  const summary = ids ? null : summaryOf(rows)
-  return { id, takenAt, hasNames, rows: shown.map(({ row }) => row), summary, complete }
+  found.sort((a, b) => inOrder(a.place, b.place))
+  const summary = ids ? null : { ...counts, per_minute: costView(perMinute, gap) }
+  return { id, takenAt, hasNames, found, summary, complete }
 }
 
 /** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
 const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.number(), z.string()])])
-type Cursor = z.output<typeof cursorShape>
 
-function cursorOf(text: string): Cursor | undefined {
+function cursorOf(text: string): z.output<typeof cursorShape> | undefined {
   try {
     return cursorShape.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString())).data
   } catch {
@@ -112,16 +106,16 @@ function cursorOf(text: string): Cursor | undefined {
   }
 }
 
-/** Returns a page of sessions; `undefined` if the cursor is invalid. */
-export type SessionList = (query: ListQuery, hasNames: boolean) => Promise<SessionPage | undefined>
-
-/** Creates a list of a store's sessions. `newId` names its snapshots; `today`: what all sessions have cost today. */
+/**
+ * Creates a list of a store's sessions: a function that returns a page, or `undefined` if the cursor is invalid.
+ * `newId` names its snapshots; `today`: what all sessions have cost today.
+ */
 export function createSessionList(
   store: Store,
   now: () => number,
   newId: () => string,
   today: () => Promise<Summary['today']>,
-): SessionList {
+) {
   let snapshots: readonly Snapshot[] = []
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
@@ -130,35 +124,38 @@ export function createSessionList(
     const name = JSON.stringify(filter)
     const shared = waiting.get(name)
     if (shared) return shared
-    const taken = last
-      .catch(() => undefined)
-      .then(() => {
-        waiting.delete(name)
-        return takeSnapshot(store, filter, newId(), now())
-      })
+    const begin = () => {
+      waiting.delete(name)
+      return takeSnapshot(store, filter, newId(), now())
+    }
+    const taken = last.then(begin, begin)
     last = taken
     waiting.set(name, taken)
     return taken
   }
-  return async ({ limit, cursor: text, ...query }, hasNames) => {
-    const filter: Filter = { ...query, hasNames }
-    const cursor = text === undefined ? undefined : cursorOf(text)
-    if (text !== undefined && !cursor) return undefined
-    const [id, place] = cursor ?? []
+  return async ({ limit, cursor, ...query }: ListQuery, hasNames: boolean): Promise<SessionPage | undefined> => {
+    const begin = cursor === undefined ? [] : cursorOf(cursor)
+    if (!begin) return undefined
+    const [id, after] = begin
     snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
-    const snapshot = snapshots.find((one) => one.id === id && one.hasNames === hasNames) ?? (await take(filter))
-    const { complete, summary, rows } = snapshot
-    const after = place ? rows.findIndex((row) => inOrder(place, placeIn(row, filter)) < 0) : 0
-    const start = after === -1 ? rows.length : after
-    const sessions = rows.slice(start, start + limit)
-    const lastRow = sessions.at(-1)
+    const known = snapshots.find((one) => one.id === id && one.hasNames === hasNames)
+    const snapshot = known ?? (await take({ ...query, hasNames }))
+    const { found, summary, complete } = snapshot
+    const rest = after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
+    const shown = rest.slice(0, limit)
+    const lastShown = shown.at(-1)
     let next: string | null = null
-    if (lastRow && start + limit < rows.length) {
+    if (lastShown && rest.length > limit) {
       // The one that was used last is first: lists that nobody pages through do not push it out.
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
-      const following: Cursor = [snapshot.id, [...placeIn(lastRow, filter)]]
-      next = Buffer.from(JSON.stringify(following)).toString('base64url')
+      next = Buffer.from(JSON.stringify([snapshot.id, lastShown.place])).toString('base64url')
     }
-    return { sessions, next, total: rows.length, summary: summary && { ...summary, today: await today() }, complete }
+    return {
+      sessions: shown.map(({ row }) => row),
+      next,
+      total: found.length,
+      summary: summary && { ...summary, today: await today() },
+      complete,
+    }
   }
 }

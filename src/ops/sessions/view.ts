@@ -163,9 +163,10 @@ const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit',
 
 /** Returns the agent at work that needs attention most, which stands for its session; else the last one used. */
 function leaderOf(agents: readonly Agent[]): Agent | undefined {
+  let leader: Agent | undefined
   for (const state of AT_WORK) {
-    const found = agents.filter((one) => one.state === state)
-    if (found.length > 0) return found.reduce((a, b) => (a.share > b.share ? a : b))
+    for (const one of agents) if (one.state === state && one.share >= (leader?.share ?? 0)) leader = one
+    if (leader) return leader
   }
   return agents.at(-1)
 }
