@@ -20,16 +20,6 @@ function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail
   return [...threads.flatMap((thread) => thread.meters), ...meters].find((meter) => meter.max > 0)
 }
 
-function stopQuestion(store: Store, detail: SessionDetail): Question {
-  return {
-    title: `Stop ${labelOf(detail)}?`,
-    text: 'Its next request gets its last answer, and nothing that it did is lost.',
-    yes: 'Stop with an answer',
-    isGrave: true,
-    act: () => steer(store, 'stop', {}, 'Its next request is the last.'),
-  }
-}
-
 function extendQuestion(
   store: Store,
   detail: SessionDetail,
@@ -53,15 +43,6 @@ function extendQuestion(
       const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
       steer(store, 'extend', body, `Extended to ${amount(name, to)}.`)
     },
-  }
-}
-
-function resetQuestion(store: Store, detail: SessionDetail): Question {
-  return {
-    title: `Reset ${labelOf(detail)}?`,
-    text: 'Its current runs get a fresh budget, and count from 1.',
-    yes: 'Reset',
-    act: () => steer(store, 'reset', {}, 'It is reset.'),
   }
 }
 
@@ -92,6 +73,19 @@ export function CopyButtons({ store, id }: { store: Store; id: string }) {
 export function Actions({ store, detail }: { store: Store; detail: SessionDetail }) {
   const [question, setQuestion] = useState<Question>()
   const limit = limitOf(detail)
+  const stop = {
+    title: `Stop ${labelOf(detail)}?`,
+    text: 'Its next request gets its last answer, and nothing that it did is lost.',
+    yes: 'Stop with an answer',
+    isGrave: true,
+    act: () => steer(store, 'stop', {}, 'Its next request is the last.'),
+  }
+  const reset = {
+    title: `Reset ${labelOf(detail)}?`,
+    text: 'Its current runs get a fresh budget, and count from 1.',
+    yes: 'Reset',
+    act: () => steer(store, 'reset', {}, 'It is reset.'),
+  }
   const isWatching = detail.threads.some(({ loop_guard_mode: mode }) => mode === 'observe')
   const setLoops = () => {
     const mode = isWatching ? null : 'observe'
@@ -105,7 +99,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
           type="button"
           class="primary"
           disabled={detail.stopping || detail.state === 'stopped'}
-          onClick={() => setQuestion(stopQuestion(store, detail))}
+          onClick={() => setQuestion(stop)}
         >
           Stop with an answer
         </button>
@@ -117,7 +111,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
         <button type="button" onClick={setLoops} aria-pressed={isWatching}>
           {isWatching ? 'End loops again' : 'Only watch for loops'}
         </button>
-        <button type="button" onClick={() => setQuestion(resetQuestion(store, detail))}>
+        <button type="button" onClick={() => setQuestion(reset)}>
           Reset
         </button>
       </p>

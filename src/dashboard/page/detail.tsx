@@ -75,19 +75,9 @@ function Alerts({ detail }: { detail: SessionDetail }) {
   )
 }
 
-function Fact({
-  title,
-  used,
-  max,
-  text,
-  note,
-}: {
-  title: string
-  used: number | null
-  max: number
-  text: string
-  note?: string
-}) {
+/** `used` of `max`, which may be left out, as a bar. */
+function Fact(props: { title: string; used?: number | null; max?: number; text: string; note?: string }) {
+  const { title, used, max = 0, text, note } = props
   return (
     <div class="fact">
       <dt>{title}</dt>
@@ -135,13 +125,11 @@ function Facts({ detail }: { detail: SessionDetail }) {
       {fact('Tokens', 'tokens')}
       {fact('Tool calls', 'tool_calls')}
       {detail.seconds_to_limit !== null && (
-        <Fact title="A limit at this pace" used={0} max={0} text={`in ${span(detail.seconds_to_limit)}`} />
+        <Fact title="A limit at this pace" text={`in ${span(detail.seconds_to_limit)}`} />
       )}
       {warnings.acknowledged + warnings.ignored > 0 && (
         <Fact
           title="Warnings"
-          used={0}
-          max={0}
           text={String(warnings.acknowledged)}
           note={`of ${warnings.acknowledged + warnings.ignored} heeded`}
         />

@@ -32,7 +32,11 @@ function Head({ store }: { store: Store }) {
       {summary && (
         <p class="head-line">
           {headParts(summary).map(({ value, unit, isAlert }) => (
-            <span key={unit} class={isAlert ? 'stat alert' : 'stat'} title={titleOf(unit, summary)}>
+            <span
+              key={unit}
+              class={isAlert ? 'stat alert' : 'stat'}
+              title={unit === ' today' ? `Since ${new Date(summary.today.since).toLocaleString()}` : undefined}
+            >
               <b>{value}</b>
               {unit}
             </span>
@@ -67,10 +71,6 @@ function Head({ store }: { store: Store }) {
       )}
     </header>
   )
-}
-
-function titleOf(unit: string, { today }: { today: { since: string } }): string | undefined {
-  return unit === ' today' ? `Since ${new Date(today.since).toLocaleString()}` : undefined
 }
 
 function SignIn({ store }: { store: Store }) {

@@ -24,49 +24,17 @@ const RELOAD_MS = 60_000
 /** Milliseconds without a sign of life after which the page says so. */
 const STALE_MS = 12_000
 
-/** Work of which one runs at a time: what asks for it meanwhile has it run once more. */
-interface Loading {
-  isBusy: boolean
-  isAskedAgain: boolean
-}
-
-/** What the page knows. */
-export interface Store {
-  /** Draws all of it; called at most once for each frame. */
-  readonly draw: () => void
-  isScheduled: boolean
-  visit: Visit
-  hasAccess: boolean
-  /** Why nothing, or nothing new, is shown. */
-  problem: string
-  /** The stream of events: not open yet, open, or cut and tried again. */
-  link: 'opening' | 'open' | 'cut'
-  lastId: string
-  lastHeard: number
-  sort: string
-  q: string
-  /** Rows that are asked for. */
-  wanted: number
-  rows: ReadonlyMap<string, SessionRow>
+/** What is shown of sessions. */
+const NOTHING = {
+  rows: new Map() as ReadonlyMap<string, SessionRow>,
   /** Ids and groups of the rows that are shown, and of those that are shown once no pointer holds the rows. */
-  places: readonly Place[]
-  nextPlaces: readonly Place[]
-  isHeld: boolean
-  page: Omit<SessionPage, 'sessions'> | undefined
-  readonly listLoading: Loading
-  /** A session has changed since the list was asked for. */
-  isStale: boolean
-  /** When a list that is stale may be loaded again. */
-  loadAt: number
-  /** Id or name of a session; empty: none. */
-  selected: string
-  detail: SessionDetail | undefined
-  transcript: Transcript | undefined
-  readonly detailLoading: Loading
+  places: [] as readonly Place[],
+  nextPlaces: [] as readonly Place[],
+  page: undefined as Omit<SessionPage, 'sessions'> | undefined,
+  detail: undefined as SessionDetail | undefined,
+  transcript: undefined as Transcript | undefined,
   /** What became of the newest action. */
-  said: string
-  /** Questions that were announced. */
-  readonly announced: Set<string>
+  said: '',
 }
 
 interface Place {
@@ -74,17 +42,47 @@ interface Place {
   readonly group: number
 }
 
-const NOTHING = {
-  rows: new Map(),
-  places: [],
-  nextPlaces: [],
-  page: undefined,
-  detail: undefined,
-  transcript: undefined,
-  said: '',
-} satisfies Partial<Store>
-
 const newVisit = (token = ''): Visit => ({ token, over: new AbortController() })
+
+/** Work of which one runs at a time: what asks for it meanwhile has it run once more. */
+const newWork = () => ({ isBusy: false, isAskedAgain: false })
+
+/** The id or the name of the session in the page's address; empty: none. */
+const selectedNow = () => decodeURIComponent(location.hash.slice(1))
+
+function createStore(draw: () => void) {
+  return {
+    ...NOTHING,
+    /** Draws all of it; called at most once for each frame. */
+    draw,
+    isScheduled: false,
+    visit: newVisit(),
+    hasAccess: true,
+    /** Why nothing, or nothing new, is shown. */
+    problem: '',
+    /** The stream of events: not open yet, open, or cut and tried again. */
+    link: 'opening' as 'opening' | 'open' | 'cut',
+    lastId: '',
+    lastHeard: 0,
+    sort: 'risk',
+    q: '',
+    /** Rows that are asked for. */
+    wanted: PAGE_ROWS,
+    isHeld: false,
+    listWork: newWork(),
+    /** A session has changed since the list was asked for. */
+    isStale: false,
+    /** When a list that is stale may be loaded again. */
+    loadAt: 0,
+    selected: selectedNow(),
+    detailWork: newWork(),
+    /** Questions that were announced. */
+    announced: new Set<string>(),
+  }
+}
+
+/** What the page knows. */
+export type Store = ReturnType<typeof createStore>
 
 /** Returns how the page stands with Governor. */
 export function connectionOf({ hasAccess, link, page, lastHeard }: Store): { text: string; isLost: boolean } {
@@ -130,15 +128,15 @@ async function attempt(
   }
 }
 
-async function runAlone(loading: Loading, work: () => Promise<void>): Promise<void> {
-  loading.isAskedAgain = true
-  if (loading.isBusy) return
-  loading.isBusy = true
-  while (loading.isAskedAgain) {
-    loading.isAskedAgain = false
+async function runAlone(state: ReturnType<typeof newWork>, work: () => Promise<void>): Promise<void> {
+  state.isAskedAgain = true
+  if (state.isBusy) return
+  state.isBusy = true
+  while (state.isAskedAgain) {
+    state.isAskedAgain = false
     await work()
   }
-  loading.isBusy = false
+  state.isBusy = false
 }
 
 const unreachable = (message: string) => ({ problem: `Governor can't be reached: ${message}` })
@@ -157,50 +155,45 @@ function announce({ announced }: Store, row: SessionRow): void {
   }
 }
 
-async function loadList(store: Store): Promise<void> {
-  const began = performance.now()
-  store.isStale = false
-  await attempt(
-    store,
-    async (visit) => {
-      const query = { limit: String(PAGE_ROWS), sort: store.sort, q: store.q }
-      const rows = new Map<string, SessionRow>()
-      let page = await listOf(visit, query)
-      for (;;) {
-        for (const row of page.sessions) rows.set(row.id, row)
-        if (page.next === null || rows.size >= store.wanted) break
-        page = await listOf(visit, { ...query, cursor: page.next })
-      }
-      for (const row of rows.values()) announce(store, row)
-      const nextPlaces = [...rows.values()].map((row) => ({ id: row.id, group: groupOf(row) }))
-      // Rows that a pointer is over keep their places, and those that are gone stay as they were.
-      const isHeld = store.isHeld && store.places.length > 0
-      const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
-      return { ...shown, nextPlaces, page, problem: '' }
-    },
-    unreachable,
-  )
-  // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
-  const now = performance.now()
-  store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
+async function reloadList(store: Store): Promise<void> {
+  const load = async (visit: Visit) => {
+    const query = { limit: String(PAGE_ROWS), sort: store.sort, q: store.q }
+    const rows = new Map<string, SessionRow>()
+    let page = await listOf(visit, query)
+    for (;;) {
+      for (const row of page.sessions) rows.set(row.id, row)
+      if (page.next === null || rows.size >= store.wanted) break
+      page = await listOf(visit, { ...query, cursor: page.next })
+    }
+    for (const row of rows.values()) announce(store, row)
+    const nextPlaces = [...rows.values()].map((row) => ({ id: row.id, group: groupOf(row) }))
+    // Rows that a pointer is over keep their places, and those that are gone stay as they were.
+    const isHeld = store.isHeld && store.places.length > 0
+    const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
+    return { ...shown, nextPlaces, page, problem: '' }
+  }
+  await runAlone(store.listWork, async () => {
+    const began = performance.now()
+    store.isStale = false
+    await attempt(store, load, unreachable)
+    // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
+    const now = performance.now()
+    store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
+  })
 }
 
-async function loadDetail(store: Store): Promise<void> {
-  const id = store.selected
-  if (!id || !store.hasAccess) return
-  await attempt(
-    store,
-    async (visit) => {
+async function reloadDetail(store: Store): Promise<void> {
+  await runAlone(store.detailWork, async () => {
+    const id = store.selected
+    if (!id || !store.hasAccess) return
+    const load = async (visit: Visit) => {
       const detail = await sessionOf(visit, id)
       const transcript = detail.transcript ? await transcriptOf(visit, id) : undefined
       return id === store.selected ? { detail, transcript } : {}
-    },
-    (said) => (id === store.selected ? { said } : {}),
-  )
+    }
+    await attempt(store, load, (said) => (id === store.selected ? { said } : {}))
+  })
 }
-
-const reloadList = (store: Store) => runAlone(store.listLoading, () => loadList(store))
-const reloadDetail = (store: Store) => runAlone(store.detailLoading, () => loadDetail(store))
 
 function receive(store: Store, { id, event, data = '' }: StreamEvent): void {
   change(store, { lastId: id ?? store.lastId, lastHeard: performance.now(), link: 'open' })
@@ -218,17 +211,14 @@ async function followAll(store: Store): Promise<void> {
   const { signal } = store.visit.over
   let wait = 500
   while (!signal.aborted) {
-    await attempt(
-      store,
-      async (visit) => {
-        await follow(visit, store.lastId, (event) => {
-          wait = 500
-          if (!signal.aborted) receive(store, event)
-        })
-        return {}
-      },
-      unreachable,
-    )
+    const receiveAll = async (visit: Visit) => {
+      await follow(visit, store.lastId, (event) => {
+        wait = 500
+        if (!signal.aborted) receive(store, event)
+      })
+      return {}
+    }
+    await attempt(store, receiveAll, unreachable)
     if (signal.aborted) return
     change(store, { link: 'cut' })
     await new Promise((resolve) => setTimeout(resolve, wait))
@@ -249,7 +239,7 @@ function tick(store: Store): void {
   if (detail && isOver(detail)) reloadDetail(store)
   // The title counts on where the page is hidden.
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
-  if (store.link === 'open' && isDue && !store.listLoading.isBusy) reloadList(store)
+  if (store.link === 'open' && isDue && !store.listWork.isBusy) reloadList(store)
   if (connectionOf(store).isLost || detail?.asking || rows.some(({ asking }) => asking)) change(store)
 }
 
@@ -274,40 +264,16 @@ export function hold(store: Store, isHeld: boolean): void {
 /** Does something to the shown session, and says what became of it. */
 export function steer(store: Store, action: ActionName, body: object, done: string): Promise<void> {
   const id = store.detail?.id ?? store.selected
-  return attempt(
-    store,
-    async (visit) => {
-      const detail = await act(visit, id, action, body)
-      return store.detail?.id === id ? { detail, said: done } : {}
-    },
-    (said) => ({ said }),
-  )
+  const work = async (visit: Visit) => {
+    const detail = await act(visit, id, action, body)
+    return store.detail?.id === id ? { detail, said: done } : {}
+  }
+  return attempt(store, work, (said) => ({ said }))
 }
 
 /** Creates the page's knowledge, and begins to follow Governor. */
 export function openStore(draw: (store: Store) => void): void {
-  const selectedNow = () => decodeURIComponent(location.hash.slice(1))
-  const store: Store = {
-    ...NOTHING,
-    draw: () => draw(store),
-    isScheduled: false,
-    visit: newVisit(),
-    hasAccess: true,
-    problem: '',
-    link: 'opening',
-    lastId: '',
-    lastHeard: 0,
-    sort: 'risk',
-    q: '',
-    wanted: PAGE_ROWS,
-    isHeld: false,
-    listLoading: { isBusy: false, isAskedAgain: false },
-    isStale: false,
-    loadAt: 0,
-    selected: selectedNow(),
-    detailLoading: { isBusy: false, isAskedAgain: false },
-    announced: new Set(),
-  }
+  const store: Store = createStore(() => draw(store))
   addEventListener('hashchange', () => {
     const selected = selectedNow()
     if (selected === store.selected) return

@@ -10,7 +10,7 @@ import { PATTERNS } from '../../core/loop/patterns.ts'
 import { limitsInForce, loopModeInForce, openQuestion } from '../../core/operator/operator.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
-import { type Question, type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
+import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import type { RunView, SessionDetail, SessionRow } from './schema.ts'
 import { groupOf } from './words.ts'
@@ -129,10 +129,6 @@ function stateOf(run: Run, loop: SessionRow['loop'], share: number, now: number)
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
-function questionView({ meter: limit, max, until }: Question, now: number): SessionRow['asking'] {
-  return { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
-}
-
 function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView[], now: number): Agent {
   const { run } = thread
   const loop = loopOf(thread)
@@ -148,7 +144,14 @@ function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView
     thread,
     state: question ? 'asking' : stateOf(run, loop, share, now),
     loop,
-    asking: question ? questionView(question, now) : null,
+    asking: question
+      ? {
+          limit: question.meter,
+          max: question.max,
+          until: iso(question.until),
+          seconds_left: Math.ceil((question.until - now) / 1_000),
+        }
+      : null,
     meters,
     iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
