@@ -62,7 +62,7 @@ export interface CallUsage extends TokenUsage {
 /** Returns the usage with one more call; `sum` is `undefined` before the first. */
 export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
   // A sum that an older version stored may lack a part.
-  const { input, output, cachedInput, cost, costGap, estimated } = { ...NO_USAGE, ...sum }
+  const { input = 0, output = 0, cachedInput = 0, cost = 0, costGap, estimated = false } = sum ?? NO_USAGE
   return {
     input: input + call.input,
     output: output + call.output,
