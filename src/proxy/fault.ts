@@ -41,3 +41,11 @@ export async function failOpen<Result>(emit: Emit, find: () => Promise<Result>):
     return undefined
   }
 }
+
+/** Waits for the store; if it fails, reports that and returns `otherwise`. */
+export function unlessLost<Result>(emit: Emit, stored: Promise<Result>, otherwise: Result): Promise<Result> {
+  return stored.catch(() => {
+    emit({ kind: 'failed_open', reason: 'store' })
+    return otherwise
+  })
+}

@@ -93,7 +93,7 @@ export async function finalAnswer(turn: Turn): Promise<void> {
     if (!isStop || exchange.response.headersSent) throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
-    turn.handle.noteFinalText(fallback, ending.terminal(false))
+    turn.handle.state.transcript?.ended(fallback, ending.terminal(false))
     sendFallback(ending)
   }
 }

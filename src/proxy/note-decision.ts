@@ -30,7 +30,7 @@ export function noteDecision(turn: Turn): void {
     tier: verdict === 'warn' ? speech?.tier : undefined,
     loop: loop?.pattern,
   } as const
-  handle.noteDecision({ said: kind === 'stop' ? speech?.notice : undefined, ...stated })
+  handle.state.decided = { said: kind === 'stop' ? speech?.notice : undefined, ...stated }
   exchange.decided({
     model: request.conversation.model,
     observed: 'observed' in decision ? decision.observed : undefined,

@@ -87,7 +87,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
         reductions: succeedInSession(contexts.reductions, key, tokens),
       }))
   }
-  if (answer.callsNothing && handle.wasWarned()) {
+  if (answer.callsNothing && handle.state.isWarned) {
     emit({ kind: 'warning_answered', reaction: 'acknowledged' })
     void handle.change(noteAcknowledged)
   }

@@ -52,7 +52,7 @@ function noteOverflow(
   const at = { upstream, model }
   windows.learn(at, overflow)
   const { recovery } = overflow
-  if (recovery !== 'loop_refused') turn?.handle.noteOverflow(recovery)
+  if (turn && recovery !== 'loop_refused') turn.handle.state.overflow = recovery
   const refusal = {
     upstream: upstream.name,
     model: keptName(model),

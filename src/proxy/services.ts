@@ -16,8 +16,8 @@ import type { AccessSettings } from './door/access.ts'
 import type { OverflowPolicy } from './overflow/recover.ts'
 import type { Windows } from './overflow/windows.ts'
 import type { IdentitySettings } from './session/identity.ts'
-import type { KnownPrefixes } from './session/known-prefixes.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
+import type { KnownPrefixes } from './session/read-transcript.ts'
 import type { UnsupportedEdits } from './unsupported-edits.ts'
 
 /** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */

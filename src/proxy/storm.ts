@@ -14,6 +14,7 @@ import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import type { SessionKey, ValueChange, ValueKind } from '../store/store.ts'
+import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import type { Turn } from './turn.ts'
 
@@ -33,10 +34,11 @@ function changeStreak<Result>(
   streak: SessionKey,
   change: ValueChange<ErrorStreak | undefined, Result>,
 ): Promise<Result | undefined> {
-  return store.updateValue(STREAKS, streak, change).catch(() => {
-    emit({ kind: 'failed_open', reason: 'store' })
-    return undefined
-  })
+  return unlessLost(
+    emit,
+    store.updateValue<ErrorStreak | undefined, Result | undefined>(STREAKS, streak, change),
+    undefined,
+  )
 }
 
 /** Returns the reply that a request gets in a storm of errors; `undefined` if it goes through. */

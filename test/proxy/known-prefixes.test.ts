@@ -6,8 +6,12 @@ import { factsOf } from '../../src/core/session/request-facts.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
-import { createKnownPrefixes, type KnownPrefixes, longestKnown } from '../../src/proxy/session/known-prefixes.ts'
-import { readInTurns } from '../../src/proxy/session/read-transcript.ts'
+import {
+  createKnownPrefixes,
+  type KnownPrefixes,
+  longestKnown,
+  readInTurns,
+} from '../../src/proxy/session/read-transcript.ts'
 import { registry } from '../core/transcript.ts'
 
 const DIALECTS = { chat, messages, responses }

@@ -40,32 +40,31 @@ const put = (store: Store, key: SessionKey, session: Session) =>
 /** Quiet runs over a store, on a clock that goes on when it is told to. */
 function start(store: Store) {
   let now = 1_000
-  let waiting: { readonly at: number; readonly call: () => void } | undefined
+  let waiting: { readonly at: number; readonly call: () => void }[] = []
   const events: ProxyEvent[] = []
   const quietRuns = createQuietRuns({
     store,
     emit: (event) => events.push(event),
     now: () => now,
     after(delay, call) {
-      waiting = { at: now + delay, call }
+      const timer = { at: now + delay, call }
+      waiting.push(timer)
       return () => {
-        waiting = undefined
+        waiting = waiting.filter((other) => other !== timer)
       }
     },
   })
   return {
     quietRuns,
     iterations: () => events.map((event) => (event.kind === 'run_ended' ? event.iterations : event.kind)),
-    isWaiting: () => waiting !== undefined,
+    isWaiting: () => waiting.length > 0,
     /** Lets time go by; settles when all that was due is done. */
     async pass(ms: number) {
       now += ms
-      while (waiting && waiting.at <= now) {
-        const { call } = waiting
-        waiting = undefined
-        call()
-        await new Promise((resolve) => setImmediate(resolve))
-      }
+      const due = waiting.filter(({ at }) => at <= now)
+      waiting = waiting.filter(({ at }) => at > now)
+      for (const { call } of due) call()
+      await new Promise((resolve) => setImmediate(resolve))
     },
   }
 }

@@ -247,7 +247,7 @@ async function record(
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
   exchange.emit({ kind: 'stopped', reason, by, ...handle.names })
   const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
-  handle.noteFinalText(recorded, terminal)
+  handle.state.transcript?.ended(recorded, terminal)
   if (!isStop) return handle.end(changeRun, { ownEnd: terminal })
   const final: FinalAnswer = {
     text: recorded,

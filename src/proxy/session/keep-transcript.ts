@@ -17,57 +17,48 @@ export interface TranscriptKeeper {
 }
 
 /**
- * Reads the answers of a request that is not counted yet; returns a function that begins to keep them once it is.
- * `undefined` where transcripts are not kept. `key`: unset while the session has no name.
+ * Begins to keep what a counted request and its answer say; `undefined` where transcripts are not kept. `key`: unset
+ * while the session has no name.
  */
 export function keepTranscript(
-  services: Services,
-  { conversation, registry, facts }: Request,
+  { store, emit, now, keepsTranscripts }: Services,
+  { conversation, registry, facts, now: askedAt }: Request,
   key: SessionKey | undefined,
-): ((runState: RunState) => TranscriptKeeper) | undefined {
-  const { store, emit, now, keepsTranscripts } = services
+  { thread: { number: thread = 0 }, isRetry, isNew, isNewRun }: RunState,
+): TranscriptKeeper | undefined {
   if (!keepsTranscripts) return undefined
   const texts = isolated(emit, 'transcript', () => textsOf(conversation, registry)) ?? []
-  const askedAt = now()
   const isContinued = facts.previous !== undefined
-  return ({ thread: { number = 0 }, isRetry, isNew, isNewRun }) => {
-    const isBegin = isNewRun && !isRetry && facts.endsInUserMessage && texts.at(-1)?.role === 'user'
-    // What a request said that continues a response was kept when it came first.
-    const first = {
-      thread: number,
-      texts: isRetry && isContinued ? [] : texts,
-      isContinued,
-      endsInNew: isBegin,
-    }
-    const answers: string[] = []
-    let isOver = false
-    let hasKept = false
-    const keep = (at: SessionKey | undefined, text: string, callsNothing: boolean, terminal?: Terminal) => {
-      if (!at) return
-      const endedAt = now()
-      // What was kept when the request came is not new any more.
-      const shown = hasKept ? { ...first, texts: isContinued ? [] : texts, endsInNew: false } : first
-      hasKept = true
-      const answer = { text, request: facts.fingerprint, callsNothing, terminal }
-      store
-        .updateValue(TRANSCRIPTS, at, (entries) => {
-          const asked = withShown(entries, shown, askedAt)
-          return { value: withAnswerText(asked, number, answer, endedAt), result: undefined }
-        })
-        .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
-    }
-    // Else what the request shows is kept together with its answer, in one write.
-    if (isNew || isNewRun) keep(key, '', false)
-    return {
-      answered(text, callsNothing, at = key) {
-        if (isOver) return
-        if (isRealAnswer(text)) answers.push(text)
-        keep(at, joinedText(answers), callsNothing)
-      },
-      ended(text, terminal) {
-        isOver = true
-        keep(key, text, true, terminal)
-      },
-    }
+  const isBegin = isNewRun && !isRetry && facts.endsInUserMessage && texts.at(-1)?.role === 'user'
+  // What a request said that continues a response was kept when it came first.
+  let shown = { thread, texts: isRetry && isContinued ? [] : texts, isContinued, endsInNew: isBegin }
+  const answers: string[] = []
+  let isOver = false
+  const keep = (at: SessionKey | undefined, text: string, callsNothing: boolean, terminal?: Terminal) => {
+    if (!at) return
+    const endedAt = now()
+    const asked = shown
+    // What was kept when the request came is not new any more.
+    shown = { ...shown, texts: isContinued ? [] : texts, endsInNew: false }
+    const answer = { text, request: facts.fingerprint, callsNothing, terminal }
+    store
+      .updateValue(TRANSCRIPTS, at, (entries) => ({
+        value: withAnswerText(withShown(entries, asked, askedAt), thread, answer, endedAt),
+        result: undefined,
+      }))
+      .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  }
+  // Else what the request shows is kept together with its answer, in one write.
+  if (isNew || isNewRun) keep(key, '', false)
+  return {
+    answered(text, callsNothing, at = key) {
+      if (isOver) return
+      if (isRealAnswer(text)) answers.push(text)
+      keep(at, joinedText(answers), callsNothing)
+    },
+    ended(text, terminal) {
+      isOver = true
+      keep(key, text, true, terminal)
+    },
   }
 }

@@ -2,19 +2,18 @@
 import { hashOf, nameOf } from '../../core/hash.ts'
 import type { Request } from '../../core/request.ts'
 import { countRequest } from '../../core/session/count-request.ts'
-import { type Beginning, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
+import { callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import { type Changed, NEW_SESSION, type RunState } from '../../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../../core/session/transitions.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import type { RawHeaders } from '../../http/headers.ts'
-import { idOf, type SessionKey, type Store, sessionKey } from '../../store/store.ts'
+import { idOf, LINKS, type SessionKey, type Store, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
-import { countFault } from '../fault.ts'
+import { countFault, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { explicitSessionId, presentable } from './identity.ts'
 import { keepTranscript } from './keep-transcript.ts'
-import { type FoundSession, hasUnclaimed, linkOf, takeUnclaimed } from './links.ts'
-import { handleOf, type SessionHandle } from './session-handle.ts'
+import { type FoundSession, handleOf, type SessionHandle, UNCLAIMED_USAGE } from './session-handle.ts'
 
 /** Returns the session of a request. What a store that fails would know counts as unknown. */
 export async function findSession(
@@ -24,26 +23,20 @@ export async function findSession(
   asked: DialectRequest,
   facts: RequestFacts,
 ): Promise<FoundSession> {
-  const { store, identity } = services
+  const { store, identity, emit } = services
   const { previous = asked.firstItem === undefined ? undefined : presentable(asked.firstItem) } = facts
-  const linked = previous === undefined ? undefined : await known(services, () => linkOf(store, tenant, previous))
+  const linked =
+    previous === undefined
+      ? undefined
+      : await unlessLost(emit, store.value(LINKS, sessionKey(tenant, previous)), undefined)
   const name = explicitSessionId(headers, asked, identity)
   const conversation = asked.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: name !== undefined }
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
   if (name !== undefined) return { id: hashOf(name), name, ...rest }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
-  const derived = await known(services, () => derivedSession(store, tenant, facts))
+  const derived = await unlessLost(emit, derivedSession(store, tenant, facts), undefined)
   return { id: derived?.id, name: derived?.id, prompt: derived?.prompt, ...rest }
-}
-
-async function known<Value>({ emit }: Services, look: () => Promise<Value | undefined>) {
-  try {
-    return await look()
-  } catch {
-    emit({ kind: 'failed_open', reason: 'store' })
-    return undefined
-  }
 }
 
 /**
@@ -57,18 +50,15 @@ async function derivedSession(
   tenant: string,
   facts: RequestFacts,
 ): Promise<{ readonly id: string; readonly prompt: string } | undefined> {
-  const sessionOf = ({ id, prompt }: Beginning) => ({ id: nameOf(tenant, id), prompt })
-  const beginnings = facts.beginnings()
-  const newest = beginnings.at(-1)
-  if (!newest) return undefined
-  if (beginnings.length === 1 && !facts.endsInUserMessage) return sessionOf(newest)
-  for (const beginning of beginnings) {
-    const session = sessionOf(beginning)
-    const isKnown = (await store.get(sessionKey(tenant, session.id))) !== undefined
-    if (isKnown || (await hasUnclaimed(store, sessionKey(tenant, session.prompt)))) return session
+  const sessions = facts.beginnings().map(({ id, prompt }) => ({ id: nameOf(tenant, id), prompt }))
+  const newest = sessions.at(-1)
+  if (sessions.length === 1 && !facts.endsInUserMessage) return newest
+  for (const session of sessions) {
+    if ((await store.get(sessionKey(tenant, session.id))) !== undefined) return session
+    if ((await store.value(UNCLAIMED_USAGE, sessionKey(tenant, session.prompt))).length > 0) return session
   }
   // A prompt ends with a message of the user after an answer that calls no tool.
-  return facts.endsInUserMessage && !callsLast(facts) ? undefined : sessionOf(newest)
+  return facts.endsInUserMessage && !callsLast(facts) ? undefined : newest
 }
 
 /** Counts a request. If the store fails, the request is counted by its transcript alone. */
@@ -79,26 +69,12 @@ export async function openSession(
 ): Promise<{ readonly handle: SessionHandle; readonly runState: RunState }> {
   const { facts, thread } = request
   const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
-  const keeper = keepTranscript(services, request, key)
   const counted = { fingerprint: facts.fingerprint, thread }
   const { session, result: runState } = await countIn(services, request, found, key, counted)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const handle = handleOf({
-    services,
-    request,
-    found,
-    key,
-    counted,
-    begun: key === undefined ? session : undefined,
-    runState,
-    transcript: keeper?.(runState),
-    isWarned: false,
-    wereCallsJudged: false,
-    linked: [],
-    recorded: undefined,
-    decided: { verdict: 'allow', tier: undefined, loop: undefined },
-    overflow: undefined,
-  })
+  const begun = key === undefined ? session : undefined
+  const transcript = keepTranscript(services, request, key, runState)
+  const handle = handleOf({ services, request, found, key, counted, begun, runState, transcript })
   return { handle, runState }
 }
 
@@ -118,7 +94,11 @@ async function countIn(
     if (result.ended) emit(runEnded(result.ended, idOf(key)))
     if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
     // The session got its id with its second request: the first answer counts too.
-    const first = await takeUnclaimed(store, sessionKey(tenant, prompt))
+    // Among conversations with the same beginning any answer will do.
+    const first = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
+      value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
+      result: waiting.at(-1),
+    }))
     if (!first) return { session, result }
     const at = now()
     const adopt = (after = session) => adoptFirst(after, counted, result, first, at, request.tools)

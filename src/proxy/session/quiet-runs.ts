@@ -28,47 +28,6 @@ export interface QuietRuns {
   close(): void
 }
 
-interface State {
-  readonly options: QuietRunsOptions
-  /** When each session is looked at, in milliseconds since the epoch; the first one is the next. */
-  readonly waiting: Map<SessionKey, number>
-  cancel: (() => void) | undefined
-  isClosed: boolean
-}
-
-function watch(state: State, key: SessionKey): void {
-  const { waiting, options } = state
-  if (state.isClosed || waiting.has(key)) return
-  const [longest] = waiting.keys()
-  if (longest !== undefined && waiting.size >= MAX_WAITING) waiting.delete(longest)
-  waiting.set(key, options.now() + QUIET_MS)
-  schedule(state)
-}
-
-function schedule(state: State): void {
-  const { waiting, options } = state
-  const [next] = waiting.values()
-  if (state.isClosed || state.cancel || next === undefined) return
-  const delay = Math.max(0, next - options.now())
-  state.cancel = options.after(delay, () => {
-    reportDue(state).finally(() => {
-      state.cancel = undefined
-      schedule(state)
-    })
-  })
-}
-
-async function reportDue(state: State): Promise<void> {
-  const { waiting, options } = state
-  for (const [key, at] of waiting) {
-    if (state.isClosed || at > options.now()) return
-    waiting.delete(key)
-    // A store that fails costs the report of these runs.
-    const isLeft = await reportQuiet(options, key).catch(() => false)
-    if (isLeft) watch(state, key)
-  }
-}
-
 /** Reports the runs of a session that have ended; returns whether another one may. */
 async function reportQuiet({ store, emit, now }: QuietRunsOptions, key: SessionKey): Promise<boolean> {
   const session = await store.get(key)
@@ -85,13 +44,32 @@ async function reportQuiet({ store, emit, now }: QuietRunsOptions, key: SessionK
 
 /** Creates a watch over the sessions of a store. */
 export function createQuietRuns(options: QuietRunsOptions): QuietRuns {
-  const state: State = { options, waiting: new Map(), cancel: undefined, isClosed: false }
+  /** The function that cancels the look at each session; the first one waits longest. */
+  const waiting = new Map<SessionKey, () => void>()
+  let isClosed = false
+  const watch = (key: SessionKey) => {
+    if (isClosed || waiting.has(key)) return
+    const [longest] = waiting
+    if (longest && waiting.size >= MAX_WAITING) forget(longest[0])
+    waiting.set(
+      key,
+      options.after(QUIET_MS, () => look(key)),
+    )
+  }
+  const forget = (key: SessionKey) => {
+    waiting.get(key)?.()
+    waiting.delete(key)
+  }
+  const look = async (key: SessionKey) => {
+    waiting.delete(key)
+    // A store that fails costs the report of these runs.
+    if (await reportQuiet(options, key).catch(() => false)) watch(key)
+  }
   return {
-    watch: (key) => watch(state, key),
+    watch,
     close() {
-      state.isClosed = true
-      state.waiting.clear()
-      state.cancel?.()
+      isClosed = true
+      for (const key of waiting.keys()) forget(key)
     },
   }
 }

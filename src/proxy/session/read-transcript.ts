@@ -1,11 +1,63 @@
-/** Reads long conversations without keeping other requests waiting. */
+/**
+ * Reads long conversations without keeping other requests waiting, and remembers where the messages of recent requests
+ * are, as an agent sends its last request again and adds to it.
+ */
 import { setImmediate } from 'node:timers/promises'
+import { LRUCache } from 'lru-cache'
 import { type Conversation, lastMessage } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
-import type { BodyHashes } from '../../core/hash.ts'
+import { BLOCK, type BodyHashes } from '../../core/hash.ts'
 import { advance, assistantHash, emptyTranscript, type TranscriptState } from '../../core/session/transcript.ts'
-import type { DialectRequest } from '../../dialect/dialect.ts'
-import { type KnownPrefix, type KnownPrefixes, newPrefix } from './known-prefixes.ts'
+import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
+import { type KnownItems, restOf } from '../../json/list.ts'
+
+/** What is known of all requests that begin with the same bytes: offsets, counts and hashes, but no text. */
+export interface KnownPrefix extends KnownItems {
+  /** The state after the messages that end within these bytes. */
+  readonly transcript: TranscriptState
+}
+
+/** By the hash of the bytes. */
+export type KnownPrefixes = LRUCache<bigint, KnownPrefix>
+
+const MAX_BYTES = 32 * 1_048_576
+/** So that no single conversation takes the place of many others. */
+const MAX_PREFIX_BYTES = 1_048_576
+/** Memory in bytes for an item, a hash, a field, and for the rest of a prefix. */
+const SIZES = { item: 120, hash: 48, field: 200, rest: 4_000 }
+
+function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
+  let size = SIZES.rest + items.length * SIZES.item + transcript.userMessageHashes.length * SIZES.hash
+  for (const { key } of [...fields, ...rest.fields]) size += SIZES.field + 2 * key.length
+  return size
+}
+
+/** Returns an empty memory of prefixes, which forgets those that were not used for longest. */
+export function createKnownPrefixes(): KnownPrefixes {
+  return new LRUCache({ maxSize: MAX_BYTES, maxEntrySize: MAX_PREFIX_BYTES, sizeCalculation: sizeOf })
+}
+
+/** Returns what is known of the longest beginning of a body; `undefined` if nothing is. */
+export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes): KnownPrefix | undefined {
+  const hash = prefixes.findLast((prefix) => known.has(prefix))
+  return hash === undefined ? undefined : known.get(hash)
+}
+
+/** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
+export function newPrefix(
+  known: KnownPrefixes,
+  index: IndexedList,
+  { prefixes }: BodyHashes,
+): (KnownItems & { readonly hash: bigint }) | undefined {
+  const { fields, list, items } = index
+  const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
+  const hash = prefixes[blocks - 1]
+  const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
+  const own = fields.findIndex(({ value }) => value.start === list.start)
+  const at = fields[own]?.start
+  if (hash === undefined || count === 0 || at === undefined || known.has(hash)) return undefined
+  return { hash, fields: fields.slice(0, own), at, items: items.slice(0, count), rest: restOf(index) }
+}
 
 /** Yields wherever other requests should have their turn: without such a place a request waits for nothing. */
 type Turns<Result = void> = Generator<void, Result, undefined>

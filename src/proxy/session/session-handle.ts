@@ -2,6 +2,7 @@
 import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import type { ToolCall } from '../../core/conversation.ts'
 import { type Judgement, judgeCalls, NOTHING_BLOCKED } from '../../core/guards.ts'
+import { nameOf } from '../../core/hash.ts'
 import { pendingCallsOf } from '../../core/loop/tool-call.ts'
 import { askOperator, isAnswered } from '../../core/operator/operator.ts'
 import type { IterationFacts } from '../../core/operator/session-record.ts'
@@ -9,6 +10,7 @@ import type { Request } from '../../core/request.ts'
 import { NO_STOP_ATTEMPTS, reportEnds } from '../../core/session/run.ts'
 import {
   type Changed,
+  type FirstAnswer,
   NEW_SESSION,
   type RunState,
   type Session,
@@ -22,34 +24,49 @@ import {
   releaseIteration,
   responseBegan,
 } from '../../core/session/transitions.ts'
-import type { Terminal } from '../../core/terminal.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { Recovery } from '../../overflow/overflow.ts'
-import { idOf, type SessionKey, sessionKey } from '../../store/store.ts'
+import { idOf, LINKS, type Link, type SessionKey, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import type { Answered } from '../../usage/observe.ts'
-import { countFault, isolated } from '../fault.ts'
+import { countFault, isolated, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { presentable } from './identity.ts'
 import type { TranscriptKeeper } from './keep-transcript.ts'
-import {
-  type FoundSession,
-  idsIn,
-  keepUnclaimed,
-  linkPendingResults,
-  linkResponses,
-  nameOfUnnamed,
-  type PendingResults,
-} from './links.ts'
+
+/** The session of a request. */
+export interface FoundSession {
+  readonly tenant: string
+  /** Its id in the store; unset if nothing identifies the session yet. */
+  readonly id?: string | undefined
+  /** Its id as the client knows it; set where `id` is. */
+  readonly name?: string | undefined
+  /** The client sends this id itself. */
+  readonly isNamed: boolean
+  /** Identifies the conversation's first request; set if the session is derived from how the conversation began. */
+  readonly prompt?: string | undefined
+  /** The first state of a session that the store does not contain yet; unset if that is not known. */
+  readonly begun?: Session | undefined
+  /** What is known of the response that the request continues. */
+  readonly linked?: Link | undefined
+  /** The id of the conversation that the provider adds the response to. */
+  readonly conversation?: string | undefined
+}
+
+/** First answers, kept until the second request gives their conversation an id, by prompt; oldest first. */
+export const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
+
+/** How many conversations with the same beginning may wait for their second request. */
+const MAX_WAITING = 64
 
 /** The metadata of a response besides its usage. */
 type AnswerMetadata = Omit<Answered, 'usage'>
 
-/** The decision on a request, for operators to read. */
-type Decided = Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
+/** What Governor adds when the client continues from a response. */
+type PendingResults = Pick<Link, 'pendingResults' | 'redirectTo'>
 
-/** A counted request, and what is known of its response so far. */
-interface State {
+/** A counted request. */
+interface Counted {
   readonly services: Services
   readonly request: Request
   readonly found: FoundSession
@@ -62,6 +79,15 @@ interface State {
   readonly runState: RunState
   /** Unset where transcripts are not kept. */
   readonly transcript: TranscriptKeeper | undefined
+}
+
+/** What is known of the response to a counted request so far. */
+interface State extends Counted {
+  /** The decision on the request, for operators to read. */
+  decided: Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
+  /** The provider said that the request is too large. */
+  overflow: Recovery | undefined
+  /** The model was warned in this request. */
   isWarned: boolean
   /** Governor has decided on the calls of a response to this request. */
   wereCallsJudged: boolean
@@ -69,17 +95,10 @@ interface State {
   linked: readonly string[]
   /** Settles when the newest answer is recorded. */
   recorded: Promise<void> | undefined
-  decided: Decided
-  /** The provider said that the request is too large. */
-  overflow: Recovery | undefined
 }
 
 /** A pure change of a session by one of its requests. */
-type Transition<Args extends readonly unknown[], Result> = (
-  session: Session,
-  request: CountedRequest,
-  ...args: Args
-) => Result
+type Transition<Args extends readonly unknown[]> = (session: Session, request: CountedRequest, ...args: Args) => Session
 
 /** Changes the session and returns the result; `otherwise` if the session has no id or the store fails. */
 function update<Result>(
@@ -88,15 +107,14 @@ function update<Result>(
   otherwise: Result,
 ): Promise<Result> {
   if (key === undefined) return Promise.resolve(otherwise)
-  const stored = services.store.update(key, (session = NEW_SESSION) => by(session))
-  return unlessLost(services, stored, otherwise)
+  return unlessLost(
+    services.emit,
+    services.store.update(key, (session = NEW_SESSION) => by(session)),
+    otherwise,
+  )
 }
 
-function change<Args extends readonly unknown[]>(
-  state: State,
-  by: Transition<Args, Session>,
-  ...args: Args
-): Promise<void> {
+function change<Args extends readonly unknown[]>(state: State, by: Transition<Args>, ...args: Args): Promise<void> {
   const changed = (session: Session) => ({ session: by(session, state.counted, ...args), result: undefined })
   return update<void>(state, changed, undefined)
 }
@@ -105,27 +123,29 @@ function change<Args extends readonly unknown[]>(
 export type SessionHandle = ReturnType<typeof handleOf>
 
 /** Returns the handle of a counted request. */
-export function handleOf(state: State) {
-  const { services, found, key, counted, runState } = state
+export function handleOf(made: Counted) {
+  const { services, found, key, counted, runState } = made
+  const state: State = {
+    ...made,
+    decided: { verdict: 'allow', tier: undefined, loop: undefined },
+    overflow: undefined,
+    isWarned: false,
+    wereCallsJudged: false,
+    linked: [],
+    recorded: undefined,
+  }
   return {
     /** The session in events. */
     names: { session: found.name, apiId: key && idOf(key) },
+    /** What is known so far. */
+    state,
     /** Changes the session. */
-    change: <Args extends readonly unknown[]>(by: Transition<Args, Session>, ...args: Args) =>
-      change(state, by, ...args),
+    change: <Args extends readonly unknown[]>(by: Transition<Args>, ...args: Args) => change(state, by, ...args),
     /** Changes the session so that the run ends, and reports that. */
-    async end<Args extends readonly unknown[]>(by: Transition<Args, Session>, ...args: Args): Promise<void> {
+    async end<Args extends readonly unknown[]>(by: Transition<Args>, ...args: Args): Promise<void> {
       const now = services.now()
       const ended = await update(state, (session) => reportEnds(by(session, counted, ...args), now), [])
       for (const run of ended) services.emit(runEnded(run, key ? idOf(key) : ''))
-    },
-    /** Keeps the decision until the answer is recorded. */
-    noteDecision(decided: Decided): void {
-      state.decided = decided
-    },
-    /** The provider said that the request is too large. */
-    noteOverflow(recovery: Recovery): void {
-      state.overflow = recovery
     },
     /** The model got the notice of this request. `isWarning`: it warned of the end of the budget. */
     async noteTold(isWarning: boolean, said?: string): Promise<void> {
@@ -133,8 +153,6 @@ export function handleOf(state: State) {
       if (isWarning) state.isWarned = true
       if (isWarning || runState.loop) await change(state, noteTold, isWarning)
     },
-    /** The model was warned in this request. */
-    wasWarned: () => state.isWarned,
     /** The provider gave no answer: the next request gets the iteration. `status`: of its error; 0 for none. */
     async releaseIteration(status = 0): Promise<void> {
       const failedAs = state.overflow ? 'context_overflow' : 'no_response'
@@ -154,17 +172,19 @@ export function handleOf(state: State) {
 /** The question to an operator whether a run may go on. */
 function questionOf(state: State) {
   const { services, key, counted } = state
-  const isAnsweredIn = (session: Session | undefined) => isAnswered(session, counted, services.now())
+  const { store, emit, now } = services
   return {
     /** Returns `undefined` if nobody is asked, as the session is not stored. */
     ask: (limit: Meter<LimitName>, until: number) =>
       update(state, (session) => askOperator(session, counted, limit, until), undefined),
     /** False where the store fails. */
-    isAnswered: async () =>
-      key !== undefined && unlessLost(services, services.store.get(key).then(isAnsweredIn), false),
+    async isAnswered(): Promise<boolean> {
+      const session = key && (await unlessLost(emit, store.get(key), undefined))
+      return isAnswered(session, counted, now())
+    },
     /** Calls `listener` whenever the session has changed, in any process; returns a function that ends it. */
     onChange: (listener: () => void) =>
-      services.store.subscribe((keys) => {
+      store.subscribe((keys) => {
         if (key !== undefined && keys.includes(key)) listener()
       }),
   }
@@ -173,7 +193,7 @@ function questionOf(state: State) {
 /** The notes about responses to a counted request. */
 function responseNotes(state: State) {
   const { services, found, key, counted, transcript } = state
-  const { store } = services
+  const { store, emit } = services
   return {
     /**
      * Links the id that the head of a response states, as a client may continue from it before the response is over.
@@ -183,18 +203,25 @@ function responseNotes(state: State) {
       const ids = idsIn(found, { id: response })
       state.linked = [...state.linked, ...ids]
       const begun = state.begun && responseBegan(state.begun, counted, ids)
-      const links = unlessLost(services, linkResponses(store, found, ids, begun), undefined)
+      const links = unlessLost(emit, linkResponses(store, found, ids, begun), undefined)
       await change(state, responseBegan, ids)
       await links
     },
     /** Records what an answer used and by which ids it can be continued. */
     noteAnswer(usage: CallUsage, metadata: AnswerMetadata = {}): void {
-      state.recorded = unlessLost(services, recordAnswer(state, usage, metadata), undefined)
+      state.recorded = unlessLost(emit, recordAnswer(state, usage, metadata), undefined)
     },
     /** Keeps what the provider waits for when the client continues from a response. */
     async savePendingResults(response: string, pending: PendingResults): Promise<void> {
       await state.recorded
-      await unlessLost(services, linkPendingResults(store, found, response, pending), undefined)
+      const { tenant, id, name = '' } = found
+      const place = sessionKey(tenant, presentable(response))
+      try {
+        const link = (await store.value(LINKS, place)) ?? (id === undefined ? undefined : { id, session: name })
+        if (link) await linkTo(store, place, { ...link, ...pending })
+      } catch {
+        emit({ kind: 'failed_open', reason: 'store' })
+      }
     },
     /** Keeps what the model answered, where transcripts are kept. */
     noteText(text: string, metadata: AnswerMetadata): void {
@@ -202,8 +229,6 @@ function responseNotes(state: State) {
       const begun = first === undefined ? key : sessionKey(found.tenant, nameOfUnnamed(first))
       transcript?.answered(text, metadata.callsNothing === true, begun)
     },
-    /** Keeps the text with which the run ended for its client, where transcripts are kept. */
-    noteFinalText: (text: string, terminal: Terminal) => transcript?.ended(text, terminal),
   }
 }
 
@@ -219,23 +244,14 @@ async function judge(state: State, calls: readonly ToolCall[]): Promise<Judgemen
   return judgement
 }
 
-/** Waits for the store; if it fails, reports that and returns `otherwise`. */
-function unlessLost<Result>({ emit }: Services, stored: Promise<Result>, otherwise: Result): Promise<Result> {
-  return stored.catch(() => {
-    emit({ kind: 'failed_open', reason: 'store' })
-    return otherwise
-  })
-}
-
 async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
   const { services, request, found, key, counted, begun, runState } = state
   const { store, emit, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing } = metadata
-  const iteration = iterationFacts(state, 200)
   const ids = idsIn(found, metadata)
   const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
   const answer = {
-    iteration,
+    iteration: iterationFacts(state, 200),
     usage,
     ids,
     requestBytes: request.facts.bytes ?? 0,
@@ -251,8 +267,11 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
   // What an answer cost may come after the answer itself, which is kept already.
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
-  const prompt = sessionKey(found.tenant, request.facts.prompt())
-  await keepUnclaimed(store, prompt, { askedAt: request.now, usage, endedAt: now() })
+  const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
+  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, request.facts.prompt()), (waiting) => ({
+    value: [...waiting.slice(1 - MAX_WAITING), first],
+    result: undefined,
+  }))
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
   await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
@@ -261,4 +280,35 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
 /** Returns the outcome of a request whose answer is over. */
 function iterationFacts({ request, services, decided, overflow }: State, status: number): IterationFacts {
   return { askedAt: request.now, endedAt: services.now(), status, overflow, ...decided }
+}
+
+/** Returns the ids by which the client may continue from an answer. */
+function idsIn({ conversation: kept }: FoundSession, answer: Pick<Answered, 'id' | 'conversation'>): readonly string[] {
+  const { id, conversation = kept } = answer
+  const ids = id === undefined ? [] : [presentable(id)]
+  return conversation === undefined ? ids : [...ids, presentable(conversation)]
+}
+
+/** Returns the name of a session that begins in the store when a client continues from this response. */
+function nameOfUnnamed(response: string): string {
+  return nameOf('response', response)
+}
+
+/**
+ * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
+ * has no id yet; it is stored when a client continues from one of the responses.
+ */
+async function linkResponses(
+  store: Store,
+  { tenant, id, name = '' }: FoundSession,
+  responses: readonly string[],
+  begun?: Session,
+): Promise<void> {
+  const unnamed = nameOfUnnamed(responses[0] ?? '')
+  const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
+  await Promise.all(responses.map((response) => linkTo(store, sessionKey(tenant, response), to)))
+}
+
+function linkTo(store: Store, response: SessionKey, link: Link): Promise<void> {
+  return store.updateValue(LINKS, response, () => ({ value: link, result: undefined }))
 }
