@@ -44,7 +44,7 @@ interface Place {
   /** The history is another thread's: the loop guard observes only what follows this request. */
   readonly skipsHistory?: boolean
   /** The last message is the harness's, although it looks like a user's. */
-  readonly skipsLast?: boolean
+  readonly skipsLast?: boolean | undefined
 }
 
 function placeOf(session: Session, { facts, thread: name, now, operation }: Request): Place {

@@ -13,20 +13,20 @@ import { MAX_THREADS, type Session, type Thread } from './session.ts'
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
 
-/** How a request continues a thread. */
+/** How a request continues a thread; what is unset is not so, or not shown. */
 export interface Continuation {
   readonly thread: Thread
   /** It begins another run, with a user message that the thread has not shown. */
-  readonly isNewRun: boolean
+  readonly isNewRun?: boolean
   /** The conversation begins again from its prompt. */
-  readonly dropsHistory: boolean
+  readonly dropsHistory?: boolean
   /**
    * The last message of the thread's newest request seemed to be a user's, but this transcript kept the answer to it
    * and dropped the message: the harness wrote it, so the run before goes on.
    */
-  readonly dropsMessage: boolean
+  readonly dropsMessage?: boolean
   /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt alone may begin any run. */
-  readonly showsRun: boolean
+  readonly showsRun?: boolean
 }
 
 /** How well a transcript fits a thread. */
@@ -60,17 +60,13 @@ export function findThread(
   }
   const unnamed = threads.filter((thread) => thread.name === '')
   const again = unnamed.findLast((thread) => retryOf(thread.run, facts))
-  if (again) return { ...continuationOf(again), showsRun: !facts.isPrompt }
+  if (again) return { thread: again, showsRun: !facts.isPrompt }
   const { previous } = facts
   if (previous !== undefined) {
     const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
     const thread = linked ?? newestOfOne(unnamed.filter(({ system }) => system === facts.system))
     if (!thread || forks(thread, facts)) return undefined
-    return {
-      ...continuationOf(thread),
-      isNewRun: facts.userMessageHashes.length > 0,
-      showsRun: linked !== undefined,
-    }
+    return { thread, isNewRun: facts.userMessageHashes.length > 0, showsRun: linked !== undefined }
   }
   let best: Fit | undefined
   for (const thread of unnamed) {
@@ -82,12 +78,7 @@ export function findThread(
   // A harness asks for the summary with a message that is not seen again.
   const last = thread?.userMessageHashes.at(-1)
   const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
-  return thread && { ...continuationOf(thread), dropsMessage }
-}
-
-/** Returns the continuation of a thread and its run, without a proof. */
-function continuationOf(thread: Thread): Continuation {
-  return { thread, isNewRun: false, dropsHistory: false, dropsMessage: false, showsRun: false }
+  return thread && { thread, dropsMessage }
 }
 
 /**
@@ -133,15 +124,10 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   if (at === -1) return undefined
   const users = usersAfterCut(shown, known)
   if (users !== undefined) return { thread, kind: 1, newer, users }
-  return isSummarised(thread, facts, newer) ? { thread, kind: 3, newer, users: 0 } : undefined
-}
-
-/** Returns whether a history got shorter, and its user messages stand before the thread's newest answer; see kind 3. */
-function isSummarised({ messages = 0, run, userMessageHashes }: Thread, facts: RequestFacts, newer: number): boolean {
-  const { iteration, userMessageHashes: shown } = facts
+  const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= thread.run.iteration
   // Equal answers in another run of the thread: an older view of the history ends there.
-  const isOfOlderRun = newer === 0 && userMessageHashes.slice(0, -1).some((hash) => hash === shown.at(-1))
-  return facts.messages < messages && iteration <= run.iteration && newer < iteration - 1 && !isOfOlderRun
+  const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
+  return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 3, newer, users: 0 } : undefined
 }
 
 /** Returns whether `shown` begins with `count` user messages of which `known` are the newest. */
@@ -183,7 +169,6 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
   return {
     thread,
     isNewRun: speaksAtEnd || (users > 0 && isAfterNewest),
-    dropsHistory: false,
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
   }
@@ -194,14 +179,13 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   const { previous, userMessageHashes } = facts
   const last = userMessageHashes.at(-1)
   const isNamed = previous !== undefined && thread.responses?.includes(previous) === true
-  const kept = { ...continuationOf(thread), showsRun: isNamed }
-  if (retryOf(thread.run, facts)) return { ...kept, showsRun: isNamed || !facts.isPrompt }
+  if (retryOf(thread.run, facts)) return { thread, showsRun: isNamed || !facts.isPrompt }
   // A user message beside a history that the provider keeps is new.
-  if (previous !== undefined) return { ...kept, isNewRun: last !== undefined }
-  if (facts.isPrompt && thread.newest !== undefined) return { ...kept, isNewRun: true, dropsHistory: true }
+  if (previous !== undefined) return { thread, isNewRun: last !== undefined, showsRun: isNamed }
+  if (facts.isPrompt && thread.newest !== undefined) return { thread, isNewRun: true, dropsHistory: true }
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
-  return { ...kept, isNewRun: last !== undefined && !thread.userMessageHashes.includes(last) }
+  return { thread, isNewRun: last !== undefined && !thread.userMessageHashes.includes(last) }
 }
 
 /**
@@ -216,29 +200,25 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
   const isStep = callCounts.some((calls) => calls > 0)
-  if (isStep && !isCompacted && mayBeOther(threads, facts)) return undefined
-  return newestOfOne(
-    threads.filter((thread) => {
-      const { run } = thread
-      if (thread.system !== system || thread.first === undefined) return false
-      if (!shown.every((hash) => thread.userMessageHashes.includes(hash))) return false
-      if (isCompacted) return true
-      if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
-      // A client that goes back shows the first answer.
-      if (isStep && assistantHashes.includes(thread.first)) return false
-      if (isStep) return messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
-      // A prompt may hold messages of the harness too.
-      const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
-      return shown.length === 0 || messages > promptLength
-    }),
-  )
-}
-
-/** Returns whether another agent may show its first step: with the same prompt, or in a forgotten thread. */
-function mayBeOther(threads: readonly Thread[], { userMessageHashes: [first] }: RequestFacts): boolean {
-  const isSharing = ({ userMessageHashes: [known], isPromptRepeated }: Thread) =>
-    isPromptRepeated === true && known === first
-  return first === undefined || threads.length >= MAX_THREADS || threads.some(isSharing)
+  if (isStep && !isCompacted) {
+    // Another agent may show its first step: with the same prompt, or in a forgotten thread.
+    if (shown.length === 0 || threads.length >= MAX_THREADS) return undefined
+    for (const { isPromptRepeated, userMessageHashes } of threads)
+      if (isPromptRepeated && userMessageHashes[0] === shown[0]) return undefined
+  }
+  const compacted = threads.filter((thread) => {
+    const { run, first } = thread
+    if (thread.system !== system || first === undefined) return false
+    if (!shown.every((hash) => thread.userMessageHashes.includes(hash))) return false
+    if (isCompacted) return true
+    if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
+    // A prompt may hold messages of the harness too.
+    const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
+    if (!isStep) return shown.length === 0 || messages > promptLength
+    // A client that goes back shows the first answer.
+    return !assistantHashes.includes(first) && messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
+  })
+  return newestOfOne(compacted)
 }
 
 /** Returns the newest of several threads, if all of them belong to one conversation. */

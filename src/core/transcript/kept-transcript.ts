@@ -19,38 +19,32 @@ export const MAX_TRANSCRIPT_TEXT = 262_144
 /** How many of the newest texts of a request are read: the texts before them were kept with earlier requests. */
 const MAX_READ = 64
 
-/** Who said something. */
-export type Speaker = 'user' | 'assistant'
-
 /** One text of a request. */
 export interface ShownText {
-  readonly role: Speaker
+  readonly role: 'user' | 'assistant'
   readonly text: string
   /** The message called no tool. */
   readonly callsNothing: boolean
 }
 
 /** One text of a transcript. */
-export interface TranscriptEntry {
+export interface TranscriptEntry extends Pick<ShownText, 'role' | 'text'> {
   /** Counts the texts of a session from 1, those included that were dropped. */
   readonly number: number
   /** The number of its thread. */
   readonly thread: number
-  readonly role: Speaker
-  /** At most `MAX_ENTRY_TEXT` characters. */
-  readonly text: string
-  /** There was more of it. */
-  readonly truncated?: true
+  /** There was more of it than `MAX_ENTRY_TEXT` characters. */
+  readonly truncated?: true | undefined
   /** Hash of the text without its white space: clients send answers back with other white space. */
   readonly hash: Hash
   /** When Governor saw it, in milliseconds since the epoch. */
   readonly at: number
   /** Fingerprint of the request that it answers; unset where only a later request showed it. */
-  readonly request?: string
+  readonly request?: string | undefined
   /** An answer that called no tool. */
-  readonly callsNothing?: true
+  readonly callsNothing?: true | undefined
   /** Set for the answer with which the run ended, where the client was told so. */
-  readonly terminal?: Terminal
+  readonly terminal?: Terminal | undefined
 }
 
 /** What is known of the answer to a request. */
@@ -82,11 +76,8 @@ export function textsOf(conversation: Conversation, registry: HarnessRegistry): 
   const texts: ShownText[] = []
   const last = lastMessage(conversation)
   let left = MAX_TRANSCRIPT_TEXT
-  for (
-    let at = endsInPrefill(conversation, last) ? last - 1 : last;
-    at >= 0 && texts.length < MAX_READ && left > 0;
-    at--
-  ) {
+  let at = endsInPrefill(conversation, last) ? last - 1 : last
+  for (; at >= 0 && texts.length < MAX_READ && left > 0; at--) {
     const one = textAt(conversation, at, registry)
     if (!one) continue
     texts.push(one)
@@ -97,12 +88,14 @@ export function textsOf(conversation: Conversation, registry: HarnessRegistry): 
 
 function textAt(conversation: Conversation, at: number, registry: HarnessRegistry): ShownText | undefined {
   const role = conversation.role(at)
-  if (role !== 'user' && role !== 'assistant') return undefined
-  const isUser = role === 'user'
+  if (role === 'user') {
+    const text = userText(conversation, at, registry)
+    return text === undefined || text.trim() === '' ? undefined : { role, text, callsNothing: false }
+  }
+  if (role !== 'assistant') return undefined
   // The answer of a stopped run is kept without its footer.
-  const text = isUser ? userText(conversation, at, registry) : withoutFooter(joinedText(conversation.texts(at)))
-  if (text === undefined || (isUser ? text.trim() === '' : !isRealAnswer(text))) return undefined
-  return { role, text, callsNothing: !isUser && conversation.callCount(at) === 0 }
+  const text = withoutFooter(joinedText(conversation.texts(at)))
+  return isRealAnswer(text) ? { role, text, callsNothing: conversation.callCount(at) === 0 } : undefined
 }
 
 /** Joins the texts of one message, or of several responses that the client sees as one. */
@@ -114,18 +107,13 @@ function hashOfWords(text: string): Hash {
   return hashOfText(text.slice(0, MAX_ENTRY_TEXT).replace(/\s+/g, ''))
 }
 
-type NewEntry = Omit<TranscriptEntry, 'number' | 'text' | 'truncated' | 'hash'> & { readonly text: string }
+type NewEntry = Omit<TranscriptEntry, 'number' | 'truncated' | 'hash'>
 
 function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry {
   const isHalf = /[\ud800-\udbff]/.test(text.charAt(MAX_ENTRY_TEXT - 1))
   const kept = text.slice(0, isHalf ? MAX_ENTRY_TEXT - 1 : MAX_ENTRY_TEXT)
-  return {
-    ...facts,
-    number,
-    text: kept,
-    hash: hashOfWords(text),
-    ...(kept.length < text.length || lacksMiddle(text) ? { truncated: true } : {}),
-  }
+  const isCut = kept.length < text.length || lacksMiddle(text)
+  return { ...facts, number, text: kept, hash: hashOfWords(text), truncated: isCut || undefined }
 }
 
 /** Drops the oldest texts of a transcript that is too large. */
@@ -136,62 +124,43 @@ function bounded(entries: readonly TranscriptEntry[]): readonly TranscriptEntry[
     length += entries[at]?.text.length ?? 0
     if (length > MAX_TRANSCRIPT_TEXT) from = at + 1
   }
-  return from === 0 ? entries : entries.slice(from)
+  return entries.slice(from)
 }
 
-function withEntries(entries: readonly TranscriptEntry[], added: readonly NewEntry[]): readonly TranscriptEntry[] {
-  if (added.length === 0) return entries
-  const first = (entries.at(-1)?.number ?? 0) + 1
-  return bounded([...entries, ...added.map((entry, at) => entryOf(entry, first + at))])
+type Matching = Pick<TranscriptEntry, 'role' | 'hash'>
+
+function isSame(one: Matching | undefined, other: Matching | undefined): boolean {
+  return one?.role === other?.role && one?.hash === other?.hash
 }
-
-/** A text of a request with its hash. */
-interface HashedText extends ShownText {
-  readonly hash: Hash
-}
-
-type Matching = Pick<HashedText, 'role' | 'hash'>
-
-const isSame = (one: Matching | undefined, other: Matching | undefined): boolean =>
-  one !== undefined && other !== undefined && one.role === other.role && one.hash === other.hash
 
 /**
- * Returns where the longest row of texts ends that the request shows as they were kept, in both lists; the newest
- * of several, `undefined` if it shows none. One equal text alone proves little: users say "continue", and models
- * "Done.", many times.
+ * Returns from where on the texts of a request are new: after the longest row of texts that it shows as they were kept,
+ * the newest of several. One equal text alone proves little: users say "continue", and models "Done.", many times.
+ * After that row, an assistant's text at the same place is the same answer, however the client writes it; a user's text
+ * is the same only if it has the same words.
  */
-function lastShown(
-  kept: readonly Matching[],
-  texts: readonly Matching[],
-): readonly [at: number, place: number] | undefined {
-  let found: readonly [number, number] | undefined
-  let longest = 1
+function startOfNew(kept: readonly Matching[], texts: readonly Matching[]): number {
+  let longest = 0
+  let at = 0
+  let place = 0
+  // The lengths of the rows that end at each of the texts and at the kept one before.
   let before: readonly number[] = []
-  for (const [at, entry] of kept.entries()) {
-    const lengths = texts.map((one, place) => (isSame(entry, one) ? (before[place - 1] ?? 0) + 1 : 0))
-    for (const [place, length] of lengths.entries()) {
-      if (length < longest) continue
+  for (const [index, entry] of kept.entries()) {
+    const lengths: number[] = []
+    for (const [position, text] of texts.entries()) {
+      const length = isSame(entry, text) ? (before[position - 1] ?? 0) + 1 : 0
+      lengths.push(length)
+      if (length === 0 || length < longest) continue
       longest = length
-      found = [at, place]
+      at = index + 1
+      place = position + 1
     }
     before = lengths
   }
-  return found
-}
-
-/**
- * Returns from where on the texts of a request are new. After the texts that both show, an assistant's text at the same
- * place is the same answer, however the client writes it; a user's text is the same only if it has the same words.
- */
-function startOfNew(kept: readonly Matching[], texts: readonly Matching[]): number {
-  const shown = lastShown(kept, texts)
-  if (!shown) return 0
-  let at = shown[0] + 1
-  let place = shown[1] + 1
-  for (; place < texts.length; place++) {
-    if (texts[place]?.role === 'user') while (kept[at]?.role === 'assistant') at++
-    const isKnown = texts[place]?.role === 'assistant' ? kept[at]?.role === 'assistant' : isSame(kept[at], texts[place])
-    if (!isKnown) break
+  for (; longest > 0 && place < texts.length; place++) {
+    const text = texts[place]
+    if (text?.role === 'user') while (kept[at]?.role === 'assistant') at++
+    if (text?.role === 'assistant' ? kept[at]?.role !== 'assistant' : !isSame(kept[at], text)) break
     at++
   }
   return place
@@ -203,21 +172,17 @@ export function withShown(
   { thread, texts, isContinued, endsInNew }: ShownTexts,
   at: number,
 ): readonly TranscriptEntry[] {
-  if (texts.length === 0) return entries
   const kept = entries.filter((entry) => entry.thread === thread)
-  const hashed = texts.map((one): HashedText => ({ ...one, hash: hashOfWords(one.text) }))
+  const hashed = texts.map(({ role, text }) => ({ role, hash: hashOfWords(text) }))
   const start = isContinued ? 0 : startOfNew(kept, endsInNew ? hashed.slice(0, -1) : hashed)
-  const added = hashed.slice(start)
-  return withEntries(
-    entries,
-    added.map(({ role, text, callsNothing }) => ({
-      thread,
-      role,
-      text,
-      at,
-      ...(callsNothing ? { callsNothing: true } : {}),
-    })),
-  )
+  const all = [...entries]
+  for (const { role, text, callsNothing } of texts.slice(start))
+    all.push(entryOf({ thread, role, text, at, callsNothing: callsNothing || undefined }, nextNumber(all)))
+  return all.length === entries.length ? entries : bounded(all)
+}
+
+function nextNumber(entries: readonly TranscriptEntry[]): number {
+  return (entries.at(-1)?.number ?? 0) + 1
 }
 
 /**
@@ -231,16 +196,16 @@ export function withAnswerText(
   at: number,
 ): readonly TranscriptEntry[] {
   if (text.trim() === '') return entries
-  const answer: NewEntry = {
+  const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
+  const facts = {
     thread,
     role: 'assistant',
     text,
     at,
     request,
-    ...(callsNothing ? { callsNothing: true } : {}),
-    ...(terminal ? { terminal } : {}),
-  }
-  const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
-  const before = entries[place]
-  return before ? bounded(entries.with(place, entryOf(answer, before.number))) : withEntries(entries, [answer])
+    terminal,
+    callsNothing: callsNothing || undefined,
+  } as const
+  const answer = entryOf(facts, entries[place]?.number ?? nextNumber(entries))
+  return bounded(place === -1 ? [...entries, answer] : entries.with(place, answer))
 }
