@@ -16,8 +16,8 @@ export function hasBody(headers: RawHeaders): boolean {
 }
 
 /**
- * Returns the body as a stream, after the chunks in `first`. The transport may destroy it without closing the client's
- * connection, on which an error must still be sent. It holds no chunk while the transport can't take one.
+ * Returns the body as a stream, after the chunks in `first`. It can be destroyed without closing the client's connection, on
+ * which an error must still be sent, and holds no chunk while nobody takes one.
  */
 export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
   const body = new Readable({ highWaterMark: 1, read: () => void request.resume() })
@@ -45,7 +45,6 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
 
 /** Bounds the memory of all bodies that are held at a time. Changed by leases alone. */
 export interface BufferBudget {
-  /** Bytes. */
   readonly max: number
   /** Bytes that all leases hold. */
   held: number
@@ -53,22 +52,15 @@ export interface BufferBudget {
 
 /** The bytes that one body takes from the budget. */
 export interface Lease {
-  /**
-   * Takes so many more bytes; returns false, and takes none, if there is no room for them or the lease was
-   * released. `part`: how much of the budget may be taken afterwards, from 0 to 1.
-   */
+  /** Takes more bytes; returns false, and takes none, if that were more than a `part` (0 to 1) of the budget. */
   grow(bytes: number, part?: number): boolean
-  /** Gives all bytes back. May be called again. */
+  /** Gives all bytes back, and takes none any more. May be called again. */
   release(): void
 }
 
-/**
- * The part of the budget that bodies of requests may take as they come: a quarter is left for decoded bodies
- * and for the last answers of stopped runs.
- */
+/** The part for bodies as they come: a quarter is left for decoded bodies and the last answers of stopped runs. */
 const REQUESTS_PART = 0.75
 
-/** What of a response a lease needs. */
 interface Closing {
   readonly closed: boolean
   once(event: 'close', call: () => void): unknown
@@ -107,10 +99,9 @@ export type ReadBody =
   | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes for which `lease` has room. Any other body is returned as a stream of
- * all its bytes. An announced length is taken at once: else many large bodies that arrive together would each
- * get a part of the room, and none would be read whole.
- * @throws {ClientGone}
+ * Reads a body of at most `max` bytes for which `lease` has room; returns any other as a stream of all its bytes. Takes an
+ * announced length at once: else large bodies that arrive together would each get a part of the room, and none be read
+ * whole. @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
@@ -163,7 +154,7 @@ interface Coding {
   readonly atOnce?: (bytes: Buffer, options: ZlibOptions) => Buffer
   /** Makes a stream give after each chunk all that it holds; unset if it does so anyway. */
   readonly flush?: number
-  /** Makes `atOnce` accept a part of a body. */
+  /** Accepts a part of a body. */
   readonly finishFlush?: number
 }
 
@@ -185,10 +176,7 @@ const CODINGS: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['zstd', { stream: Reflect.get(zlib, 'createZstdDecompress') }],
 ])
 
-/**
- * Returns a stream that undoes a content coding; `undefined` for an unknown one. `flushes`: each chunk gives
- * all that it holds, as events of a stream need it.
- */
+/** Returns a stream that undoes a content coding, if it is known. `flushes`: each chunk gives all that it holds. */
 export function decoderFor(encoding: string, flushes = false): Transform | undefined {
   const coding = CODINGS.get(encoding)
   return coding?.stream?.({ chunkSize: 65_536, flush: flushes ? coding.flush : undefined })

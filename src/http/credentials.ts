@@ -7,7 +7,6 @@ export interface CredentialPlaces {
   readonly parameters: readonly string[]
 }
 
-/** Returns the keys that a client sent in the query of a target. */
 function keysInQuery(target: string, names: readonly string[]): string[] {
   const at = target.indexOf('?')
   if (at === -1) return []
@@ -35,10 +34,7 @@ export function namesKey(name: string): boolean {
   return /key|token|secret|auth|cookie|credential|password/i.test(name)
 }
 
-/**
- * Replaces the client's credentials, in the headers `names`, by the `key` of the upstream. `headerFor`
- * returns the header for the key, given the one that the client used.
- */
+/** Replaces the credentials in `names` by `key`. `headerFor` returns its header, given the one that the client used. */
 export function withCredential(
   headers: RawHeaders,
   names: readonly string[],
@@ -87,7 +83,6 @@ export function withoutValues(headers: RawHeaders, values: readonly string[]): R
   return kept
 }
 
-/** Returns path and query without each parameter that holds one of the values. */
 export function withoutValuesInQuery(target: string, values: readonly string[]): string {
   const at = target.indexOf('?')
   if (at === -1 || !holdsAny(target.slice(at), values)) return target

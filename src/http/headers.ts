@@ -1,9 +1,6 @@
-/**
- * Decides which header fields pass through a proxy. Headers are flat lists of names and values, which keeps
- * case, order and duplicates.
- */
+/** Decides which header fields pass through a proxy. */
 
-/** Name, value, name, value, …, like the raw headers of Node and undici. */
+/** Name, value, name, value, …, like the raw headers of Node and undici, which keeps case, order and duplicates. */
 export type RawHeaders = readonly string[]
 
 /** Fields that belong to one connection: RFC 9110, section 7.6.1; the Proxy- fields: sections 11.7.1 and 11.7.2. */
@@ -115,7 +112,6 @@ export function requestHeaders(headers: RawHeaders): string[] {
   return kept
 }
 
-/** Returns the headers of a response that go to the client. */
 export function responseHeaders(headers: RawHeaders): string[] {
   return withoutFields(headers, connectionFields(headers))
 }

@@ -66,8 +66,7 @@ export function replyFailure(
     setImmediate(() => response.destroy())
     return
   }
-  // The rest of an upload is read and dropped: if the connection closed while the client still sends, the client might
-  // never read the error (RFC 9112, section 9.6).
+  // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
   request.resume()
   reply(response, status, 'application/json', body, governorHeaders)
 }
@@ -83,10 +82,7 @@ export function relayInformational(response: ServerResponse, head: Head): void {
   socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
 }
 
-/**
- * Gives a client an upstream's response byte for byte, chunk by chunk, with no promise between two chunks. Calls `failed`
- * if the body breaks off.
- */
+/** Gives a client a response byte for byte, with no promise between two chunks. Calls `failed` if the body breaks off. */
 export function relay(
   from: UpstreamResponse,
   response: ServerResponse,

@@ -17,7 +17,6 @@ const SHARE_LEFT = 1 / 4
 /** Milliseconds between two log lines about refused connections. */
 const SILENCE = 60_000
 
-/** The limits of a server. */
 export interface ServerSettings {
   /** Milliseconds that a client may take for its headers. */
   readonly clientIdle: number
@@ -27,20 +26,6 @@ export interface ServerSettings {
   readonly refused: (open: number, isNews: boolean) => void
 }
 
-/** A server for clients. */
-export interface ClientServer {
-  readonly server: http.Server
-  /** Answers bytes that are no request. `errorBody` returns the JSON body of an error. */
-  refuseUnreadable(
-    error: NodeJS.ErrnoException,
-    socket: Duplex,
-    errorBody: (kind: 'timeout' | 'invalid_request', message: string, code: string) => string,
-  ): void
-  /** Destroys all open connections and waits until they are closed. */
-  destroyConnections(): Promise<void>
-}
-
-/** Milliseconds for which a refused client may take its answer. */
 const LINGER = 1_000
 
 /**
@@ -77,8 +62,7 @@ function limitConnections(server: http.Server, { maxOpenFiles, refused }: Server
   })
 }
 
-/** Creates a server, which does not listen yet. */
-export function createClientServer(settings: ServerSettings): ClientServer {
+export function createClientServer(settings: ServerSettings) {
   const { clientIdle } = settings
   const server = http.createServer({
     maxHeaderSize: MAX_HEAD,
@@ -105,7 +89,12 @@ export function createClientServer(settings: ServerSettings): ClientServer {
   })
   return {
     server,
-    refuseUnreadable(error, socket, errorBody) {
+    /** Answers bytes that are no request. `errorBody` returns the JSON body of an error. */
+    refuseUnreadable(
+      error: NodeJS.ErrnoException,
+      socket: Duplex,
+      errorBody: (kind: 'timeout' | 'invalid_request', message: string, code: string) => string,
+    ): void {
       const responses = [...(connections.get(socket) ?? [])]
       // An answer in the middle of a response would look like a part of it.
       if (responses.some(({ headersSent }) => headersSent)) return void socket.destroy()
@@ -119,30 +108,26 @@ export function createClientServer(settings: ServerSettings): ClientServer {
       // Nobody may answer the earlier requests of this connection any more.
       if (responses.length > 0) socket.destroy()
     },
-    async destroyConnections() {
+    /** Destroys all open connections and waits until they are closed. */
+    async destroyConnections(): Promise<void> {
       const sockets = [...connections.keys()]
       await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve).destroy())))
     },
   }
 }
 
-/** How often per time limit uploads are checked. */
 const CHECKS = 4
 
 /** A request whose body is still to come. */
 interface Upload {
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  /** Returns the JSON body of the reply. */
   readonly errorBody: () => string
   /** Bytes read from the connection when it was checked last. */
   read: number
   /** Checks in a row that found nothing new. */
   quiet: number
 }
-
-/** Watches that the body of a request keeps coming; `errorBody` returns the JSON body of the reply. */
-export type WatchUpload = (request: IncomingMessage, response: ServerResponse, errorBody: () => string) => void
 
 /**
  * Ends an upload if nothing came for the whole limit, though nobody held the client back; returns true if it did. Counts
@@ -167,10 +152,10 @@ function endIfIdle(upload: Upload): boolean {
 }
 
 /**
- * Creates a watch that ends requests whose clients send nothing for `idle` milliseconds; 0: never. All share
- * one timer, because one for each costs more than the check.
+ * Returns what ends requests whose clients send nothing for `idle` milliseconds, with the JSON of `errorBody`; 0: never. All
+ * share one timer, because one for each costs more than the check.
  */
-export function createUploadWatch(idle: number): WatchUpload {
+export function createUploadWatch(idle: number) {
   const uploads = new Set<Upload>()
   let timer: NodeJS.Timeout | undefined
   const check = () => {
@@ -179,13 +164,12 @@ export function createUploadWatch(idle: number): WatchUpload {
     clearInterval(timer)
     timer = undefined
   }
-  return (request, response, errorBody) => {
+  return (request: IncomingMessage, response: ServerResponse, errorBody: () => string): void => {
     if (idle === 0 || request.complete || !hasBody(request.rawHeaders)) return
     const { bytesRead: read } = request.socket
     const upload = { request, response, errorBody, read, quiet: 0 }
     uploads.add(upload)
     timer ??= setInterval(check, idle / CHECKS).unref()
-    // Comes as soon as the body was read, or the client left.
     request.on('close', () => uploads.delete(upload))
   }
 }

@@ -1,9 +1,8 @@
 /** The connections to all upstreams. They are kept alive; there are as many as concurrent requests. */
 import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
 
-/** Forward proxies to the upstreams, from HTTP_PROXY, HTTPS_PROXY and NO_PROXY. */
+/** HTTP_PROXY, HTTPS_PROXY and NO_PROXY: the URL of a forward proxy by the scheme of the upstream. */
 export interface Proxies {
-  /** URL of the proxy, by the scheme of the upstream. */
   readonly http: string | undefined
   readonly https: string | undefined
   readonly noProxy: string | undefined
@@ -17,27 +16,19 @@ export interface TransportSettings {
   readonly proxies: Proxies | undefined
 }
 
-/** Sends requests to upstreams. */
 export interface Transport {
   dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean
   destroy(): Promise<void>
 }
 
-/** Milliseconds for which an idle connection is kept if the upstream does not state it. */
-export interface Patience {
-  readonly long: number
-  /** At upstreams that close idle connections themselves. */
-  readonly short: number
-}
-
 /**
- * Each new connection to a provider costs two or three round trips, and an agent's tools run for longer than
- * a few seconds. So connections are kept, for less time than load balancers keep them (mostly a minute). Some
- * servers close them after five seconds (uvicorn, and so vLLM), and a request that is sent meanwhile is lost.
+ * Milliseconds for which an idle connection is kept if the upstream does not state it: a new one costs two or three round
+ * trips, load balancers mostly keep them for a minute. `short`: at upstreams that close them themselves; some do after five
+ * seconds (uvicorn, and so vLLM), and a request that is sent meanwhile is lost.
  */
-const PATIENCE: Patience = { long: 50_000, short: 4_000 }
+const PATIENCE = { long: 50_000, short: 4_000 }
 
-/** Milliseconds for which an upstream counts as one that closes idle connections early: an hour. */
+/** Milliseconds for which an upstream counts as one that closes idle connections itself: an hour. */
 const REMEMBERED_MS = 3_600_000
 
 const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
@@ -66,8 +57,8 @@ function poolOf(origin: string | URL, options: Pool.Options): Pool {
   return new Pool(origin, typeof connect === 'function' ? { ...options, connect: skippingContinue(connect) } : options)
 }
 
-/** Creates the connections; none is opened before the first request. */
-export function createTransport(settings: TransportSettings, patience: Patience = PATIENCE): Transport {
+/** Opens no connection before the first request. */
+export function createTransport(settings: TransportSettings, patience = PATIENCE): Transport {
   const { connect, firstByte, idle, proxies } = settings
   const agentWith = (keepAliveTimeout: number, factory: typeof poolOf): Dispatcher => {
     const options: Agent.Options = {
@@ -95,10 +86,8 @@ export function createTransport(settings: TransportSettings, patience: Patience 
   const brief = agentWith(patience.short, poolOf)
   return {
     dispatch(options, handler) {
-      const origin = String(options.origin)
-      const at = closedAt.size > 0 ? closedAt.get(origin) : undefined
+      const at = closedAt.get(String(options.origin))
       const closesEarly = at !== undefined && performance.now() < at + REMEMBERED_MS
-      if (at !== undefined && !closesEarly) closedAt.delete(origin)
       const request = proxies ? { ...options, headers: withoutRepeats(options.headers as string[]) } : options
       return (closesEarly ? brief : patient).dispatch(request, handler)
     },
@@ -112,7 +101,6 @@ export function createTransport(settings: TransportSettings, patience: Patience 
 interface Reading {
   /** Bytes written at the last read. If more are written now, a request was sent and a response begins. */
   written: number
-  /** The next bytes are the head of a response. */
   isHead: boolean
   /** The beginning of an incomplete informational head. */
   held: Buffer
@@ -124,9 +112,7 @@ const HEAD_END = '\r\n\r\n'
 /** An informational head is small; undici reports a longer one as an error. */
 const MAX_HELD = 16_384
 
-/**
- * Returns true if a text is, or may become, the status line of a 1xx response other than 101, which is final.
- */
+/** True if a text is, or may become, the status line of a 1xx response other than 101, which is final. */
 function mayBeInformational(start: string): boolean {
   return /^HTTP\/1\.\d 1\d\d$/.test(start + SAMPLE.slice(start.length)) && !start.endsWith(' 101')
 }
@@ -134,32 +120,27 @@ function mayBeInformational(start: string): boolean {
 /** Removes heads with status 100 from the start of a response; returns the bytes that undici may read now. */
 function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   const kept: Buffer[] = []
+  let rest = bytes
   reading.held = NOTHING
-  let at = 0
-  while (at < bytes.length) {
-    const start = bytes.toString('latin1', at, at + SAMPLE.length)
+  for (;;) {
+    const start = rest.toString('latin1', 0, SAMPLE.length)
     const isInformational = mayBeInformational(start)
-    const end = isInformational ? bytes.indexOf(HEAD_END, at) : -1
-    if (!isInformational || (end === -1 && bytes.length - at > MAX_HELD)) {
-      reading.isHead = false
-      kept.push(bytes.subarray(at))
-      break
-    }
+    const end = isInformational ? rest.indexOf(HEAD_END) : -1
     if (end === -1) {
-      reading.held = bytes.subarray(at)
+      reading.isHead = isInformational && rest.length <= MAX_HELD
+      if (reading.isHead) reading.held = rest
+      else kept.push(rest)
       break
     }
-    if (!start.endsWith(' 100')) kept.push(bytes.subarray(at, end + HEAD_END.length))
-    at = end + HEAD_END.length
+    const after = end + HEAD_END.length
+    if (!start.endsWith(' 100')) kept.push(rest.subarray(0, after))
+    rest = rest.subarray(after)
   }
   const [only] = kept
   return only && kept.length === 1 ? only : Buffer.concat(kept)
 }
 
-/**
- * Returns a connector whose connections skip a `100 Continue` that was not asked for, as a client must (RFC 9110, section
- * 15.2). undici closes the connection instead, after the upstream has begun to work.
- */
+/** Skips a `100 Continue` that was not asked for (RFC 9110, section 15.2): undici would close the connection. */
 function skippingContinue(connect: buildConnector.connector): buildConnector.connector {
   return (options, callback) =>
     connect(options, (...[error, socket]) => {

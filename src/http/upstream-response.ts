@@ -3,8 +3,7 @@
  * until the body is taken; after 64 KB the upstream is paused. The body is then either read (`chunksOf`) or pushed to a
  * sink, without a promise per chunk (`pushTo`).
  */
-import { PassThrough, type Transform } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
+import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { type Dispatcher, errors } from 'undici'
 import { decoderFor, type Lease } from './body.ts'
@@ -36,9 +35,7 @@ export interface ResponseObserver {
 export interface ChunkFilter {
   /** Returns true if a chunk passes unchanged; it is not pushed then. */
   passes(chunk: Buffer): boolean
-  /** Takes a chunk; returns the chunks that the client gets now. */
   push(chunk: Buffer): readonly Buffer[]
-  /** Returns the remaining chunks when the body is over. */
   end(): readonly Buffer[]
 }
 
@@ -47,7 +44,6 @@ export interface BodySink {
   /** Returns false to pause the upstream until `resumeBody`. */
   data(chunk: Buffer): boolean
   end(trailers: RawHeaders): void
-  /** The response broke off. */
   fail(failure: Failure): void
 }
 
@@ -55,9 +51,7 @@ type BodyEnd = { readonly trailers: RawHeaders } | { readonly failure: Failure }
 
 /** A body while it arrives: chunks that wait, and the sink. Changed by the functions of this file alone. */
 export interface ResponseBody {
-  /** Chunks, in order. */
   waiting: Buffer[]
-  /** Bytes of `waiting`. */
   length: number
   /** Set once the last byte came, or the response broke off. */
   ending?: BodyEnd
@@ -75,25 +69,19 @@ export interface ResponseBody {
 export interface UpstreamResponse {
   readonly head: Head
   readonly body: ResponseBody
-  /**
-   * Ends the use of the response, also after the whole body was taken. Closes the connection if the response
-   * is incomplete.
-   */
+  /** Ends the use of the response, also after its end; closes the connection if it is incomplete. */
   abort(): void
 }
 
-/** Callbacks for a request that was sent. */
 export interface SendOptions {
   /** Called for each informational response (1xx) before the final one. */
   readonly onInformational?: ((head: Head) => void) | undefined
-  /** Called once with the final head, before its body. */
   readonly onHead?: ((head: Head) => void) | undefined
   /** Return what observes and what changes the body of a response with this head. */
   readonly observerFor?: ((head: Head) => ResponseObserver | undefined) | undefined
   readonly filterFor?: ((head: Head) => ChunkFilter | undefined) | undefined
 }
 
-/** A request that was sent. */
 export interface InFlight {
   /** Rejects with {UpstreamFailed} if there is no response. */
   readonly response: Promise<UpstreamResponse>
@@ -109,7 +97,6 @@ function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
 /** The upstream is paused when more bytes than this wait. */
 const MAX_WAITING = 65_536
 
-/** The state of one request that was sent. */
 interface Sending {
   readonly call: UpstreamCall
   readonly options: SendOptions
@@ -118,13 +105,12 @@ interface Sending {
   readonly abort: () => void
   stop?: (error: Error) => void
   body?: ResponseBody
+  /** Unset once it knows that the response is over. */
   observer?: ResponseObserver | undefined
   filter?: ChunkFilter | undefined
   status: number
   isAborted: boolean
   isOver: boolean
-  /** The observer knows that the response is over. */
-  isSettled: boolean
 }
 
 function take(sending: Sending, body: ResponseBody, chunk: Buffer): void {
@@ -185,9 +171,9 @@ function finish(sending: Sending, ending: BodyEnd): void {
 
 /** Ends the observer: after the client got the end, or when the response is given up. */
 function settle(sending: Sending): void {
-  if (sending.isSettled) return
-  sending.isSettled = true
-  sending.observer?.end()
+  const { observer } = sending
+  sending.observer = undefined
+  observer?.end()
 }
 
 function fail(sending: Sending, error: Error): void {
@@ -199,10 +185,7 @@ function fail(sending: Sending, error: Error): void {
   finish(sending, { failure: sending.isAborted ? { ...failure, code: 'aborted' } : failure })
 }
 
-/**
- * Returns the handler for undici's dispatcher. It is of the older kind: undici converts a newer one into it and also
- * builds an object of all headers, which is not needed here.
- */
+/** The older kind of handler: undici converts a newer one into it, with an object of all headers. */
 function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   const { options, resolve, abort } = sending
   return {
@@ -248,9 +231,7 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   }
 }
 
-/**
- * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2).
- */
+/** Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). */
 export function send(transport: Transport, call: UpstreamCall, options: SendOptions): InFlight {
   let sending: Sending | undefined
   const abort = (): void => {
@@ -260,8 +241,7 @@ export function send(transport: Transport, call: UpstreamCall, options: SendOpti
     sending.stop?.(new errors.RequestAbortedError())
   }
   const response = new Promise<UpstreamResponse>((resolve, reject) => {
-    const flags = { status: 0, isAborted: false, isOver: false, isSettled: false }
-    sending = { call, options, resolve, reject, abort, ...flags }
+    sending = { call, options, resolve, reject, abort, status: 0, isAborted: false, isOver: false }
     const { upstream, method, path, headers, body } = call
     try {
       transport.dispatch(
@@ -276,7 +256,6 @@ export function send(transport: Transport, call: UpstreamCall, options: SendOpti
   return { response, abort }
 }
 
-/** Continues a body whose sink returned false. */
 export function resumeBody(body: ResponseBody): void {
   if (!body.isPaused) return
   body.isPaused = false
@@ -299,8 +278,7 @@ function nextChange(body: ResponseBody): Promise<void> {
 
 /**
  * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the
- * event loop. A reader that stops before the end aborts the response.
- * @throws {UpstreamFailed} if the response breaks off
+ * event loop. A reader that stops early aborts the response. @throws {UpstreamFailed} if it breaks off
  */
 export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerator<Buffer, void, undefined> {
   let sincePause = 0
@@ -328,8 +306,8 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerat
 }
 
 /**
- * Waits for a whole body, at most for so many bytes and milliseconds, and returns it without taking it;
- * `undefined` if it is not complete by then, or, at once, if `isEnough` is true of its first chunk.
+ * Waits for a whole body of at most so many bytes and returns it without taking it; `undefined` if it is not complete by
+ * then, or, at once, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,
@@ -365,26 +343,27 @@ export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer):
   return { ...response, head, body }
 }
 
+/** Returns the body without its content coding, to be read once; `undefined` if the coding is unknown. */
+export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | undefined {
+  const encoding = contentEncoding(response.head.headers)
+  if (encoding === 'identity') return chunksOf(response)
+  const decoder = decoderFor(encoding, true)
+  return decoder && decode(response, decoder)
+}
+
 /** Yields a decoded body. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
-async function* decode(body: AsyncIterable<Buffer>, decoder: Transform): AsyncGenerator<Buffer, void, undefined> {
-  const plain = new PassThrough()
-  pipeline(body, decoder, plain).catch(() => undefined)
+async function* decode(response: UpstreamResponse, decoder: Transform): AsyncGenerator<Buffer, void, undefined> {
+  pipeline(chunksOf(response), decoder, () => undefined)
   try {
-    yield* plain
+    yield* decoder
   } catch (error) {
     if (error instanceof UpstreamFailed) throw error
     const message = 'The body of the upstream’s response is not in the coding that its content-encoding names.'
     throw new UpstreamFailed({ status: 502, code: 'upstream_undecodable', message, cause: error as Error })
+  } finally {
+    // The source would only end at its next chunk.
+    response.abort()
   }
-}
-
-/** Returns the body without its content coding, to be read once; `undefined` if the coding is unknown. */
-export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | undefined {
-  const encoding = contentEncoding(response.head.headers)
-  const body = chunksOf(response)
-  if (encoding === 'identity') return body
-  const decoder = decoderFor(encoding, true)
-  return decoder && decode(body, decoder)
 }
 
 /** Returns a request that asks for a response without content coding, which Governor can change. */

@@ -4,10 +4,8 @@ import { errors } from 'undici'
 import type { Recovery } from '../overflow/overflow.ts'
 import type { RawHeaders } from './headers.ts'
 
-/** A server to which requests are sent. */
 export interface Upstream {
   readonly name: string
-  /** Scheme, host and port. */
   readonly origin: string
   /** Path that is prepended to the path of every request; empty or without a trailing slash. */
   readonly prefix: string
@@ -19,7 +17,6 @@ export interface Upstream {
   readonly keepsName: boolean
 }
 
-/** A request to an upstream. */
 export interface UpstreamCall {
   readonly upstream: Upstream
   readonly method: string
@@ -63,7 +60,6 @@ export interface Failure {
   readonly cause: Error
 }
 
-/** Network error codes in words. */
 const REASONS: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
   ECONNRESET: 'the connection was reset',
@@ -137,7 +133,6 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
   return { status: 502, code: 'upstream_unreachable', message }
 }
 
-/** Turns a transport error into a failure that a client and an operator understand. */
 export function failureOf(error: Error, upstream: Upstream): Failure {
   // Only the operator may see the address of an upstream: a client may be anybody.
   const { message: detail } = kindOf(error, upstream, `upstream ${upstream.name} at ${upstream.origin}`)

@@ -48,13 +48,6 @@ export function statedNumbers(overflow: Overflow): StatedNumbers {
   return { limit, promptTokens, maxOutput, overflowBy }
 }
 
-/** Returns the overflow of a window by input and output together: of the output, if the input alone fits. */
-export function overWindow(promptTokens: number, limit: number): Overflow {
-  return promptTokens < limit
-    ? { recovery: 'clamp_output_only', limit, promptTokens, maxOutput: limit - promptTokens }
-    : { recovery: 'shrink_context', limit, promptTokens }
-}
-
 export function overInput(limit: number | undefined, promptTokens: number | undefined): Overflow {
   return limit === undefined
     ? { recovery: 'compress_only', promptTokens }

@@ -57,6 +57,122 @@ const ONLY = "however, the model's context length is only (?<limit>\\d+)"
 const REQUESTED = 'however, you requested \\d+ output tokens'
 const SAMPLING = '(?:temperature|top_p|top_k|top_logprobs|presence_penalty|frequency_penalty|stop|n|logprobs|seed)'
 
+/** Errors that look like an overflow and are something else. */
+const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
+  {
+    id: 'status-says-no',
+    source: 'RFC 9110, section 15.5',
+    status: [401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 414, 415, 416, 417, 421, 426, 431, 451, 504],
+  },
+  {
+    id: 'credits',
+    source: 'OpenRouter; opencode zen CreditLimitExceeded',
+    text: anyOf`
+      \bcredits?\b|can only afford|\bbilling\b|\bbalance\b|insufficient funds|payment required
+      package has expired|spend(?:ing)? limit|余额`,
+  },
+  {
+    id: 'rate-limit',
+    source: 'RFC 6585, section 4; Anthropic 529',
+    status: [429, 529],
+  },
+  {
+    id: 'rate-limit',
+    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
+    code: anyOf`
+      ^ratelimit(?:error|exceeded|ed)$
+      ^throttling(?:error|exception)?$
+      ^(?:resourceexhausted|toomanyrequests|overloadederror)$
+      ^(?:insufficientquota|exceededcurrentquotaerror|quotaexceeded)$`,
+  },
+  {
+    id: 'rate-limit',
+    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
+    text: anyOf`
+      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)
+      \bper[ -](?:minute|day|hour|second)\b
+      \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
+      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance)|\benqueued\b|concurren(?:t|cy)|\bat once\b
+      high demand|overloaded|peak load|please wait|slow down|right now
+      try again (?:later|in \d|once|after|when)|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)
+      \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b
+      频率限制|速率限制|每分钟`,
+  },
+  {
+    id: 'parameters',
+    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
+    code: anyOf`
+      ^(?:unsupported|unknown|missingrequired)parameter$
+      ^(?:unsupportedvalue|invalidtype)$
+      ^(?:integer|decimal)belowminvalue$
+      ^decimalabovemaxvalue$
+      ^(?:string|array)abovemaxlength$`,
+  },
+  {
+    id: 'parameters',
+    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
+    text: anyOf`
+      (?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword|field)
+      extra inputs are not permitted|is not supported with this model|missing required|field required
+      cannot be set at the same time|cannot both be|must be (?:strictly )?positive
+      below minimum value|greater than or equal to
+      must be (?:at least|greater than|>=?|≥|a positive)|should be (?:at least|greater than|a positive)
+      \b${SAMPLING} (?:must|should|cannot|is too|exceeds)|'${SAMPLING}'
+      \blogit_bias\b|\bvocab(?:ulary)?\b|\bstop sequences?\b
+      (?:string|array|object) too (?:long|large)|maximum (?:nesting )?depth|prompt_cache_key|safety_identifier
+      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)
+      too many inputs|number of inputs
+      too many (?:images|tools|functions|stop sequences|files|documents|tool calls)
+      could not finish the message|length limit was reached|context (?:window|length|size) (?:is )?too small
+      does not support (?:tools|images|image|functions|function|streaming|audio|vision|the parameter)
+      invalid (?:role|json|function arguments|message role|api key)`,
+  },
+  {
+    id: 'memory',
+    source: 'ollama/ollama: model requires more system memory; vLLM KV cache check',
+    text: anyOf`
+      out of memory|(?:system|available) memory
+      memory (?:is )?(?:insufficient|available|required)|memory (?:guard|budget|limit)
+      (?:insufficient|not enough|requires more) (?:system |gpu )?(?:memory|resources)|\boom\b|\bvram\b
+      stored in kv cache|cuda error|failed to allocate|显存|内存不足`,
+  },
+  {
+    id: 'moderation',
+    source: 'Azure content management policy; DashScope data_inspection_failed',
+    code: /^(?:contentfilter|contentpolicyviolation|responsibleaipolicyviolation|datainspectionfailed)$/,
+  },
+  {
+    id: 'moderation',
+    source: 'Azure content management policy',
+    text: anyOf`
+      \bsafety\b(?! (?:margin|buffer|reserve|factor))|\bmoderation\b|content[ _](?:filter|policy|management)
+      \binappropriate\b|\brisk (?:score|level)|\b(?:was|been|is) flagged\b`,
+  },
+  {
+    id: 'time-is-up',
+    source: 'Go and gRPC: context deadline exceeded',
+    text: /deadline[ _]?exceeded|\btimed? ?out\b|timeout|\bretries (?:\(\d{1,3}\) )?exceeded/,
+  },
+  {
+    id: 'bytes',
+    source: 'HTTP 413 of gateways; Gemini payload size; gRPC message size',
+    text: anyOf`
+      \b\d{1,15}(?:\.\d{1,15})? ?(?:bytes?|kb|mb|gb|kib|mib|gib|characters?|chars)\b
+      \bbytes\b|character limit|number of characters
+      payload|request entity too large|request_too_large|body (?:is |was )?too large|maximum (?:request |body )?size
+      message larger than max|header|buffer limit|member must have length|content[- ]length (?:exceeded|too)`,
+    unless: /\btokens?\b|context (?:length|window|size)/,
+  },
+  {
+    id: 'attachments',
+    source: 'docs.anthropic.com: image exceeds 5 MB maximum',
+    text: anyOf`
+      (?:image|pdf|file|audio|video|attachment|document)s?\b[^.\n]{0,60}(?:too (?:large|many|big)|exceeds?)
+      (?:audio|video|clip)s?\b[^.\n]{0,60}too long`,
+    unless: /\btokens?\b|context/,
+  },
+]
+
 /** The built-in rows, in the order in which they are matched: errors that the general reader misreads or misses. */
 export const ROWS: readonly Row[] = [
   {
@@ -130,132 +246,7 @@ export const ROWS: readonly Row[] = [
     text: /context window exceeds? (?:the )?limit/,
     means: 'compress_only',
   },
-  // Errors that look like an overflow and are something else.
-  {
-    id: 'status-says-no',
-    source: 'RFC 9110, section 15.5',
-    status: [401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 414, 415, 416, 417, 421, 426, 431, 451, 504],
-    means: 'not_overflow',
-  },
-  {
-    id: 'credits',
-    source: 'OpenRouter; opencode zen CreditLimitExceeded',
-    text: anyOf`
-      \bcredits?\b|can only afford|\bbilling\b|\bbalance\b|insufficient funds|payment required
-      package has expired|spend(?:ing)? limit|余额`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'rate-limit',
-    source: 'RFC 6585, section 4; Anthropic 529',
-    status: [429, 529],
-    means: 'not_overflow',
-  },
-  {
-    id: 'rate-limit',
-    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
-    code: anyOf`
-      ^ratelimit(?:error|exceeded|ed)$
-      ^throttling(?:error|exception)?$
-      ^(?:resourceexhausted|toomanyrequests|overloadederror)$
-      ^(?:insufficientquota|exceededcurrentquotaerror|quotaexceeded)$`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'rate-limit',
-    source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
-    text: anyOf`
-      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)
-      \bper[ -](?:minute|day|hour|second)\b
-      \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
-      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance)|\benqueued\b|concurren(?:t|cy)|\bat once\b
-      high demand|overloaded|peak load|please wait|slow down|right now
-      try again (?:later|in \d|once|after|when)|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)
-      \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b
-      频率限制|速率限制|每分钟`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'parameters',
-    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
-    code: anyOf`
-      ^(?:unsupported|unknown|missingrequired)parameter$
-      ^(?:unsupportedvalue|invalidtype)$
-      ^(?:integer|decimal)belowminvalue$
-      ^decimalabovemaxvalue$
-      ^(?:string|array)abovemaxlength$`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'parameters',
-    source: 'OpenAI, Anthropic, vLLM, Cohere and Volcengine parameter errors',
-    text: anyOf`
-      (?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword|field)
-      extra inputs are not permitted|is not supported with this model|missing required|field required
-      cannot be set at the same time|cannot both be|must be (?:strictly )?positive
-      below minimum value|greater than or equal to
-      must be (?:at least|greater than|>=?|≥|a positive)|should be (?:at least|greater than|a positive)
-      \b${SAMPLING} (?:must|should|cannot|is too|exceeds)|'${SAMPLING}'
-      \blogit_bias\b|\bvocab(?:ulary)?\b|\bstop sequences?\b
-      (?:string|array|object) too (?:long|large)|maximum (?:nesting )?depth|prompt_cache_key|safety_identifier
-      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)
-      too many inputs|number of inputs
-      too many (?:images|tools|functions|stop sequences|files|documents|tool calls)
-      could not finish the message|length limit was reached|context (?:window|length|size) (?:is )?too small
-      does not support (?:tools|images|image|functions|function|streaming|audio|vision|the parameter)
-      invalid (?:role|json|function arguments|message role|api key)`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'memory',
-    source: 'ollama/ollama: model requires more system memory; vLLM KV cache check',
-    text: anyOf`
-      out of memory|(?:system|available) memory
-      memory (?:is )?(?:insufficient|available|required)|memory (?:guard|budget|limit)
-      (?:insufficient|not enough|requires more) (?:system |gpu )?(?:memory|resources)|\boom\b|\bvram\b
-      stored in kv cache|cuda error|failed to allocate|显存|内存不足`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'moderation',
-    source: 'Azure content management policy; DashScope data_inspection_failed',
-    code: /^(?:contentfilter|contentpolicyviolation|responsibleaipolicyviolation|datainspectionfailed)$/,
-    means: 'not_overflow',
-  },
-  {
-    id: 'moderation',
-    source: 'Azure content management policy',
-    text: anyOf`
-      \bsafety\b(?! (?:margin|buffer|reserve|factor))|\bmoderation\b|content[ _](?:filter|policy|management)
-      \binappropriate\b|\brisk (?:score|level)|\b(?:was|been|is) flagged\b`,
-    means: 'not_overflow',
-  },
-  {
-    id: 'time-is-up',
-    source: 'Go and gRPC: context deadline exceeded',
-    text: /deadline[ _]?exceeded|\btimed? ?out\b|timeout|\bretries (?:\(\d{1,3}\) )?exceeded/,
-    means: 'not_overflow',
-  },
-  {
-    id: 'bytes',
-    source: 'HTTP 413 of gateways; Gemini payload size; gRPC message size',
-    text: anyOf`
-      \b\d{1,15}(?:\.\d{1,15})? ?(?:bytes?|kb|mb|gb|kib|mib|gib|characters?|chars)\b
-      \bbytes\b|character limit|number of characters
-      payload|request entity too large|request_too_large|body (?:is |was )?too large|maximum (?:request |body )?size
-      message larger than max|header|buffer limit|member must have length|content[- ]length (?:exceeded|too)`,
-    unless: /\btokens?\b|context (?:length|window|size)/,
-    means: 'not_overflow',
-  },
-  {
-    id: 'attachments',
-    source: 'docs.anthropic.com: image exceeds 5 MB maximum',
-    text: anyOf`
-      (?:image|pdf|file|audio|video|attachment|document)s?\b[^.\n]{0,60}(?:too (?:large|many|big)|exceeds?)
-      (?:audio|video|clip)s?\b[^.\n]{0,60}too long`,
-    unless: /\btokens?\b|context/,
-    means: 'not_overflow',
-  },
+  ...LOOK_ALIKES.map((row): Row => ({ ...row, means: 'not_overflow' })),
   // Wordings of single servers.
   {
     id: 'llama-cpp-python',

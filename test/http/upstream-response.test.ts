@@ -1,6 +1,7 @@
 /** Bodies of upstreams that are read. */
-import { expect, it } from 'vitest'
-import { chunksOf } from '../../src/http/upstream-response.ts'
+import zlib from 'node:zlib'
+import { describe, expect, it } from 'vitest'
+import { chunksOf, plainBody } from '../../src/http/upstream-response.ts'
 
 const CHUNK = 65_536
 
@@ -27,4 +28,29 @@ it('lets others run after each 64 KB of a body that is there at once', async () 
   isOver = true
   expect(chunks).toBe(50)
   expect(turns).toBeGreaterThanOrEqual(49)
+})
+
+describe('an encoded body', () => {
+  const begin = (first: Buffer) => {
+    const controller = new AbortController()
+    const body = { waiting: [first], length: first.length, isPaused: false, holds: 0, resume: () => undefined }
+    const head = { status: 200, reason: 'OK', headers: ['content-encoding', 'gzip'] }
+    return { response: { head, body, abort: () => controller.abort() }, signal: controller.signal }
+  }
+
+  it('whose reader stops early is aborted, though the upstream is silent', async () => {
+    const { response, signal } = begin(zlib.gzipSync('a'.repeat(300_000)))
+    for await (const chunk of plainBody(response) ?? []) {
+      expect(chunk.length).toBe(CHUNK)
+      break
+    }
+    expect(signal.aborted).toBe(true)
+  })
+
+  it('that is in another coding than it says is aborted, though the upstream is silent', async () => {
+    const { response, signal } = begin(Buffer.from('no gzip at all'))
+    const read = plainBody(response)?.[Symbol.asyncIterator]()
+    await expect(read?.next()).rejects.toMatchObject({ failure: { code: 'upstream_undecodable' } })
+    expect(signal.aborted).toBe(true)
+  })
 })

@@ -2,7 +2,7 @@
  * Reads overflow errors that no row knows: whether the text states an overflow, of what, and which number is the limit,
  * the request, or a part of it. It works by tables of words, in linear time.
  */
-import { type Overflow, overInput, overWindow } from '../overflow.ts'
+import { type Overflow, overInput } from '../overflow.ts'
 import { type Figure, figuresOf } from './figures.ts'
 import { nounsIn } from './nouns.ts'
 import { isNumberAt, type Sentence, sentencesOf, upTo, wordAt, wordsOf } from './sentence.ts'
@@ -133,8 +133,11 @@ function interpret(figures: readonly Figure[], about: readonly Clause[], saysReq
 
   if (room !== undefined && (output !== undefined || isOutputOnly))
     return { recovery: 'clamp_output_only', maxOutput: room, limit, promptTokens: input }
-  if (limit !== undefined && input !== undefined && output !== undefined)
-    return isAtLeast ? { recovery: 'unknown_overflow', limit } : overWindow(input, limit)
+  if (limit !== undefined && input !== undefined && output !== undefined) {
+    if (isAtLeast) return { recovery: 'unknown_overflow', limit }
+    if (input >= limit) return overInput(limit, input)
+    return { recovery: 'clamp_output_only', limit, promptTokens: input, maxOutput: limit - input }
+  }
   if (outputBound !== undefined && !(limit !== undefined && input !== undefined && input > limit))
     return { recovery: 'clamp_output_only', maxOutput: outputBound }
   if (limit === undefined) {

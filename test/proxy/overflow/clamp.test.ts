@@ -1,7 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { overWindow } from '../../../src/overflow/overflow.ts'
+import type { Overflow } from '../../../src/overflow/overflow.ts'
 import { clampOutput } from '../../../src/proxy/overflow/recover.ts'
+
+const overWindow = (promptTokens: number, limit: number): Overflow => ({
+  recovery: 'clamp_output_only',
+  limit,
+  promptTokens,
+  maxOutput: limit - promptTokens,
+})
 
 describe('a lowered output cap', () => {
   it('equals the limit that the provider stated, or the computed room minus a margin', () => {
