@@ -28,18 +28,17 @@ import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { createDayCost, type DayCost } from './ops/sessions/day-cost.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
-import type { AccessSettings } from './proxy/door/access.ts'
 import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import type { Policies, Services } from './proxy/services.ts'
+import type { AccessSettings, Policies, Services } from './proxy/services.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
 import { createKnownStreaks } from './proxy/storm.ts'
-import { createUnsupportedEdits, EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
+import { EDIT_REFUSALS } from './proxy/unsupported-edits.ts'
 import { createStore } from './store/create.ts'
 import { createSharedValues, isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
@@ -231,8 +230,7 @@ function createServices(
     },
     prefixes: createKnownPrefixes(),
     streaks: createKnownStreaks(),
-    unsupportedEdits: createUnsupportedEdits(createSharedValues(store, EDIT_REFUSALS, storeFailed), now),
-    stops: new Map(),
+    unsupportedEdits: createSharedValues(store, EDIT_REFUSALS, storeFailed),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     maxGuardedBody: server.max_guarded_body,
     buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
@@ -372,22 +370,13 @@ async function loadPrices({ policies, catalogue }: Services): Promise<void> {
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   const { config, state, services, access } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
-  const { emit, upstreams, dialects } = services
+  const { emit } = services
   const clients = createClientServer({
     clientIdle,
     maxOpenFiles,
     refused: (open, isNews) => emit({ kind: 'connection_refused', open, isNews }),
   })
-  handleUpgrades(clients.server, {
-    upstreams,
-    dialects,
-    websocket: config.server.websocket,
-    connectTimeout,
-    access: services,
-    isOwnPath: isOpsPath,
-    isDraining: () => state.draining.signal.aborted,
-    emit,
-  })
+  handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({
     serverFactory: (serveOps) => clients.server.on('request', requestListener(clientIdle, services, state, serveOps)),
     clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket, DEFAULT_API.errorBody),

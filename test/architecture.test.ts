@@ -83,17 +83,6 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:',
   ],
-  // The adapter of the library to the proxy.
-  'proxy/overflow': [
-    'core/',
-    'json/',
-    'dialect/',
-    'http/',
-    'overflow/',
-    'store/store.ts',
-    'store/shared-values.ts',
-    'proxy/overflow/',
-  ],
   dashboard: ['node:fs', 'fastify'],
   // What runs in the browser.
   'dashboard/page': [

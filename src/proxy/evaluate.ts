@@ -5,7 +5,6 @@ import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { costLimit } from '../core/budget/tiers.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
-import type { HarnessRegistry } from '../core/harness/match.ts'
 import { hashBody } from '../core/hash.ts'
 import { inMode, type Request } from '../core/request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
@@ -13,8 +12,8 @@ import type { LimitPair, RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
 import type { StormReply } from '../core/storm.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
-import type { Lease } from '../http/body.ts'
-import { headerOf, type RawHeaders } from '../http/headers.ts'
+import { type Lease, type Unread, unpacked } from '../http/body.ts'
+import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { type Link, sessionKey } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
@@ -22,68 +21,67 @@ import { isolated } from './fault.ts'
 import { governorHeadersOf } from './note-decision.ts'
 import { keptName } from './overflow/windows.ts'
 import { withEdits } from './request-edits.ts'
-import type { Services } from './services.ts'
 import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf } from './session/identity.ts'
 import { findSession, openSession } from './session/open-session.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { FoundSession } from './session/session-handle.ts'
 import { stormReplyFor } from './storm.ts'
 import type { Turn } from './turn.ts'
+import { refusalsKey } from './unsupported-edits.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
 const BYTES_PER_MESSAGE = 512
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is
- * not a conversation, which is counted as unreadable, and for a conversation without tools (a title, a summary);
- * `no_room` if `lease` has none for the index of its messages. `body`: as the client sent it; `json`: without its
- * content coding.
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is not a
+ * conversation, and for a conversation without tools (a title, a summary); or why the body cannot be read, also if
+ * `lease` has no room for its text and the index of its messages.
  */
 export async function evaluate(
-  services: Services,
   exchange: Exchange,
   dialect: Dialect,
   body: Buffer,
-  json: Buffer,
   lease?: Lease,
-): Promise<Turn | 'no_room' | undefined> {
-  const { route } = exchange
+): Promise<Turn | Unread | undefined> {
+  const { services, route } = exchange
   const { upstream } = route
   const { rawHeaders: headers } = exchange.request
+  const json = await unpacked(body, headerOf(headers, 'content-encoding'), services.maxGuardedBody, lease)
+  if (!Buffer.isBuffer(json)) return json
   const tenant = tenantOf(headers, route.path, services.credentialPlaces)
   // No tenant can learn by timing which bytes another one has sent.
   const hashes = hashBody(json, `${dialect.name} ${tenant}`)
   const { harnessRegistry: registry, prefixes } = services
   const known = longestKnown(prefixes, hashes)
   const asked = dialect.read({ path: route.asked, body: json, known })
-  if (!asked) {
-    services.emit({ kind: 'failed_open', reason: 'unreadable_body' })
-    return undefined
-  }
-  const { conversation } = asked
+  if (!asked) return 'unreadable_body'
+  const { conversation, previous } = asked
   if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
   if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
   const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
-  const facts = factsFor(asked, transcript, hashes.whole, json.length, headers, registry)
+  let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
+  if (isCompacted(headers)) facts = { ...facts, isCompacted: true }
+  else if (previous !== undefined)
+    facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
   const found = await findSession(services, headers, tenant, asked, facts)
   const { sent, bytes } = withPendingResults(dialect, asked, route.asked, json, found.linked)
-  const request = requestOf(services, exchange, asked, transcript, facts, found)
+  const request = requestOf(exchange, asked, transcript, facts, found)
   await services.windows.refresh({ upstream, model: conversation.model })
   const { handle, runState } = await openSession(services, request, found)
   const { id = runState.thread.number } = runState.thread
   const streak = sessionKey(tenant, `${id} ${upstream.name} ${request.model}`)
   const storm = await stormReplyFor(services, streak, request.now)
   const policy = budgetInForce(request, runState)
-  const decision = decideOn(services, exchange, request, sent, runState, policy, storm)
+  const decision = decideOn(exchange, request, sent, runState, policy, storm)
   // Only a request that is edited needs to know which edits the model refuses.
-  if (decision.kind !== 'allow' || decision.speech)
-    await services.unsupportedEdits.refresh(upstream.name, conversation.model)
+  if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(refusalsKey(request))
   // A request may wait for its response for minutes.
   conversation.forget()
-  const call = callFor(services, exchange, body)
+  const call = callFor(exchange, body)
   return {
     services,
     exchange,
+    dialect,
     request,
     sent,
     call: bytes === json ? call : withEdits(call, bytes, []),
@@ -99,26 +97,11 @@ export async function evaluate(
 }
 
 const NO_TOOLS: readonly string[] = []
-
-function factsFor(
-  { isConversation, conversation, previous }: DialectRequest,
-  transcript: TranscriptState,
-  fingerprint: string,
-  bytes: number,
-  headers: RawHeaders,
-  registry: HarnessRegistry,
-): RequestFacts {
-  const facts = factsOf(transcript, conversation, fingerprint, registry, bytes)
-  if (isCompacted(headers)) return { ...facts, isCompacted: true }
-  return previous === undefined ? facts : withPrevious(facts, conversation, presentable(previous), !isConversation)
-}
-
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
 /** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
 function requestOf(
-  services: Services,
-  { route: { upstream }, request: { rawHeaders: headers } }: Exchange,
+  { services, route: { upstream }, request: { rawHeaders: headers } }: Exchange,
   asked: DialectRequest,
   transcript: TranscriptState,
   facts: RequestFacts,
@@ -186,7 +169,6 @@ function budgetInForce({ budget, limits: asked }: Request, { run }: RunState): B
 
 /** Decides on a counted request. After a fault in the budget the decision about loops still applies. */
 function decideOn(
-  services: Services,
   exchange: Exchange,
   request: Request,
   sent: DialectRequest,
@@ -194,9 +176,10 @@ function decideOn(
   policy: BudgetPolicy,
   storm: StormReply | undefined,
 ): Decision {
+  const { services, route } = exchange
   const { emit, windows, catalogue } = services
   const { contextTokens, reductions = [] } = runState
-  const { upstream } = exchange.route
+  const { upstream } = route
   const { model } = request.conversation
   const loop = inMode(request.loop, runState.loopMode)
   const known = {

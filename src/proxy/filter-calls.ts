@@ -6,23 +6,23 @@
  * of each call, and its next answer continues the same response.
  */
 import { fill } from '../core/budget/notice.ts'
-import { type Block, type Judgement, NOTHING_BLOCKED } from '../core/guards.ts'
+import { type Block, NOTHING_BLOCKED } from '../core/guards.ts'
 import { NOT_EXECUTED } from '../core/loop/notice.ts'
 import { changeThread } from '../core/session/transitions.ts'
-import { type CallGuardName, type Limit, REASONS } from '../core/terminal.ts'
+import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isEventStream } from '../http/headers.ts'
 import { relay } from '../http/response.ts'
-import type { Failure } from '../http/upstream.ts'
-import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { openClientStream } from './answer/client-stream.ts'
-import { bodyFilter, type FilteredResponse, type ResponseFilter, streamFilter } from './answer/held-response.ts'
-import { replaceBy, savePartOfResults } from './answer/pending-results.ts'
-import { type AnswerVariant, askForAnswer, endingOf } from './final-answer.ts'
+import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
+import { type ClientStream, openClientStream } from './answer/client-stream.ts'
+import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
+import { emitFor, noteVerdict } from './begin-exchange.ts'
+import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
-import { isUnsupported, placeFor } from './request-edits.ts'
+import { isUnsupported, placesFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import { failRequest, type Turn } from './turn.ts'
 
@@ -32,33 +32,26 @@ const NO_CALLS: ReadonlySet<number> = new Set()
 const MAX_REASKS = 2
 
 /** What the steps of one filtered response share. */
-interface Filtering extends FilteredResponse {
+interface Filtering {
+  readonly x: Turn
+  readonly client: ClientStream
   readonly filter: ResponseFilter
   /** The variant of the request that the provider accepted. */
   readonly variant: SpokenRequest
 }
 
-/** Sends the request and gives the client the response without blocked calls. */
+/** Sends the request and gives the client the response without blocked calls. @throws {UpstreamFailed} */
 export async function filterCalls(turn: Turn): Promise<void> {
   const { exchange, call, services } = turn
-  const { dialect } = exchange.route
-  if (!dialect) return
   const x = { ...turn, call: withoutCompression(call) }
-  const fail = (failure: Failure) => failRequest(x, failure)
-  try {
-    const { variant, response, governorHeaders } = await sendSpoken(x)
-    if (response.head.status !== 200) return relay(response, exchange.response, governorHeaders, fail)
-    const lease = leaseFor(services.buffers, exchange.response)
-    const filtered = { x, dialect, lease, client: openClientStream(exchange, governorHeaders) }
-    const isStream = isEventStream(response.head.headers)
-    const filter = isStream ? streamFilter(filtered, response) : bodyFilter(filtered)
-    await judgeResponses({ ...filtered, filter, variant }, response)
-  } catch (error) {
-    if (exchange.isClientGone()) return
-    // Without Governor the client would get the bytes that cannot be read here.
-    if (!(error instanceof UpstreamFailed) || error.failure.code === 'upstream_undecodable') throw error
-    fail(error.failure)
-  }
+  const { variant, response, governorHeaders } = await sendSpoken(x)
+  if (response.head.status !== 200)
+    return relay(response, exchange.response, governorHeaders, (failure) => failRequest(x, failure))
+  const lease = leaseFor(services.buffers, exchange.response)
+  const client = openClientStream(exchange.response, governorHeaders)
+  const isStream = isEventStream(response.head.headers)
+  const filter = isStream ? streamFilter(x, client, lease, response) : bodyFilter(x, client, lease)
+  await judgeResponses({ x, client, filter, variant }, response)
 }
 
 /** Reads responses until one has calls that go to the client, or the run is over. */
@@ -67,13 +60,11 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   const rounds: BlockedMessage[] = []
   let buffered = await filter.take(first)
   for (;;) {
-    const { blocked, endsRun }: Judgement = buffered?.calls.length
-      ? await x.handle.judge(buffered.calls)
-      : NOTHING_BLOCKED
+    const { blocked, endsRun } = buffered?.calls.length ? await x.handle.judge(buffered.calls) : NOTHING_BLOCKED
     const blocks = blocked.filter((block) => block !== undefined)
     const [firstBlock] = blocks
     if (!buffered || !firstBlock) {
-      await replaceBy(x, rounds, buffered)
+      await redirectAll(x, rounds, buffered)
       return filter.release(NO_CALLS)
     }
     const { governorHeaders } = client
@@ -87,8 +78,9 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
     const round = { buffered, results: blocked.map((block) => block?.text ?? NOT_EXECUTED) }
     if (!isOver && blocks.length < buffered.calls.length) {
       noteBlocks(x, blocks)
-      const positions = new Set(blocked.flatMap((block, at) => (block ? [at] : [])))
-      await savePartOfResults(x, rounds, round, positions)
+      const positions = new Set<number>()
+      for (const [at, block] of blocked.entries()) if (block) positions.add(at)
+      await saveResults(x, round, positions, rounds)
       return filter.release(positions)
     }
     rounds.push(round)
@@ -101,7 +93,7 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
     if (!next) {
       // Nothing of this response is blocked after all.
       client.governorHeaders = governorHeaders
-      await replaceBy(x, rounds.slice(0, -1), buffered)
+      await redirectAll(x, rounds.slice(0, -1), buffered)
       return filter.release(NO_CALLS)
     }
     noteBlocks(x, blocks)
@@ -112,8 +104,8 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
 function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block[]): void {
   if (!runState.thread.noticeSent) void handle.change(changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
-    exchange.emit({ kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...handle.names })
-    exchange.noteVerdict('block', loop?.pattern)
+    emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...handle.names })
+    noteVerdict(exchange, 'block', loop?.pattern)
   }
 }
 
@@ -126,74 +118,61 @@ async function askAgain(
   { x, filter, variant }: Filtering,
   rounds: readonly BlockedMessage[],
 ): Promise<BufferedCalls | undefined> {
-  const textOf = (edits: readonly Edit[]) => edits.map(({ text }) => text).join('')
-  const variantOf = (edits: readonly Edit[]): RequestVariant => ({
-    edits: [...(variant.edits ?? []), ...edits],
-    features: [],
-  })
+  const { edits = [] } = variant
   try {
     const all = x.sent.continueAfterBlock(rounds)
     if (!all) return undefined
-    const bare = x.sent.continueAfterBlock(rounds, true)
-    const others = bare && textOf(bare) !== textOf(all) ? [variantOf(bare)] : []
-    const { response } = await sendModel(x, variantOf(all), (refused) =>
+    const bare = x.sent.continueAfterBlock(rounds, true) ?? all
+    const isSame = bare.length === all.length && bare.every(({ text }, at) => text === all[at]?.text)
+    const others = isSame ? [] : [{ edits: [...edits, ...bare], features: [] }]
+    const first: RequestVariant = { edits: [...edits, ...all], features: [] }
+    const { response } = await sendModel(x, first, (refused) =>
       mayBeUnsupported(refused.response.head) ? others.shift() : undefined,
     )
     if (response.head.status === 200) return await filter.take(response)
     response.abort()
     return undefined
   } catch (error) {
-    if (x.exchange.isClientGone()) throw error
+    if (x.exchange.isClientGone) throw error
     return undefined
   }
 }
 
-/** Ends a run that goes on with blocked calls: the model is asked for its answer, without tools. */
+/**
+ * Ends a run that goes on with blocked calls: the model is asked for its answer, without tools, after all responses or,
+ * where that is not possible, without the blocked ones.
+ */
 async function endRun(
-  filtering: Filtering,
+  { x, client, filter, variant }: Filtering,
   rounds: readonly BlockedMessage[],
   { guard, fallback }: Block,
 ): Promise<void> {
-  const { x, dialect, client, lease, filter } = filtering
-  const { runState, policy } = x
-  const limit: Limit = {
-    meter: { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 },
-    reason: guard,
-  }
-  x.exchange.noteVerdict('stop')
+  const { sent, runState, policy, services, exchange } = x
+  const max = policy.enabled ? policy.run.iterations : 0
+  const meter = { name: 'iterations', used: runState.iteration, max } as const
+  noteVerdict(exchange, 'stop')
   client.governorHeaders = { ...client.governorHeaders, 'x-governor-verdict': 'stop' }
-  const { governorHeaders } = client
-  const made = { dialect, client, lease, isStop: true, fallback, rounds }
-  const ending = endingOf({ ...x, governorHeaders }, limit, made)
-  const begun = await filter.becomeAnswer(ending.isJson, ending.footer !== undefined)
-  await askForAnswer(ending, lastVariants(filtering, rounds, guard), begun)
-}
-
-/** Returns the variants that ask for the last answer, best first: after all responses, or without the last. */
-function lastVariants(
-  { x, variant }: Filtering,
-  rounds: readonly BlockedMessage[],
-  guard: CallGuardName,
-): AnswerVariant[] {
-  const { sent, policy, runState } = x
-  const meter = { name: 'iterations', used: runState.iteration, max: policy.run.iterations } as const
+  const how = { isStop: true, fallback, rounds, hasFooter: services.policies.stop.hasFooter }
+  const own = { ...x, governorHeaders: client.governorHeaders }
+  const answer = beginAnswer(own, { meter, reason: guard }, client, how)
+  await filter.become(answer)
   const notice = fill(policy.texts[REASONS[guard].text], meter)
   const last = rounds.at(-1)
-  const lastRound = last && {
-    ...last,
-    results: [...last.results.slice(0, -1), `${last.results.at(-1) ?? ''}\n\n${notice}`],
+  const results = last?.results.with(-1, `${last.results.at(-1)}\n\n${notice}`) ?? []
+  const continued = last && sent.continueAfterBlock(rounds.with(-1, { ...last, results }))
+  const variants: AnswerVariant[] = []
+  const add = (name: string, ban: ToolBan, edits: readonly Edit[]) =>
+    variants.push({
+      edits: [...edits, ...sent.banTools(ban)],
+      features: ban === 'choice_none' ? ['tool_choice'] : [],
+      name,
+    })
+  if (continued) {
+    const after = [...variant.textEdits, ...continued]
+    if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')) add('choice_none', 'choice_none', after)
+    add('no_tools', 'no_tools', after)
   }
-  const continued = lastRound && sent.continueAfterBlock([...rounds.slice(0, -1), lastRound])
-  const banned = (ban: ToolBan, edits: readonly Edit[], name: string = ban): AnswerVariant => ({
-    edits: [...edits, ...sent.banTools(ban)],
-    features: ban === 'choice_none' ? ['tool_choice'] : [],
-    name,
-  })
-  const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
-  const after = continued && [...variant.textEdits, ...continued]
-  return [
-    ...(after && mayChoose ? [banned('choice_none', after)] : []),
-    ...(after ? [banned('no_tools', after)] : []),
-    banned('no_tools', placeFor(x, notice)?.edits ?? [], 'no_tools+without_blocked'),
-  ]
+  const [place] = placesFor(x, notice)
+  add('no_tools+without_blocked', 'no_tools', place?.edits ?? [])
+  await askForAnswer(answer, variants)
 }

@@ -1,31 +1,26 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Decision } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/run.ts'
-import { type FinalAnswer, footerOf, type Limit, type Terminal, terminalOf } from '../core/terminal.ts'
-import type { TerminalFor, ToolBan } from '../dialect/dialect.ts'
-import { leaseFor } from '../http/body.ts'
-import type { GovernorHeaders } from '../http/response.ts'
+import type { FinalAnswer } from '../core/terminal.ts'
+import type { ToolBan } from '../dialect/dialect.ts'
 import { relay } from '../http/response.ts'
 import type { Failure } from '../http/upstream.ts'
 import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import {
   type Answer,
-  type BegunAnswer,
   beginAnswer,
   completeAnswer,
-  type Ending,
-  giveFallback,
   sendAnswer,
-  sendFallback,
   takeResponse,
+  terminalHeaders,
 } from './answer/answer-response.ts'
 import { openClientStream } from './answer/client-stream.ts'
+import { failExchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import type { Turn } from './turn.ts'
-import { failRequest } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
 /** One way to ask for the last answer. */
@@ -37,6 +32,7 @@ export interface AnswerVariant extends RequestVariant {
 }
 
 type Stop = Extract<Decision, { kind: 'stop' }>
+type SelfStop = Extract<Decision, { kind: 'self_stop' }>
 
 /**
  * The client's own bytes. At a stop they may bring calls, so they are sent only to learn whether the provider refuses them
@@ -47,54 +43,30 @@ const OWN_BYTES: AnswerVariant = { features: [], name: 'own_bytes' }
 /** How many responses without an answer are accepted before the fallback text. */
 const MAX_ANSWERS = 2
 
-function terminalHeaders(terminal: Terminal): GovernorHeaders {
-  return {
-    'x-governor-terminal-state': terminal.terminal_state,
-    'x-governor-terminal-reason': terminal.terminal_reason,
-  }
-}
-
-/** Returns what the steps of a last answer share; from now on the client's headers say that the run is over. */
-export function endingOf(
-  x: Turn,
-  limit: Limit,
-  made: Pick<Ending, 'dialect' | 'client' | 'lease' | 'isStop' | 'fallback' | 'rounds'>,
-  hasFooter = x.services.policies.stop.hasFooter,
-): Ending {
-  const { session = '' } = x.handle.names
-  const { client } = made
-  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
-  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
-  const isJson = x.sent.hasFormat()
-  return { ...made, x, isJson, terminal, footer: hasFooter && !isJson ? footerOf(limit) : undefined }
-}
-
-/** Answers a stopped request, or one with which an agent ends its run itself. */
-export async function finalAnswer(turn: Turn): Promise<void> {
-  const { exchange, decision, governorHeaders, services } = turn
-  const { dialect } = exchange.route
-  if (!dialect || (decision.kind !== 'stop' && decision.kind !== 'self_stop')) return
+/** Answers a stopped request, or one with which an agent ends its run itself. @throws {UpstreamFailed} */
+export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promise<void> {
+  const { exchange, governorHeaders, services } = turn
   const isStop = decision.kind === 'stop'
   const x = { ...turn, call: withoutCompression(turn.call) }
-  const client = openClientStream(exchange, governorHeaders)
-  const lease = leaseFor(services.buffers, exchange.response)
+  const client = openClientStream(exchange.response, governorHeaders)
   const fallback = isStop ? decision.fallback : ''
   const hasFooter = isStop && !decision.isUnpriced && services.policies.stop.hasFooter
-  const ending = endingOf(x, decision.limit, { dialect, client, lease, isStop, fallback }, hasFooter)
+  const answer = beginAnswer(x, decision.limit, client, { isStop, fallback, rounds: [], hasFooter })
   try {
-    if (isStop) return await askForAnswer(ending, stopVariants(x, decision))
+    if (isStop) return await askForAnswer(answer, stopVariants(x, decision))
     // Its own last request gets at most the announcement that the run had before.
     const edits = announcementFor(x)
     const announced: AnswerVariant = { edits, features: ['announce'], name: 'announced' }
-    await askForAnswer(ending, edits.length === 0 ? [OWN_BYTES] : [announced, OWN_BYTES])
+    await askForAnswer(answer, edits.length === 0 ? [OWN_BYTES] : [announced, OWN_BYTES])
   } catch (error) {
-    if (exchange.isClientGone()) return
-    if (error instanceof UpstreamFailed) return failRequest(x, error.failure)
-    if (!isStop || exchange.response.headersSent) throw error
+    if (!isStop || error instanceof UpstreamFailed || exchange.response.headersSent || exchange.isClientGone)
+      throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
-    turn.handle.state.transcript?.ended(fallback, ending.terminal(false))
-    sendFallback(ending)
+    const terminal = answer.terminal(false)
+    turn.handle.state.transcript?.ended(fallback, terminal)
+    const { model } = x.request.conversation
+    sendAnswer(x, { text: fallback, model, terminal, footer: answer.footer }, client.governorHeaders)
   }
 }
 
@@ -112,27 +84,23 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
   // An agent that asks for its last answer itself gets no notice.
   const places = notice === undefined ? [] : [...placesFor(x, notice)]
   const [best] = places
-  const variantOf = (ban: ToolBan, announced: readonly Edit[], place?: PlacedNotice): AnswerVariant => {
+  const variants = forcedVariants(x, [...announcing, ...dropping, ...(best?.edits ?? [])])
+  const add = (ban: ToolBan, announced: readonly Edit[], place?: PlacedNotice) => {
     const features: RequestEdit[] = []
     if (announced.length > 0) features.push('announce')
     if (place) features.push(place.channel)
     if (ban === 'choice_none') features.push('tool_choice')
     const dropped = ban === 'choice_none' ? dropping : []
-    return {
-      edits: [...announced, ...sent.banTools(ban), ...dropped, ...(place?.edits ?? [])],
-      features,
-      name: [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+'),
-    }
+    const edits = [...announced, ...sent.banTools(ban), ...dropped, ...(place?.edits ?? [])]
+    const name = [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+')
+    variants.push({ edits, features, name })
   }
-  const mayChoose = sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')
-  return [
-    ...forcedVariants(x, [...announcing, ...dropping, ...(best?.edits ?? [])]),
-    ...(mayChoose ? [variantOf('choice_none', announcing, best)] : []),
-    ...(announcing.length > 0 ? [variantOf('no_tools', announcing, best)] : []),
-    ...places.map((place) => variantOf('no_tools', [], place)),
-    // The client's own text only, for an upstream that accepts nothing else.
-    variantOf('no_tools', []),
-  ]
+  if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')) add('choice_none', announcing, best)
+  if (announcing.length > 0) add('no_tools', announcing, best)
+  for (const place of places) add('no_tools', [], place)
+  // The client's own text only, for an upstream that accepts nothing else.
+  add('no_tools', [])
+  return variants
 }
 
 /**
@@ -164,13 +132,8 @@ function isRefused({ head }: UpstreamResponse, isStop: boolean): boolean {
 }
 
 /** Sends one variant after the other until a response has an answer. @throws {UpstreamFailed} */
-export async function askForAnswer(
-  ending: Ending,
-  variants: readonly AnswerVariant[],
-  begun?: BegunAnswer,
-): Promise<void> {
-  const { x, isStop } = ending
-  const answer = beginAnswer(ending, begun)
+export async function askForAnswer(answer: Answer, variants: readonly AnswerVariant[]): Promise<void> {
+  const { x, isStop, fallback } = answer
   // Those that failed in this run come last, the newest failure at the end.
   const failed = x.runState.run.stopTries?.failedForms ?? []
   const left = variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
@@ -182,38 +145,34 @@ export async function askForAnswer(
     const made = await sendModel(x, first, ({ response }) =>
       isRefused(response, isStop) ? (left.shift() ?? last.shift()) : undefined,
     ).catch((error) => {
-      if (!cannotRepeat(ending) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone()) throw error
+      if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone) throw error
       return undefined
     })
-    if (!made) return giveFallback(answer, true)
+    if (!made) break
     const { variant, response } = made
     const isEndOfForms = mayProbe ? variant === OWN_BYTES && response.head.status < 400 : isRefused(response, isStop)
     if (isStop && isEndOfForms) {
       response.abort()
       break
     }
-    if (response.head.status !== 200) return passFailure(ending, answer, made)
+    if (response.head.status !== 200) return passFailure(answer, made)
     answers++
     const taken = await takeResponse(answer, response, variant.keeps)
     if (taken === 'answered') return completeAnswer(answer)
     if (taken === 'failed' && isStop) await x.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
     if (taken !== 'silent') return
   }
-  await giveFallback(answer, true)
+  await completeAnswer(answer, fallback)
 }
 
 /** True if the client cannot repeat the request: the provider keeps the blocked responses before the end. */
-function cannotRepeat({ rounds, x }: Ending): boolean {
-  return rounds !== undefined && x.sent.isKept === true
+function cannotRepeat({ rounds, x }: Answer): boolean {
+  return rounds.length > 0 && x.sent.isKept === true
 }
 
 /** Passes the provider's error on and records no answer, so that the next request asks again. */
-async function passFailure(
-  ending: Ending,
-  answer: Answer,
-  { variant, response }: Attempt<AnswerVariant>,
-): Promise<void> {
-  const { x, isStop } = ending
+async function passFailure(answer: Answer, { variant, response }: Attempt<AnswerVariant>): Promise<void> {
+  const { x, isStop, client, fallback } = answer
   const { services, exchange, handle, governorHeaders } = x
   const { status, overflow } = response.head
   const mayBeVariant = isStop && status === 500 && !overflow
@@ -221,13 +180,13 @@ async function passFailure(
   const tries = mayBeVariant
     ? await handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
     : NO_STOP_ATTEMPTS
-  if (cannotRepeat(ending) || isHopeless(tries, now)) {
+  if (cannotRepeat(answer) || isHopeless(tries, now)) {
     response.abort()
-    return giveFallback(answer, cannotRepeat(ending))
+    return completeAnswer(answer, fallback, cannotRepeat(answer))
   }
   void handle.releaseIteration(status)
-  const fail = (failure: Failure) => exchange.fail(failure, governorHeaders)
-  if (!ending.client.isShown) return relay(response, exchange.response, governorHeaders, fail)
+  const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
+  if (!client.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
@@ -235,14 +194,8 @@ async function passFailure(
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */
 export function replayAnswer(x: Turn, answer: FinalAnswer): void {
-  const { services, exchange, governorHeaders } = x
-  const { dialect } = exchange.route
-  if (!dialect) return
+  const { services, governorHeaders } = x
   services.emit({ kind: 'answer_repeated' })
-  const headers = {
-    ...governorHeaders,
-    ...terminalHeaders(answer.terminal),
-    'x-governor-loop': answer.loop ?? governorHeaders['x-governor-loop'],
-  }
-  sendAnswer(x, dialect, answer, headers)
+  const loop = answer.loop ?? governorHeaders['x-governor-loop']
+  sendAnswer(x, answer, { ...governorHeaders, ...terminalHeaders(answer.terminal), 'x-governor-loop': loop })
 }

@@ -1,16 +1,15 @@
 /** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
 
+import { declare } from '../core/context-window.ts'
 import { relay } from '../http/response.ts'
-import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import { UpstreamFailed } from '../http/upstream-response.ts'
+import type { Head, UpstreamCall } from '../http/upstream.ts'
 import type { Edit } from '../json/edit.ts'
-import type { Exchange } from './begin-exchange.ts'
+import { type Exchange, failExchange, openUpstream } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteTold } from './note-decision.ts'
 import { asksForModels, observeModelList } from './overflow/model-list.ts'
-import { announcementFor, droppedFor, type PlacedNotice, placeFor } from './request-edits.ts'
+import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
-import type { Services } from './services.ts'
 import { failRequest, type Turn } from './turn.ts'
 import type { RequestEdit } from './unsupported-edits.ts'
 
@@ -30,7 +29,7 @@ function spokenRequest(x: Turn): SpokenRequest {
   try {
     const announcing = announcementFor(x)
     const dropping = droppedFor(x, speech.dropTools)
-    const notice = speech.notice === undefined ? undefined : placeFor(x, speech.notice, speech.channel)
+    const [notice] = speech.notice === undefined ? [] : placesFor(x, speech.notice, speech.channel)
     const textEdits = [...announcing, ...(notice?.edits ?? [])]
     // The first is suspected first after a refusal: templates are strict about the system text.
     const features: RequestEdit[] = []
@@ -71,26 +70,16 @@ export async function sendSpoken(x: Turn): Promise<Spoken> {
 
 /** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
 export async function forward(x: Turn): Promise<void> {
-  try {
-    const { response, governorHeaders } = await sendSpoken(x)
-    relay(response, x.exchange.response, governorHeaders, (failure) => failRequest(x, failure))
-  } catch (error) {
-    if (!(error instanceof UpstreamFailed)) throw error
-    failRequest(x, error.failure)
-  }
+  const { response, governorHeaders } = await sendSpoken(x)
+  relay(response, x.exchange.response, governorHeaders, (failure) => failRequest(x, failure))
 }
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */
-export async function forwardUnguarded(services: Services, exchange: Exchange, call: UpstreamCall): Promise<void> {
-  const { dialect, upstream } = exchange.route
-  const fail = (failure: Failure) => exchange.fail(failure)
-  const declare = (model: string, window: number) => services.windows.declare({ upstream, model }, window)
-  const observerFor = asksForModels(call) ? observeModelList(declare) : undefined
-  try {
-    const response = dialect ? await sendOnce({ services, exchange }, call) : await exchange.open(call, { observerFor })
-    relay(response, exchange.response, {}, fail)
-  } catch (error) {
-    if (!(error instanceof UpstreamFailed)) throw error
-    fail(error.failure)
-  }
+export async function forwardUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
+  const { upstream, dialect } = x.route
+  const { windows } = x.services
+  const note = (model: string, window: number) => windows.change({ upstream, model }, declare, window)
+  const observerFor = asksForModels(call) ? (head: Head) => observeModelList(head, note) : undefined
+  const response = await (dialect ? sendOnce(x, call) : openUpstream(x, call, { observerFor }))
+  relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }

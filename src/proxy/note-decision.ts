@@ -3,6 +3,7 @@ import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { RunState } from '../core/session/session.ts'
 import { noteDelivery, resumeRun } from '../core/session/transitions.ts'
 import { type GovernorHeaders, isGone } from '../http/response.ts'
+import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
 import type { Turn } from './turn.ts'
 
@@ -31,17 +32,17 @@ export function noteDecision(turn: Turn): void {
     loop: loop?.pattern,
   } as const
   handle.state.decided = { said: kind === 'stop' ? speech?.notice : undefined, ...stated }
-  exchange.decided({
+  exchange.decided = {
     model: request.conversation.model,
     observed: 'observed' in decision ? decision.observed : undefined,
     iteration,
     maxIterations: max > 0 ? max : undefined,
     meter: stated.tier && speech?.meter,
     isRetry,
-    parameters: exchange.isTraced ? turn.sent.parameters?.() : undefined,
+    parameters: exchange.span && turn.sent.parameters?.(),
     ...stated,
     ...handle.names,
-  })
+  }
 }
 
 /** Returns the iterations of the run that the client sees, and their limit; 0 if there is none. */
@@ -85,13 +86,13 @@ export function governorHeadersOf(
 export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<GovernorHeaders> {
   const { exchange, handle, decision, governorHeaders } = turn
   const { tier, meter, notice } = decision.speech ?? {}
-  exchange.emit({
+  emitFor(exchange, {
     kind: 'notice',
     tier: tier ?? (meter ? 'none' : 'loop'),
     channel,
-    ...(meter ? { meter: meter.name } : {}),
+    ...(meter && { meter: meter.name }),
   })
-  exchange.noteVerdict('warn')
+  noteVerdict(exchange, 'warn')
   await handle.noteTold(tier === 'warning', notice)
   return { ...governorHeaders, 'x-governor-verdict': 'warn' }
 }

@@ -1,6 +1,6 @@
 /** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
 import { costLimit } from '../core/budget/tiers.ts'
-import { succeedInSession } from '../core/context-window.ts'
+import { succeed, succeedInSession } from '../core/context-window.ts'
 import { changeContexts, noteAcknowledged } from '../core/session/transitions.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
@@ -8,6 +8,7 @@ import type { ResponseObserver } from '../http/upstream-response.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { recordUsage } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/observe.ts'
+import { emitFor } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { NoteUnpricedModel } from './services.ts'
@@ -15,16 +16,15 @@ import type { Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
-  const { services, exchange, decision, sent, handle } = x
-  const { dialect } = exchange.route
-  if (head.status !== 200 || !dialect) return undefined
+  const { services, exchange, dialect, decision, sent, handle } = x
+  if (head.status !== 200) return undefined
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
   return observeResponse({
     dialect,
     head,
     requestBytes: lengthOf(call.body),
-    withFacts: exchange.isTraced,
+    withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
     begin: sent.isKept ? (id) => handle.responseBegan(id) : undefined,
     settle: (answer) => noteAnswer(x, answer),
@@ -35,12 +35,11 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
 function noteAnswer(turn: Turn, answer: Answered): void {
   const { services, exchange, handle, request, policy, runState, decision } = turn
   const { catalogue, noteUnpricedModel, windows } = services
-  const { emit, route } = exchange
-  const { upstream } = route
+  const { upstream } = exchange.route
   const { model } = request.conversation
   const { run, thread, isNewRun, iteration } = runState
   const answered = (usage: CallUsage): void =>
-    emit({
+    emitFor(exchange, {
       kind: 'answered',
       upstream: upstream.name,
       model,
@@ -78,7 +77,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
   if (!answer.usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
     const tokens = answer.usage.input
-    windows.succeed({ upstream, model }, tokens)
+    windows.change({ upstream, model }, succeed, tokens)
     const { reductions } = runState
     const key = { upstream: upstream.name, model: keptName(model) }
     if (reductions !== undefined && succeedInSession(reductions, key, tokens) !== reductions)
@@ -88,7 +87,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
       }))
   }
   if (answer.callsNothing && handle.state.isWarned) {
-    emit({ kind: 'warning_answered', reaction: 'acknowledged' })
+    emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
     void handle.change(noteAcknowledged)
   }
 }

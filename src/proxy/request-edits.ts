@@ -6,21 +6,22 @@ import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { Turn } from './turn.ts'
-import type { Refused, RequestEdit } from './unsupported-edits.ts'
+import { isRefused, type Refused, type RequestEdit, refusalsKey, withRefusal } from './unsupported-edits.ts'
 
 /** True if this request's upstream has refused an edit for its model. */
-export function isUnsupported({ services, exchange, request }: Turn, edit: RequestEdit): boolean {
-  const { model } = request.conversation
-  return services.unsupportedEdits.isRefused(exchange.route.upstream.name, model, edit)
+export function isUnsupported({ services, request }: Turn, edit: RequestEdit): boolean {
+  return isRefused(services.unsupportedEdits.copyOf(refusalsKey(request)), edit, services.now())
 }
 
 /** Records that an upstream's model refused an edit, and reports it once the edit is not tried again. */
-export function noteRefused({ services, exchange, request }: Turn, refused: Refused): void {
-  const { model } = request.conversation
-  const upstream = exchange.route.upstream.name
-  if (!services.unsupportedEdits.refused(upstream, model, refused)) return
-  const { edit: alteration, status } = refused
-  services.emit({ kind: 'alteration_refused', upstream, model, alteration, status })
+export function noteRefused(x: Turn, refused: Refused): void {
+  const { services, request } = x
+  const now = services.now()
+  services.unsupportedEdits.change(refusalsKey(request), (refusals) => withRefusal(refusals, refused, now))
+  const { edit, status } = refused
+  if (!isUnsupported(x, edit)) return
+  const { upstream } = request
+  services.emit({ kind: 'alteration_refused', upstream, model: request.conversation.model, alteration: edit, status })
 }
 
 /** Returns edits that state the budget in the system text; none if the model refused them. */
@@ -39,18 +40,12 @@ export interface PlacedNotice {
 
 const OTHERWISE: readonly Channel[] = ['auto', 'user', 'system']
 
-/** Returns the places where a notice can go, the preferred channel first, without refused channels. */
-export function* placesFor(x: Turn, text: string, preferred: Channel = x.policy.channel): Generator<PlacedNotice> {
+/** Yields the places where a notice can go, the preferred channel first, without refused channels. */
+export function* placesFor(x: Turn, text: string, preferred: Channel = x.policy.channel) {
   for (const channel of new Set([preferred, ...OTHERWISE])) {
     const edits = isUnsupported(x, channel) ? undefined : x.sent.notice(text, channel)
-    if (edits) yield { channel, edits }
+    if (edits) yield { channel, edits } satisfies PlacedNotice
   }
-}
-
-/** Returns the first place where a notice can go; `undefined` if there is none. */
-export function placeFor(x: Turn, text: string, preferred?: Channel): PlacedNotice | undefined {
-  for (const place of placesFor(x, text, preferred)) return place
-  return undefined
 }
 
 /** Returns edits that no longer offer the tools that match the globs; none if the model refused them. */

@@ -1,26 +1,25 @@
 /**
  * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
- * and with one repair for each kind of refusal that Governor can mend (`recoveries.ts`).
+ * and once for each kind of refusal that Governor can mend: an output cap that is too large, a beta that is not allowed,
+ * and reasoning that was made for another prompt.
  */
 import { changeThread } from '../core/session/transitions.ts'
+import type { BoundThinking } from '../dialect/dialect.ts'
+import { decodedAtOnce } from '../http/body.ts'
+import { contentEncoding, headerOf, withHeaders } from '../http/headers.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
-import { UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
+import { peek, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
+import { type Exchange, openUpstream } from './begin-exchange.ts'
+import { noteFault } from './fault.ts'
 import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
 import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
-import {
-  isBoundThinkingError,
-  type ModelRequest,
-  markedRecovered,
-  smallerCall,
-  watchedRequest,
-  withoutBoundThinking,
-} from './recoveries.ts'
+import { bodyOf, recovered } from './overflow/recover.ts'
 import { noteRefused, withEdits } from './request-edits.ts'
 import { noteOutcome } from './storm.ts'
 import type { Turn } from './turn.ts'
-import type { RequestEdit } from './unsupported-edits.ts'
+import { type RequestEdit, refusalsKey, withAccepted } from './unsupported-edits.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
 export interface RequestVariant {
@@ -59,7 +58,7 @@ export async function sendModel<Variant extends RequestVariant>(
   first: Variant,
   next: (refused: Attempt<Variant>) => Variant | undefined,
 ): Promise<Attempt<Variant>> {
-  const { services, exchange, request } = x
+  const { services, request } = x
   let refused: { readonly features: readonly RequestEdit[]; status: number; sentAt: number } | undefined
   let variant = first
   for (;;) {
@@ -68,8 +67,8 @@ export async function sendModel<Variant extends RequestVariant>(
     const response = await sendVariant(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
     const { status } = response.head
     if (status < 400) {
-      const { model } = request.conversation
-      if (features.length > 0) services.unsupportedEdits.accepted(exchange.route.upstream.name, model, features)
+      if (features.length > 0)
+        services.unsupportedEdits.change(refusalsKey(request), (refusals) => withAccepted(refusals, features))
       const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
       const toolEdit = refused?.status === 404 && suspects.find((edit) => TOOL_EDITS.includes(edit))
       const edit = toolEdit || suspects[0]
@@ -90,13 +89,12 @@ export async function sendModel<Variant extends RequestVariant>(
  * reasoning. All later requests of the conversation do the same. @throws {UpstreamFailed}
  */
 async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { services, exchange, runState, handle } = x
-  const model = { services, exchange, turn: x }
-  const bound = exchange.route.dialect?.boundThinking
-  if (!bound) return sendOnce(model, call)
+  const { exchange, runState, handle, dialect } = x
+  const bound = dialect.boundThinking
+  if (!bound) return sendOnce(exchange, call, x)
   const { noticeSent } = runState.thread
   const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
-  let response = await sendOnce(model, mended ?? call)
+  let response = await sendOnce(exchange, mended ?? call, x)
   const mayBeBound = !x.thinking.isDropped && noticeSent && response.head.status === 400
   if (mayBeBound && (await isBoundThinkingError(response, bound))) {
     const again = withoutBoundThinking(x, bound, call)
@@ -104,7 +102,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
       x.thinking.isDropped = true
       void handle.change(changeThread, { dropsThinking: true })
       response.abort()
-      response = await sendOnce(model, again)
+      response = await sendOnce(exchange, again, x)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
     }
   }
@@ -114,21 +112,50 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   return response
 }
 
+/** Errors about bound reasoning are small and arrive at once. */
+const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
+
+/** Returns true if an error of status 400 says that reasoning in the history was made for another prompt. */
+async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThinking): Promise<boolean> {
+  const body = await peek(response, ERROR_LIMITS)
+  if (!body) return false
+  const coding = contentEncoding(response.head.headers)
+  const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * ERROR_LIMITS.bytes)
+  return plain !== undefined && bound.isBoundThinkingError(plain)
+}
+
 /**
- * Sends one call and returns its response. An overflow error gets its meaning added, or is replaced by the response to a
- * smaller request, if that is answered. @throws {UpstreamFailed}
+ * Returns the call with the setting that makes the provider drop bound reasoning; `undefined` if the API has no such
+ * setting, or after a fault of Governor.
  */
-export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { services, exchange, turn } = x
-  // Whether overflow errors are looked for.
-  const dialect = services.policies.overflow.enabled ? exchange.route.dialect : undefined
+function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall): UpstreamCall | undefined {
+  try {
+    const body = sent.body === x.call.body ? x.bytes : bodyOf(sent)
+    const removal = body && bound.dropBoundThinking(body)
+    if (!removal) return undefined
+    const changed = withEdits(sent, body, removal.edits)
+    const { name, value } = removal.header
+    const asked = headerOf(sent.headers, name)
+    return { ...changed, headers: withHeaders(changed.headers, { [name]: asked ? `${asked},${value}` : value }) }
+  } catch (error) {
+    noteFault(x.services.emit, error as Error)
+    return undefined
+  }
+}
+
+/**
+ * Sends one call and returns its response; without a turn it is unguarded. An overflow error gets its meaning added, or is
+ * replaced by the response to a smaller request, if that is answered. @throws {UpstreamFailed}
+ */
+export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Promise<UpstreamResponse> {
+  const { services, route } = x
+  const { overflow: policy, storm } = services.policies
+  const dialect = policy.enabled ? route.dialect : undefined
+  const watched = dialect && { x, turn, call, dialect }
   const open = (one: UpstreamCall) =>
-    exchange.open(one, {
+    openUpstream(x, one, {
       observerFor: turn && ((head) => observeUsage(turn, one, head)),
-      filterFor:
-        dialect &&
-        ((head) =>
-          errorFrameFilter(head, (frame, sent) => explainFrame(watchedRequest(x, dialect, call), frame, sent))),
+      filterFor: watched && ((head) => errorFrameFilter(head, (frame, sent) => explainFrame(watched, frame, sent))),
     })
   let response: UpstreamResponse
   try {
@@ -144,22 +171,17 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   }
   const { head } = response
   const isError = head.status >= 400
-  if (turn && !isError) noteOutcome(turn, head)
-  if (!dialect && !(isError && services.policies.storm.enabled)) return response
-  const body = await errorBodyOf(response, dialect !== undefined)
-  const watched = dialect && body && watchedRequest(x, dialect, call)
-  const explained = watched && (await explainRefusal(watched, response, body))
-  if (!explained) {
-    if (turn && isError) noteOutcome(turn, head, body)
-    return response
-  }
+  const isRead = dialect !== undefined || (isError && storm.enabled)
+  const body = isRead ? await errorBodyOf(response, dialect !== undefined) : undefined
+  const explained = watched && body && (await explainRefusal(watched, response, body))
   // An error about the request itself does not show whether the provider is overloaded.
-  if (turn) noteOutcome(turn, { ...head, status: 400 })
-  const { overflow } = explained.classified
-  const smaller = isError ? smallerCall(watched, overflow) : undefined
+  if (turn) noteOutcome(turn, explained ? { ...head, status: 400 } : head, body)
+  if (!explained) return response
+  const { overflow } = explained
+  const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined
   if (!smaller) return explained.response
   const again = await open(smaller).catch((error) => {
-    if (exchange.isClientGone() || !(error instanceof UpstreamFailed)) throw error
+    if (x.isClientGone || !(error instanceof UpstreamFailed)) throw error
     return undefined
   })
   const { recovery } = overflow
@@ -168,4 +190,10 @@ export async function sendOnce(x: ModelRequest, call: UpstreamCall): Promise<Ups
   if (isAnswered) return markedRecovered(again, recovery === 'loop_refused' ? 'collapse' : recovery)
   again?.abort()
   return explained.response
+}
+
+/** Returns the response with a header that says how Governor changed its request. */
+function markedRecovered(response: UpstreamResponse, recovery: string): UpstreamResponse {
+  const headers = withHeaders(response.head.headers, { 'x-governor-recovered': recovery })
+  return { ...response, head: { ...response.head, headers } }
 }

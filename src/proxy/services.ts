@@ -6,19 +6,20 @@ import type { LoopPolicy } from '../core/loop/patterns.ts'
 import type { StormPolicy } from '../core/storm.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/body.ts'
+import type { CredentialPlaces } from '../http/credentials.ts'
 import type { Transport } from '../http/transport.ts'
 import type { Upstream } from '../http/upstream.ts'
+import type { Row } from '../overflow/rows.ts'
+import type { SharedValues } from '../store/shared-values.ts'
 import type { SessionKey, Store } from '../store/store.ts'
 import type { Emit, UnpricedHandling } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
-import type { AccessSettings } from './door/access.ts'
-import type { OverflowPolicy } from './overflow/recover.ts'
 import type { Windows } from './overflow/windows.ts'
 import type { IdentitySettings } from './session/identity.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { KnownPrefixes } from './session/read-transcript.ts'
-import type { UnsupportedEdits } from './unsupported-edits.ts'
+import type { EditRefusal } from './unsupported-edits.ts'
 
 /** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */
 export type NoteUnpricedModel = (model: string, upstream: Upstream, handling: UnpricedHandling | undefined) => void
@@ -33,6 +34,21 @@ export interface StopPolicy {
   readonly askTimeout: number
 }
 
+/** How Governor handles overflows. */
+export interface OverflowPolicy {
+  readonly enabled: boolean
+  /** Rows for wordings that the general reader would misread, those of the user first. */
+  readonly quirks: readonly Row[]
+  /** Rewrites overflow errors into the one that the clients of an API understand. */
+  readonly canonical: boolean
+  /** Sends a request again with a lower output cap. */
+  readonly retriesClamped: boolean
+  /** Sends a request again without the beta of long context. */
+  readonly retriesWithoutBeta: boolean
+  /** Milliseconds for which a session's reduced context holds. */
+  readonly effectiveTtl: number
+}
+
 /** The policies, which a reload may change; read once per request. */
 export interface Policies {
   readonly budget: ByRule<BudgetSettings>
@@ -44,7 +60,23 @@ export interface Policies {
   readonly observesOnly: boolean
 }
 
+/** Who may use upstreams whose key Governor holds. */
+export interface AccessSettings {
+  readonly credentialPlaces: CredentialPlaces
+  /** Hashes of the keys for upstreams whose key Governor holds; empty: no key is needed. */
+  readonly accessKeys: ReadonlySet<string>
+  /** Access keys and the admin token, which never go upstream. */
+  readonly ownValues: readonly string[]
+  /** Globs in lower case. */
+  readonly allowedOrigins: readonly string[]
+  /** Globs in lower case, of names without a port. */
+  readonly allowedHosts: readonly string[]
+  /** Only this machine can reach Governor; known once it listens. */
+  readonly isOnLoopback: boolean
+}
+
 export interface Services extends AccessSettings {
+  /** By name; at least the built-in ones. */
   readonly upstreams: ReadonlyMap<string, Upstream>
   /** The guarded dialects, in the order in which they may claim a path. */
   readonly dialects: readonly Dialect[]
@@ -60,15 +92,13 @@ export interface Services extends AccessSettings {
   readonly keepsTranscripts: boolean
   readonly identity: IdentitySettings
   readonly prefixes: KnownPrefixes
-  readonly unsupportedEdits: UnsupportedEdits
+  readonly unsupportedEdits: SharedValues<readonly EditRefusal[]>
   readonly quietRuns: QuietRuns
   /**
    * Where this process has counted errors in a row, so that no other request waits for the store. A replica learns of
    * the errors of all others with its own first one.
    */
   readonly streaks: LRUCache<SessionKey, true>
-  /** The stops that this process asks for now, by thread. Each settles when its client has its answer, or has left. */
-  readonly stops: Map<string, Promise<void>>
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
   /** Bounds the bytes of all bodies in memory. */

@@ -2,17 +2,18 @@
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { Request } from '../core/request.ts'
 import type { RunState } from '../core/session/session.ts'
-import type { DialectRequest } from '../dialect/dialect.ts'
+import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { SessionKey } from '../store/store.ts'
-import type { Exchange } from './begin-exchange.ts'
+import { type Exchange, failExchange } from './begin-exchange.ts'
 import type { Services } from './services.ts'
 import type { SessionHandle } from './session/session-handle.ts'
 
 export interface Turn {
   readonly services: Services
   readonly exchange: Exchange
+  readonly dialect: Dialect
   readonly request: Request
   /** The request as its dialect reads it, with the results that the provider waits for and the client does not know. */
   readonly sent: DialectRequest
@@ -20,7 +21,6 @@ export interface Turn {
   readonly call: UpstreamCall
   /** Its body as JSON text, after decompression. */
   readonly bytes: Buffer
-  /** Its session. */
   readonly handle: SessionHandle
   /** Where it stands in its session. */
   readonly runState: RunState
@@ -37,7 +37,7 @@ export interface Turn {
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest({ exchange, handle, governorHeaders }: Turn, failure: Failure): void {
-  if (exchange.isClientGone()) return
+  if (exchange.isClientGone) return
   void handle.releaseIteration()
-  exchange.fail(failure, governorHeaders)
+  failExchange(exchange, failure, governorHeaders)
 }

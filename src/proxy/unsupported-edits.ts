@@ -1,13 +1,13 @@
 /** Remembers which edits of Governor the provider of a model refuses. */
 import type { Channel } from '../core/decide.ts'
-import type { SharedValues } from '../store/shared-values.ts'
+import type { Request } from '../core/request.ts'
 import type { ValueKind } from '../store/store.ts'
 
 /** A change that Governor makes to a request. */
 export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
 /** What is known of a provider's refusals of one edit. Times in milliseconds since the epoch. */
-interface EditRefusal {
+export interface EditRefusal {
   readonly edit: RequestEdit
   readonly status: number
   /** When the newest refused request was accepted without the edit. */
@@ -40,11 +40,22 @@ export interface Refused {
   readonly sentAt: number
 }
 
+/** Returns the name under which refusals of a request's model at its upstream are kept. */
+export function refusalsKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
+  return `${upstream} ${model}`
+}
+
+/** Returns true if an edit is not tried. */
+export function isRefused(refusals: readonly EditRefusal[], edit: RequestEdit, now: number): boolean {
+  return refusals.some((one) => one.edit === edit && one.isCertain && isCurrent(one, now))
+}
+
 /**
- * Returns the refusals after one more. A 5xx is certain only if a second request failed in the same way that was sent
- * after the first was accepted without the edit: requests that fail side by side may fail for one passing reason.
+ * Returns the refusals after a request was accepted without this edit only. A 5xx is certain only if a second request
+ * failed in the same way that was sent after the first was accepted without the edit: requests that fail side by side may
+ * fail for one passing reason.
  */
-function withRefusal(
+export function withRefusal(
   refusals: readonly EditRefusal[],
   { edit, status, sentAt }: Refused,
   now: number,
@@ -57,33 +68,8 @@ function withRefusal(
   return [...refusals.filter((one) => one.edit !== edit), { edit, status, at: now, isCertain }]
 }
 
-/** Characters of a model name, which the client chooses. */
-const MAX_NAME = 200
-
-/** Refused edits, so that they are not tried again. */
-export type UnsupportedEdits = ReturnType<typeof createUnsupportedEdits>
-
-/** Creates the memory of refused edits in a value that all processes share. `now`: milliseconds since the epoch. */
-export function createUnsupportedEdits(shared: SharedValues<readonly EditRefusal[]>, now: () => number) {
-  const keyOf = (upstream: string, model: string) => `${upstream} ${model.slice(0, MAX_NAME)}`
-  const isRefused = (upstream: string, model: string, edit: RequestEdit): boolean =>
-    shared.copyOf(keyOf(upstream, model)).some((one) => one.edit === edit && one.isCertain && isCurrent(one, now()))
-  return {
-    /** Reads from the store what other processes found, if the copy is old. */
-    refresh: (upstream: string, model: string) => shared.refresh(keyOf(upstream, model)),
-    isRefused,
-    /** Records a request that was accepted without an edit only. Returns true if the edit is not tried again. */
-    refused(upstream: string, model: string, refused: Refused): boolean {
-      const at = now()
-      shared.change(keyOf(upstream, model), (refusals) => withRefusal(refusals, refused, at))
-      return isRefused(upstream, model, refused.edit)
-    },
-    /** Records a request that was accepted with these edits: an earlier 5xx had another reason. */
-    accepted(upstream: string, model: string, edits: readonly RequestEdit[]): void {
-      const isCleared = ({ edit, isCertain }: EditRefusal) => !isCertain && edits.includes(edit)
-      shared.change(keyOf(upstream, model), (refusals) =>
-        refusals.some(isCleared) ? refusals.filter((one) => !isCleared(one)) : refusals,
-      )
-    },
-  }
+/** Returns the refusals after a request was accepted with these edits: an earlier 5xx had another reason. */
+export function withAccepted(refusals: readonly EditRefusal[], edits: readonly RequestEdit[]): readonly EditRefusal[] {
+  const left = refusals.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
+  return left.length === refusals.length ? refusals : left
 }

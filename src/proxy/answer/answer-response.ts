@@ -1,40 +1,44 @@
-/** Makes one response for the client from the one or two upstream responses that end a run. */
+/** Makes one response for the client from the upstream responses that end a run. */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isRealAnswer } from '../../core/final-answer.ts'
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
 import { isLastTry, withTruncated } from '../../core/session/run.ts'
 import { changeRun, endRun } from '../../core/session/transitions.ts'
-import { type FinalAnswer, footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
+import {
+  type FinalAnswer,
+  footerAfter,
+  footerOf,
+  type Limit,
+  type Terminal,
+  terminalOf,
+  textWithFooter,
+} from '../../core/terminal.ts'
 import type {
   AnswerStream,
   BlockedMessage,
   BufferedCalls,
-  Dialect,
   GovernorReply,
   ReadAnswer,
   TerminalFor,
 } from '../../dialect/dialect.ts'
-import type { Lease } from '../../http/body.ts'
+import { leaseFor } from '../../http/body.ts'
 import { isEventStream } from '../../http/headers.ts'
 import { type GovernorHeaders, relay, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
+import { emitFor } from '../begin-exchange.ts'
 import { failRequest, type Turn } from '../turn.ts'
-import { type ClientStream, rewrittenHeaders } from './client-stream.ts'
-import { saveResults, settleStream, standIn } from './pending-results.ts'
+import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
 
 /** Characters of a recorded answer. */
 const MAX_RECORDED = 1_000_000
 
-/** What the steps of a last answer share. */
-export interface Ending {
+/** The last answer of a run while it is made of upstream responses: of streams, or of whole bodies. */
+export interface Answer {
   readonly x: Turn
-  readonly dialect: Dialect
   /** The client's response; its headers say that the run is over. */
   readonly client: ClientStream
-  /** For the parts of responses that are held. */
-  readonly lease: Lease
   /** Governor stops the run; otherwise the agent ends it itself, and its request and answer stay unchanged. */
   readonly isStop: boolean
   readonly fallback: string
@@ -44,52 +48,40 @@ export interface Ending {
   /** The last line of what the client reads; `undefined` if there is none. */
   readonly footer: string | undefined
   /** Earlier responses, whose calls were all blocked; the client's stream began with the first. */
-  readonly rounds?: readonly BlockedMessage[]
-}
-
-/** A whole response that was not streamed. */
-interface Whole {
-  readonly head: Head
-  readonly body: Buffer
-  readonly answer: ReadAnswer
-}
-
-/** The client's response so far, from earlier upstream responses: an open stream, or whole bodies. */
-export interface BegunAnswer {
-  readonly stream?: AnswerStream
-  /** The newest whole body, and those before it. */
-  readonly whole?: Pick<Whole, 'head' | 'body'>
-  readonly earlier?: readonly Buffer[]
-  /** The model's text in whole bodies. */
-  readonly text?: string
-}
-
-/** The answer while it is made. Only the functions of this file change it. */
-export interface Answer {
-  readonly ending: Ending
+  readonly rounds: readonly BlockedMessage[]
   stream: AnswerStream | undefined
-  whole: Whole | undefined
+  /** The newest whole body, and those before it. */
+  whole: { readonly head: Head; readonly body: Buffer; readonly answer: ReadAnswer } | undefined
   earlier: readonly Buffer[]
-  /** The model's text in earlier whole bodies. */
-  readonly textBefore: string
+  /** The model's text in whole bodies whose calls were blocked. */
+  textBefore: string
   /** The calls in the streams of the last answer. */
   readonly tries: BufferedCalls[]
   /** The call that is the answer. */
   kept: ToolCall | undefined
 }
 
-/** Begins an answer, after the part that the client has got already. */
-export function beginAnswer(ending: Ending, begun: BegunAnswer = {}): Answer {
-  const { stream, whole, earlier = [], text = '' } = begun
-  const read = whole && ending.dialect.readAnswer(whole.body)
+/** Begins an answer; from now on the client's headers say that the run is over. */
+export function beginAnswer(
+  x: Turn,
+  limit: Limit,
+  client: ClientStream,
+  how: Pick<Answer, 'isStop' | 'fallback' | 'rounds'> & { readonly hasFooter: boolean },
+): Answer {
+  const { session = '' } = x.handle.names
+  const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
+  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
+  const isJson = x.sent.hasFormat()
+  const footer = how.hasFooter && !isJson ? footerOf(limit) : undefined
+  const begun = { stream: undefined, whole: undefined, earlier: [], textBefore: '', tries: [], kept: undefined }
+  return { x, client, isJson, terminal, footer, ...how, ...begun }
+}
+
+/** Returns the headers that state the end of a run. */
+export function terminalHeaders(terminal: Terminal): GovernorHeaders {
   return {
-    ending,
-    stream,
-    whole: whole && read && { ...whole, answer: read },
-    earlier,
-    textBefore: text,
-    tries: [],
-    kept: undefined,
+    'x-governor-terminal-state': terminal.terminal_state,
+    'x-governor-terminal-reason': terminal.terminal_reason,
   }
 }
 
@@ -102,10 +94,10 @@ export async function takeResponse(
   response: UpstreamResponse,
   keeps: readonly string[] = [],
 ): Promise<Taken> {
-  const { x, isStop, client } = answer.ending
+  const { x, isStop, client } = answer
   const plain = plainBody(response)
   if (!plain && !isStop) {
-    relay(response, x.exchange.response, client.governorHeaders, (failure) => failRequest(x, failure))
+    relay(response, client.response, client.governorHeaders, (failure) => failRequest(x, failure))
     return 'given'
   }
   const isStream = isEventStream(response.head.headers)
@@ -114,44 +106,41 @@ export async function takeResponse(
     return 'silent'
   }
   if (!isStream) return takeWhole(answer, response, plain, keeps)
-  client.begin(response.head)
+  client.head ??= response.head
   return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
 }
 
 async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
-  const { x, dialect, client, isStop, isJson, footer } = answer.ending
-  const stream = answer.stream ?? dialect.openStream(isStop, isJson, footer !== undefined)
+  const { x, client, isStop, isJson, footer } = answer
+  const stream = answer.stream ?? x.dialect.openStream(isStop, isJson, footer !== undefined)
   answer.stream = stream
-  const take = (frame: Frame) => client.show(stream.push(frame), stream.hasText)
-  const reader = createFrameReader()
   let length = 0
-  for await (const chunk of plain) {
-    length += chunk.length
-    const frames = reader.push(chunk)
+  for await (const { frames, bytes } of framesOf(plain)) {
+    length += bytes
     const isTooMuch = (!stream.hasText && length > x.services.maxGuardedBody) || frames.some(isTooLong)
     if (isStop && isTooMuch) {
       if (client.isShown) return leaveBroken(answer, stream)
       // It is too large to be held: the client gets the next response instead.
-      client.reset()
+      client.head = undefined
+      client.waiting = []
       answer.stream = undefined
       return 'silent'
     }
-    for (const frame of frames) await take(frame)
+    for (const frame of frames) await show(client, stream.push(frame), stream.hasText)
   }
-  for (const frame of reader.end()) await take(frame)
-  const end = stream.endResponse()
-  if (end === 'broken') return leaveBroken(answer, stream)
+  const last = stream.endResponse()
+  if (last === 'broken') return leaveBroken(answer, stream)
   if (stream.buffered) answer.tries.push(stream.buffered)
   // An agent that ends its run itself gets the model's response, whether or not it is an answer.
-  return isStop ? end : 'answered'
+  return isStop ? last : 'answered'
 }
 
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
-async function leaveBroken({ ending }: Answer, stream: AnswerStream): Promise<Taken> {
-  const { client, x } = ending
+async function leaveBroken({ x, client }: Answer, stream: AnswerStream): Promise<Taken> {
   void x.handle.releaseIteration()
   const taken = client.isShown ? 'given' : 'failed'
-  await client.fail(stream.abandon(), x.governorHeaders)
+  client.governorHeaders = x.governorHeaders
+  await end(client, stream.abandon())
   return taken
 }
 
@@ -160,37 +149,33 @@ async function leaveBroken({ ending }: Answer, stream: AnswerStream): Promise<Ta
  * they are complete.
  */
 async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
-  const { x, dialect, client, isJson, footer } = answer.ending
+  const { x, client, isJson, footer } = answer
   const max = x.services.maxGuardedBody
-  const filter = dialect.openFilter()
-  const stream = dialect.openStream(false, isJson, footer !== undefined)
+  const filter = x.dialect.openFilter()
+  const stream = x.dialect.openStream(false, isJson, footer !== undefined)
   const released = createFrameReader()
-  const give = async (frames: readonly Frame[]) => {
-    for (const frame of frames) await client.show(stream.push(frame), stream.hasText)
+  const pass = async (frames: readonly Frame[]) => {
+    for (const frame of frames) await show(client, stream.push(frame), stream.hasText)
   }
-  const pass = (chunks: readonly Buffer[]) => give(chunks.flatMap((chunk) => released.push(chunk)))
-  const reader = createFrameReader()
   let length = 0
-  for await (const chunk of plain) {
-    const frames = reader.push(chunk)
-    length += frames.some(isTooLong) ? Number.POSITIVE_INFINITY : chunk.length
+  for await (const { frames, bytes } of framesOf(plain)) {
+    length += frames.some(isTooLong) ? Number.POSITIVE_INFINITY : bytes
     if (length > max) break
-    for (const frame of frames) await pass(filter.push(frame))
+    for (const frame of frames) for (const chunk of filter.push(frame)) await pass(released.push(chunk))
   }
-  for (const frame of reader.end()) await pass(filter.push(frame))
   const buffered = filter.endResponse()
   const kept = length > max ? undefined : onlyCall(buffered?.calls, keeps)
   const isText = buffered?.calls.length === 0 && isRealAnswer(buffered.text, isJson)
   const isNoAnswer = length > max || (buffered !== undefined && !kept && !isText)
   if (isNoAnswer && !stream.hasFailed) {
     const [opening, next] = filter.becomeAnswer(isJson, footer !== undefined)
-    await client.show(opening, false)
+    await show(client, opening, false)
     answer.stream = next
     if (buffered) answer.tries.push(buffered)
     return 'silent'
   }
-  await pass(filter.release(new Set()))
-  await give(released.end())
+  for (const chunk of filter.release(new Set())) await pass(released.push(chunk))
+  await pass(released.end())
   answer.stream = stream
   answer.kept = kept
   return stream.endResponse() === 'broken' ? leaveBroken(answer, stream) : 'answered'
@@ -208,24 +193,27 @@ async function takeWhole(
   plain: AsyncIterable<Buffer>,
   keeps: readonly string[],
 ): Promise<Taken> {
-  const { x, dialect, client, lease, isStop, isJson } = answer.ending
+  const { x, client, isStop, isJson } = answer
+  const { services, handle } = x
   const { head } = response
-  const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
+  const { bytes: body, rest } = await readUpTo(
+    plain,
+    services.maxGuardedBody,
+    leaseFor(services.buffers, client.response),
+  )
   if (rest && isStop) {
     response.abort()
     return 'silent'
   }
-  if (rest) {
-    // It is too large to be changed: the response to an agent that ends its run itself passes unchanged.
-    await client.send(head, rewrittenHeaders(head), [body], rest)
-    return 'given'
-  }
-  const read = dialect.readAnswer(body)
+  const read = rest ? undefined : x.dialect.readAnswer(body)
   if (!read || read.end === 'failed') {
-    void x.handle.releaseIteration()
-    client.governorHeaders = x.governorHeaders
-    await client.send(head, rewrittenHeaders(head), [body])
-    return 'failed'
+    // One that is too large to be changed is an answer: an agent that ends its run itself gets it as it is.
+    if (!rest) {
+      void handle.releaseIteration()
+      client.governorHeaders = x.governorHeaders
+    }
+    await sendWhole(client, head, rewrittenHeaders(head), body, rest)
+    return rest ? 'given' : 'failed'
   }
   if (answer.whole) answer.earlier = [...answer.earlier, answer.whole.body]
   answer.whole = { head, body, answer: read }
@@ -233,130 +221,156 @@ async function takeWhole(
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
 }
 
-/** Records a final answer; without `isRecorded`, the client's next request asks the provider again. */
+/**
+ * Gives the client the model's answer as the end of the run, or the text of `fallback` in its place. `isRecorded`: the
+ * client's next request does not ask the model again.
+ */
+export async function completeAnswer(answer: Answer, fallback?: string, isRecorded = true): Promise<void> {
+  const { x, client, stream, whole, terminal, footer } = answer
+  if (stream && (fallback === undefined || stream.hasBegun)) return finishStream(answer, stream, fallback, isRecorded)
+  if (whole && !stream) return finishWhole(answer, whole, fallback, isRecorded)
+  const id = await standIn(x)
+  const ended = terminal(false)
+  const text = fallback ?? ''
+  await record(answer, text, ended, isRecorded, id)
+  const final = { text, model: x.request.conversation.model, terminal: ended, id, footer }
+  if (!client.isShown) return sendAnswer(x, final, client.governorHeaders)
+  // The stream has begun without a response: strict clients need the beginning of one.
+  await end(client, [replyFor(x, final, true).body])
+}
+
+async function finishStream(
+  answer: Answer,
+  stream: AnswerStream,
+  fallback: string | undefined,
+  isRecorded: boolean,
+): Promise<void> {
+  const { terminal, rounds, client, kept, footer } = answer
+  let ended = terminal(false)
+  const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
+    ended = terminal(hasFinalAnswer || kept !== undefined, isTruncated)
+    return ended
+  }
+  const last = stream.finish(terminalFor, fallback, kept ? undefined : footer)
+  // If no last answer came, the provider continues from the response before it.
+  const id = stream.buffered?.id ?? rounds.at(-1)?.buffered.id
+  await record(answer, stream.text, ended, isRecorded, id)
+  await end(client, last)
+}
+
+async function finishWhole(
+  answer: Answer,
+  { head, body, answer: read }: NonNullable<Answer['whole']>,
+  fallback: string | undefined,
+  isRecorded: boolean,
+): Promise<void> {
+  const { x, client, isStop, isJson, terminal, footer, kept, textBefore, earlier } = answer
+  const hasFinalAnswer = fallback === undefined && (kept !== undefined || isRealAnswer(read.text, isJson))
+  const ended = terminal(hasFinalAnswer, fallback === undefined && read.end === 'truncated')
+  const newest = fallback ?? read.text
+  const text = textBefore === '' ? fallback : `${textBefore}\n\n${newest}`
+  await record(answer, text ?? newest, ended, isRecorded, read.buffered?.id, read.buffered)
+  const rewritten = x.dialect.writeAnswer(body, {
+    terminal: ended,
+    dropCalls: isStop && !kept,
+    earlier,
+    text,
+    footer: kept ? undefined : footerAfter(text ?? newest, footer),
+  })
+  await sendWhole(client, head, rewrittenHeaders(head, rewritten.length), rewritten)
+}
+
+/** Records a final answer. `id`: by which the client continues from it; `buffered`: the calls of a whole body. */
 async function record(
   answer: Answer,
   text: string,
   terminal: Terminal,
   isRecorded: boolean,
   id: string | undefined,
+  buffered?: BufferedCalls,
 ): Promise<void> {
-  const { x, isStop, client } = answer.ending
+  const { x, isStop, client, kept, footer, stream, rounds, tries } = answer
   const { exchange, handle, request } = x
   const { terminal_reason: reason } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
-  exchange.emit({ kind: 'stopped', reason, by, ...handle.names })
-  const recorded = (answer.kept?.arguments ?? text).slice(0, MAX_RECORDED)
+  emitFor(exchange, { kind: 'stopped', reason, by, ...handle.names })
+  const recorded = (kept?.arguments ?? text).slice(0, MAX_RECORDED)
   handle.state.transcript?.ended(recorded, terminal)
   if (!isStop) return handle.end(changeRun, { ownEnd: terminal })
-  const final: FinalAnswer = {
-    text: recorded,
-    model: request.conversation.model,
-    terminal,
-    id,
-    loop: reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined,
-    footer: footerFor(answer),
-    isCall: answer.kept ? true : undefined,
-  }
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
-  if (!isHalf && isRecorded) return handle.end(endRun, final)
-  void handle.releaseIteration()
-  await handle.end(changeRun, { ownEnd: terminal })
-}
-
-/** Returns the footer of an answer; a call of a tool has none. */
-function footerFor({ ending, kept }: Answer): string | undefined {
-  return kept ? undefined : ending.footer
-}
-
-/** Saves results for calls that the provider keeps and the client has not seen. */
-async function saveUnseenCalls(answer: Answer, buffered?: BufferedCalls): Promise<void> {
-  const { x, isStop, rounds = [] } = answer.ending
-  // The client has got the call that is the answer, and sends its result itself.
-  if (!isStop || answer.kept) return
-  if (answer.stream) return settleStream(x, rounds, answer.tries)
-  if (!buffered || buffered.calls.length === 0) return
-  const results = buffered.calls.map(() => NOT_EXECUTED)
-  await saveResults(x, { buffered, results }, new Set(results.keys()))
-}
-
-async function finishStream(answer: Answer, stream: AnswerStream, text?: string, isRecorded = true): Promise<void> {
-  const { terminal, rounds, client } = answer.ending
-  let ended = terminal(false)
-  const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
-    ended = terminal(hasFinalAnswer || answer.kept !== undefined, isTruncated)
-    return ended
+  if (isRecorded && !isHalf) {
+    const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
+    const { model } = request.conversation
+    const shown = kept ? ({ isCall: true } as const) : { footer }
+    await handle.end(endRun, { text: recorded, model, terminal, id, loop, ...shown })
+  } else {
+    void handle.releaseIteration()
+    await handle.end(changeRun, { ownEnd: terminal })
   }
-  const last = stream.finish(terminalFor, text, footerFor(answer))
-  // If no last answer came, the provider continues from the response before it.
-  const id = stream.buffered?.id ?? rounds?.at(-1)?.buffered.id
-  await record(answer, stream.text, ended, isRecorded, id)
-  await saveUnseenCalls(answer)
-  await client.end(last)
+  // The client has got the call that is the answer, and sends its result itself; all others it has not seen.
+  if (kept) return
+  const unseen = stream ? tries : buffered && buffered.calls.length > 0 ? [buffered] : []
+  // The stream has the id of the first of its responses, and a request continues from the last one.
+  const all: BlockedMessage[] = stream ? [...rounds] : []
+  for (const one of unseen) all.push({ buffered: one, results: one.calls.map(() => NOT_EXECUTED) })
+  const last = all.at(-1)
+  if (last) await saveResults(x, last, new Set(last.results.keys()), all)
 }
 
-async function finishWhole(answer: Answer, last: Whole, text?: string, isRecorded = true): Promise<void> {
-  const { ending, kept, textBefore, earlier } = answer
-  const { dialect, client, isStop, isJson, terminal } = ending
-  const { head, body, answer: read } = last
-  const hasFinalAnswer = text === undefined && (kept !== undefined || isRealAnswer(read.text, isJson))
-  const ended = terminal(hasFinalAnswer, text === undefined && read.end === 'truncated')
-  const newest = text ?? read.text
-  const wholeText = textBefore === '' ? text : `${textBefore}\n\n${newest}`
-  await record(answer, wholeText ?? newest, ended, isRecorded, read.buffered?.id)
-  await saveUnseenCalls(answer, read.buffered)
-  const rewritten = dialect.writeAnswer(body, {
-    terminal: ended,
-    dropCalls: isStop && !kept,
-    earlier,
-    text: wholeText,
-    footer: footerAfter(wholeText ?? newest, footerFor(answer)),
-  })
-  await client.send(head, rewrittenHeaders(head, rewritten.length), [rewritten])
+/**
+ * Saves the results of calls that the client has not seen, for its next request. `before`: responses whose calls were all
+ * blocked before this one.
+ */
+export async function saveResults(
+  x: Turn,
+  round: BlockedMessage,
+  blocked: ReadonlySet<number>,
+  before: readonly BlockedMessage[],
+): Promise<void> {
+  const { sent, handle } = x
+  const pendingResults = sent.pendingResults?.(round, blocked) ?? []
+  const place = sent.isConversation ? sent.previous : round.buffered.id
+  if (pendingResults.length > 0 && place !== undefined) await handle.savePendingResults(place, { pendingResults })
+  // A conversation object has them already.
+  await redirectAll(x, before, round.buffered, sent.isConversation ? [] : pendingResults)
 }
 
-/** Gives the client the model's answer as the end of the run. */
-export async function completeAnswer(answer: Answer): Promise<void> {
-  const { stream, whole } = answer
-  if (stream) await finishStream(answer, stream)
-  else if (whole) await finishWhole(answer, whole)
+/** Redirects requests from blocked responses to the response after them, which waits for these results. */
+export async function redirectAll(
+  { sent, handle }: Turn,
+  rounds: readonly BlockedMessage[],
+  buffered: BufferedCalls | undefined,
+  pendingResults: readonly string[] = [],
+): Promise<void> {
+  const redirectTo = buffered?.id
+  if (redirectTo === undefined || !sent.isKept) return
+  const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
+  for (const { buffered: before } of rounds)
+    if (before.id !== undefined && before.id !== redirectTo) await handle.savePendingResults(before.id, pending)
 }
 
-/** Gives the client the fallback text. `isRecorded`: the next request does not ask the model again. */
-export async function giveFallback(answer: Answer, isRecorded: boolean): Promise<void> {
-  const { ending, stream, whole } = answer
-  const { x, client, fallback, terminal } = ending
-  if (stream?.hasBegun) return finishStream(answer, stream, fallback, isRecorded)
-  if (!stream && whole) return finishWhole(answer, whole, fallback, isRecorded)
-  const id = await standIn(x)
-  await record(answer, fallback, terminal(false), isRecorded, id)
-  await saveUnseenCalls(answer)
-  if (!client.isShown) return sendFallback(ending, id)
-  // The stream has begun without a response: strict clients need the beginning of one.
-  await client.end([replyFor(x, ending.dialect, fallbackAnswer(ending, id), true).body])
+/**
+ * Returns the id for an answer that Governor gives without the provider: the client continues from it, and its next request
+ * then brings the results that the provider missed. `undefined` if the provider keeps no conversation.
+ */
+export async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
+  const skipped = sent.skippedResults?.(services.newId())
+  if (!skipped) return undefined
+  const { id, ...pending } = skipped
+  const place = sent.isConversation ? sent.previous : id
+  if (place === undefined) return undefined
+  await handle.savePendingResults(place, pending)
+  return id
 }
 
-/** Returns the fallback text as an answer. */
-function fallbackAnswer({ x, fallback, terminal, footer }: Ending, id: string | undefined): FinalAnswer {
-  const { model } = x.request.conversation
-  return { text: fallback, model, terminal: terminal(false), id, footer }
-}
-
-/** Sends the fallback text as the whole response. */
-export function sendFallback(ending: Ending, id?: string): void {
-  const { x, dialect, client } = ending
-  sendAnswer(x, dialect, fallbackAnswer(ending, id), client.governorHeaders)
-}
-
-function replyFor({ services, sent }: Turn, dialect: Dialect, answer: FinalAnswer, streams: boolean): GovernorReply {
+function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean): GovernorReply {
   const said = sent.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
   return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
-export function sendAnswer(x: Turn, dialect: Dialect, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
-  const { streams } = x.request.conversation
-  const { contentType, body } = replyFor(x, dialect, answer, streams)
+export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
+  const { contentType, body } = replyFor(x, answer, x.request.conversation.streams)
   reply(x.exchange.response, 200, contentType, body, governorHeaders)
 }

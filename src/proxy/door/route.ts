@@ -3,15 +3,10 @@
 import { withoutTrailingSlashes } from '../../core/trailing-slashes.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
-import {
-  type CredentialPlaces,
-  namesKey,
-  withCredential,
-  withoutValues,
-  withoutValuesInQuery,
-} from '../../http/credentials.ts'
+import { namesKey, withCredential, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders, requestHeaders, withHeaders } from '../../http/headers.ts'
-import type { Upstream } from '../../http/upstream.ts'
+import type { Upstream, UpstreamCall } from '../../http/upstream.ts'
+import type { Services } from '../services.ts'
 
 export interface Route {
   readonly upstream: Upstream
@@ -27,13 +22,6 @@ export interface Route {
   readonly dialect: Dialect | undefined
   /** The API whose clients expect its errors, and its place for keys. */
   readonly api: Api
-}
-
-/** Where requests can go. */
-export interface Routing {
-  /** By name; at least the built-in upstreams. */
-  readonly upstreams: ReadonlyMap<string, Upstream>
-  readonly dialects: readonly Dialect[]
 }
 
 export interface UpstreamSettings {
@@ -77,11 +65,6 @@ export function pathOf(target: string): string {
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 
-function withoutQuery(path: string): string {
-  const query = path.indexOf('?')
-  return query === -1 ? path : path.slice(0, query)
-}
-
 /** Characters that some servers take for a slash, however often they are encoded. */
 const SEPARATORS: readonly RegExp[] = [/%(?:25)*2f/gi, /\\/g, /%(?:25)*5c/gi]
 
@@ -107,47 +90,50 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-/** Returns the first segment of a path, and of where its dot segments lead to; without parameters. */
-function firstSegments(path: string): string[] {
-  const segments = segmentsOf(path).filter((segment) => segment !== '.')
-  const kept: string[] = []
-  for (const segment of segments) {
-    if (segment === '..') kept.pop()
-    else kept.push(segment)
-  }
-  return [segments[0], kept[0]].map((first = '') => first.split(/[?#;]/, 1)[0] ?? '')
-}
-
-/** Returns, in lower case, every first segment that a server may find in a target. */
+/**
+ * Returns, in lower case, every first segment that a server may find in a target, without parameters: the one that stands
+ * there, and the one to which dot segments lead.
+ */
 export function firstSegmentsOf(target: string): string[] {
-  const path = withoutQuery(pathOf(target))
+  const [path = ''] = pathOf(target).split('?', 1)
   const [, plain] = /^\/([\w-]+)(?:\/[\w-][\w.:@-]*)*\/?$/.exec(path) ?? []
   if (plain !== undefined) return [plain.toLowerCase()]
   // Undoes the percent-encoding of characters other than slashes and backslashes, however often it was applied.
   const unescaped = path.replace(/%(?:25)*([2-7][0-9a-f])/gi, (all, hex: string) =>
     /2f|5c/i.test(hex) ? all : String.fromCharCode(Number.parseInt(hex, 16)),
   )
-  return [...readingsOf(unescaped)].flatMap(firstSegments).map((first) => first.trim().toLowerCase())
+  const found: string[] = []
+  for (const reading of readingsOf(unescaped)) {
+    const segments = segmentsOf(reading).filter((segment) => segment !== '.')
+    const kept: string[] = []
+    for (const segment of segments) {
+      if (segment === '..') kept.pop()
+      else kept.push(segment)
+    }
+    for (const first of [segments[0], kept[0]]) found.push(first?.split(/[?#;]/, 1)[0]?.trim().toLowerCase() ?? '')
+  }
+  return found
 }
 
 function segmentsOf(path: string): string[] {
   return path.split('/').filter((segment) => segment !== '')
 }
 
-function dialectFor(dialects: readonly Dialect[], path: string): Dialect | undefined {
-  const segments = segmentsOf(path)
-  return dialects.find((dialect) => dialect.claims(segments))
-}
-
 /** Returns where a request goes. `target`: of the request line. @throws if a built-in upstream is missing. */
-export function routeOf({ upstreams, dialects }: Routing, method: string, target: string, headers: RawHeaders): Route {
+export function routeOf(
+  { upstreams, dialects }: Pick<Services, 'upstreams' | 'dialects'>,
+  method: string,
+  target: string,
+  headers: RawHeaders,
+): Route {
   const whole = pathOf(target)
-  const asked = withoutQuery(whole)
+  const [asked = ''] = whole.split('?', 1)
   const [, first = ''] = asked.split('/', 2)
   const named = upstreams.get(first)
   const unnamed = named ? asked.slice(first.length + 1) : asked
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
-  const claimed = dialectFor(dialects, path)
+  const segments = segmentsOf(path)
+  const claimed = dialects.find((one) => one.claims(segments))
   const dialect = method === 'POST' ? claimed : undefined
   const marked = dialects.find(
     ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
@@ -160,7 +146,7 @@ export function routeOf({ upstreams, dialects }: Routing, method: string, target
   // `…/v1` and `/v1/…` join to one `/v1`.
   const rest = prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(sent) ? sent.slice('/v1'.length) : sent
   const plain = rest.replace(/%(?:25)*2e/gi, '.')
-  const name = claimed && !named ? nameBefore(segmentsOf(path)) : undefined
+  const name = claimed && !named ? nameBefore(segments) : undefined
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
@@ -180,16 +166,11 @@ export function routeOf({ upstreams, dialects }: Routing, method: string, target
 export function upstreamHead(
   { upstream, path, api }: Route,
   headers: RawHeaders,
-  { credentialPlaces, ownValues }: { credentialPlaces: CredentialPlaces; ownValues: readonly string[] },
-): { readonly path: string; readonly headers: RawHeaders } {
+  { credentialPlaces, ownValues }: Pick<Services, 'credentialPlaces' | 'ownValues'>,
+): Pick<UpstreamCall, 'path' | 'headers'> {
   const through = withoutValues(requestHeaders(headers), ownValues)
   const { apiKey } = upstream
   const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey ?? '', sent)
   const keyed = apiKey ? withCredential(through, credentialPlaces.headers, apiKey, headerFor) : through
   return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(keyed, upstream.headers) }
-}
-
-/** Returns true if this path belongs to a dialect that is guarded over POST. */
-export function isGuardedSocket(dialects: readonly Dialect[], target: string): boolean {
-  return dialectFor(dialects, withoutQuery(pathOf(target))) !== undefined
 }

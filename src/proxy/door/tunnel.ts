@@ -13,25 +13,20 @@ import {
 } from '../../http/headers.ts'
 import { endWith } from '../../http/server.ts'
 import { failureOf } from '../../http/upstream.ts'
-import type { Emit } from '../../telemetry/event.ts'
-import { type AccessSettings, accessRefusal, refusalBody } from './access.ts'
-import { isGuardedSocket, type Route, type Routing, routeOf, upstreamHead } from './route.ts'
+import type { Services } from '../services.ts'
+import { accessRefusal } from './access.ts'
+import { type Route, routeOf, upstreamHead } from './route.ts'
 
-export interface TunnelSettings extends Routing {
+export interface TunnelSettings {
   readonly websocket: 'refuse' | 'tunnel'
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
-  readonly access: AccessSettings
   /** True for targets that no upstream may get. */
   readonly isOwnPath: (target: string) => boolean
-  readonly isDraining: () => boolean
-  readonly emit: Emit
 }
 
-const CLOSE: RawHeaders = ['Connection', 'close']
-
 /** Answers with an error and closes the connection. */
-function refuse(socket: Duplex, status: number, body: string, extra: RawHeaders = CLOSE): void {
+function refuse(socket: Duplex, status: number, body: string, extra: RawHeaders = ['Connection', 'close']): void {
   const length = ['Content-Length', String(Buffer.byteLength(body))]
   const headers = ['Content-Type', 'application/json', ...length, ...extra]
   endWith(socket, headText(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}`, headers) + body)
@@ -53,24 +48,18 @@ function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Du
   server.emit('connection', socket)
 }
 
-/** Passes all bytes on until either connection ends; that ends the other too. */
-function joinTo(other: Duplex, socket: Duplex): void {
-  socket.on('error', () => other.destroy())
-  socket.on('close', () => other.destroy())
-  socket.pipe(other)
-}
-
 /** How many chunks, of at most 64 KB each, a client may send before the upstream answers. */
 const MAX_EARLY = 16
 
 /** Returns the request to the upstream, not yet sent. @throws {TypeError} on headers that Node refuses. */
 function upgradeRequest(
-  { access, connectTimeout }: TunnelSettings,
+  services: Services,
+  connectTimeout: number,
   route: Route,
   { method = 'GET', rawHeaders }: IncomingMessage,
 ): http.ClientRequest {
   const url = new URL(route.upstream.origin)
-  const { path, headers } = upstreamHead(route, rawHeaders, access)
+  const { path, headers } = upstreamHead(route, rawHeaders, services)
   const call = (url.protocol === 'https:' ? https : http).request(url, {
     method,
     path,
@@ -87,16 +76,9 @@ function upgradeRequest(
   return call.on('timeout', () => call.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })))
 }
 
-/** Sends the upgrade, and joins both connections once the upstream accepts. @throws as `upgradeRequest`. */
-function openTunnel(
-  settings: TunnelSettings,
-  route: Route,
-  request: IncomingMessage,
-  client: Duplex,
-  first: Buffer,
-): void {
+/** Sends the upgrade, and joins both connections once the upstream accepts. */
+function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, client: Duplex, first: Buffer): void {
   const { upstream } = route
-  const call = upgradeRequest(settings, route, request)
   // Read before there is an answer: Node reports that a client left only on a connection that is read.
   const early: Buffer[] = [first]
   const keep = (chunk: Buffer) => {
@@ -112,8 +94,15 @@ function openTunnel(
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
-    joinTo(socket, client)
-    joinTo(client, socket)
+    // All bytes pass until either connection ends; that ends the other too.
+    for (const [from, to] of [
+      [client, socket],
+      [socket, client],
+    ] as const) {
+      from.on('error', () => to.destroy())
+      from.on('close', () => to.destroy())
+      from.pipe(to)
+    }
   })
   call.on('response', (answer) => {
     // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
@@ -123,12 +112,12 @@ function openTunnel(
     )
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
-    pipeline(answer, client, () => client.destroy())
+    pipeline(answer, client, leave)
   })
   call.on('error', (error) => {
     if (client.destroyed) return
     const { status, code, message, detail } = failureOf(error, upstream)
-    settings.emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
+    emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
     refuse(client, status, errorBody(message, code))
   })
   client.on('close', () => call.destroy())
@@ -141,7 +130,7 @@ const POST_ONLY = 'Governor guards this path over POST only: fall back to HTTP, 
 const INVALID_HEADERS = 'Governor could not pass this upgrade on: its headers are not valid.'
 
 /** Handles every request for an upgrade or a CONNECT tunnel on a server. */
-export function handleUpgrades(server: http.Server, settings: TunnelSettings): void {
+export function handleUpgrades(server: http.Server, services: Services, settings: TunnelSettings): void {
   // A client sends CONNECT if it uses Governor as a forward proxy.
   server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())
@@ -152,19 +141,21 @@ export function handleUpgrades(server: http.Server, settings: TunnelSettings): v
     const isWebSocket = /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(rawHeaders, 'upgrade') ?? '')
     if (!isWebSocket || settings.isOwnPath(target)) return ignoreUpgrade(server, request, socket, rest)
     socket.on('error', () => socket.destroy())
-    if (settings.isDraining()) return refuse(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
-    if (settings.websocket === 'refuse' && isGuardedSocket(settings.dialects, target)) {
+    if (services.draining.aborted) return refuse(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
+    if (settings.websocket === 'refuse' && routeOf(services, 'POST', target, rawHeaders).dialect) {
       const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
       return refuse(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
     }
-    const route = routeOf(settings, method, target, rawHeaders)
-    const refusal = accessRefusal(settings.access, route, rawHeaders)
-    if (refusal) return refuse(socket, refusal.status, refusalBody(refusal, route))
+    const route = routeOf(services, method, target, rawHeaders)
+    const refusal = accessRefusal(services, route, rawHeaders)
+    if (refusal) return refuse(socket, refusal.status, refusal.body)
+    let call: http.ClientRequest
     try {
-      openTunnel(settings, route, request, socket, rest)
+      call = upgradeRequest(services, settings.connectTimeout, route, request)
     } catch {
       // Node throws on headers that it does not send, and no caller above this one catches.
-      refuse(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
+      return refuse(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
     }
+    openTunnel(services, route, call, socket, rest)
   })
 }

@@ -72,92 +72,53 @@ function lastBoundary(bytes: Buffer): number {
   return Math.max(plain === -1 ? 0 : plain + 2, windows === -1 ? 0 : windows + 3)
 }
 
-/** The state of a stream. The current frame has gone to the client, except for the part that is held. */
-interface FramesState {
-  readonly change: FrameChange
-  /** The beginning of the current frame. */
-  open: Buffer
-  /** The current frame has an error word and waits for its end; its first `sent` bytes have gone. */
-  isHeld: boolean
-  sent: number
-  isTooLong: boolean
-}
-
-/** Keeps the beginning of the current frame after `chunk` has gone. */
-function keepOpen(state: FramesState, chunk: Buffer): void {
-  const at = lastBoundary(chunk)
-  if (at > 0) state.isTooLong = false
-  const rest = at > 0 || state.open.length === 0 ? chunk.subarray(at) : Buffer.concat([state.open, chunk])
-  state.isTooLong ||= rest.length > MAX_FRAME
-  state.open = state.isTooLong ? rest.subarray(rest.length - 3) : rest
-}
-
-/** Takes bytes from the start of the current frame, of which `gone` have gone. Returns the client's chunks. */
-function takeFrames(state: FramesState, bytes: Buffer, gone: number): readonly Buffer[] {
-  const passed: Buffer[] = []
-  const text = bytes.toString('latin1')
-  for (let from = 0, left = gone; ; ) {
-    // The bytes that have gone were searched already and can only end in a part of a word.
-    WORD.lastIndex = Math.max(from, left - WORD_LENGTH)
-    const word = WORD.exec(text)?.index
-    if (word === undefined || state.isTooLong) {
-      state.open = NOTHING
-      keepOpen(state, bytes.subarray(from))
-      if (left < bytes.length) passed.push(bytes.subarray(left))
-      return passed
-    }
-    const start = from + lastBoundary(bytes.subarray(from, word))
-    if (left < start) passed.push(bytes.subarray(left, start))
-    const sent = Math.max(0, left - start)
-    const length = text.slice(word).search(/\n\r?\n/)
-    if (length === -1) {
-      const frame = bytes.subarray(start)
-      state.isHeld = frame.length <= MAX_FRAME
-      state.isTooLong = !state.isHeld
-      state.open = state.isHeld ? frame : frame.subarray(frame.length - 3)
-      state.sent = sent
-      if (state.isTooLong) passed.push(frame.subarray(sent))
-      return passed
-    }
-    const blank = word + length
-    from = blank + (text[blank + 1] === '\r' ? 3 : 2)
-    state.open = NOTHING
-    passed.push(state.change(bytes.subarray(start, from), sent))
-    left = from
-  }
-}
-
 /**
  * Returns a filter that gives each error frame of a stream to `change`. Chunks pass as they come and are searched for the
  * two words that error events contain. If a frame contains one, the rest of the frame waits until it is complete: no
  * client can read a frame before that, and the bytes before it have gone.
  */
 export function watchErrorFrames(change: FrameChange): ChunkFilter {
-  const state: FramesState = { change, open: NOTHING, isHeld: false, sent: 0, isTooLong: false }
+  /** The beginning of the current frame; of one that is too long only its last bytes, which may begin a blank line. */
+  let open: Buffer = NOTHING
+  /** Bytes of `open` that have gone to the client; the others wait for the end of their frame. */
+  let sent = 0
+  let isTooLong = false
   return {
     // Between two frames nothing is kept.
-    passes: (chunk) =>
-      state.open.length === 0 && !state.isHeld && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
+    passes: (chunk) => open.length === 0 && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
     push(chunk) {
-      const { open, isHeld, sent } = state
-      // An error word may lie across the border of two chunks.
-      const reach = WORD_LENGTH - 1
-      const border = () =>
-        open.toString('latin1', Math.max(0, open.length - reach)) + chunk.toString('latin1', 0, reach)
-      const mayHaveWord = isHeld || hasWord(chunk.toString('latin1')) || (open.length > 0 && hasWord(border()))
-      if (!mayHaveWord) {
-        keepOpen(state, chunk)
-        return [chunk]
+      const bytes = open.length === 0 ? chunk : Buffer.concat([open, chunk])
+      const text = bytes.toString('latin1')
+      const passed: Buffer[] = []
+      const mayHaveWord = hasWord(text)
+      for (let from = 0, left = sent; ; ) {
+        // The bytes that have gone were searched already and can only end in a part of a word.
+        WORD.lastIndex = Math.max(from, left - WORD_LENGTH)
+        const word = mayHaveWord && !isTooLong ? WORD.exec(text)?.index : undefined
+        const boundary = lastBoundary(bytes.subarray(from, word))
+        const start = from + boundary
+        const length = word === undefined ? -1 : text.slice(word).search(/\n\r?\n/)
+        if (boundary > 0) isTooLong = false
+        if (word === undefined || length === -1) {
+          open = bytes.subarray(start)
+          isTooLong ||= open.length > MAX_FRAME
+          const gone = word === undefined || isTooLong ? bytes.length : Math.max(start, left)
+          if (left < gone) passed.push(bytes.subarray(left, gone))
+          if (isTooLong) open = open.subarray(-3)
+          sent = open.length - (bytes.length - gone)
+          return passed
+        }
+        if (left < start) passed.push(bytes.subarray(left, start))
+        const blank = word + length
+        from = blank + (text[blank + 1] === '\r' ? 3 : 2)
+        passed.push(change(bytes.subarray(start, from), Math.max(0, left - start)))
+        left = from
       }
-      if (open.length === 0) return takeFrames(state, chunk, 0)
-      state.isHeld = false
-      // The beginning is copied with each further chunk of the frame; most frames come in one.
-      return takeFrames(state, Buffer.concat([open, chunk]), isHeld ? sent : open.length)
     },
     end() {
-      if (!state.isHeld) return []
-      state.isHeld = false
-      return [change(state.open, state.sent)]
+      const held = open
+      open = NOTHING
+      return sent < held.length ? [change(held, sent)] : []
     },
   }
 }

@@ -43,25 +43,29 @@ const MAX_NAME = 200
 
 /** Returns the windows in those of the fields that hold one. */
 function windowsIn(entry: unknown, fields: readonly string[]): number[] {
-  return fields.flatMap((field) => {
+  const found: number[] = []
+  for (const field of fields) {
     const value = field.split('.').reduce(propertyOf, entry)
     const tokens = typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value
-    return typeof tokens === 'number' && isWindow(tokens) ? tokens : []
-  })
+    if (typeof tokens === 'number' && isWindow(tokens)) found.push(tokens)
+  }
+  return found
 }
 
 /** Returns the windows in the parsed body of a list of models, or of a single model. */
 export function declaredWindows(body: unknown): DeclaredWindow[] {
   const list = Array.isArray(body) ? body : (propertyOf(body, 'data') ?? propertyOf(body, 'models') ?? [body])
-  if (!Array.isArray(list)) return []
-  return list.slice(0, MAX_MODELS).flatMap((entry: unknown) => {
+  const found: DeclaredWindow[] = []
+  for (const entry of Array.isArray(list) ? list.slice(0, MAX_MODELS) : []) {
     const names = ['id', 'model', 'name', 'model_name'].map((key) => propertyOf(entry, key))
     const name = names.find((one) => typeof one === 'string' && one !== '' && one.length <= MAX_NAME)
     const [window] = windowsIn(entry, FIELDS)
-    if (typeof name !== 'string' || window === undefined) return []
+    if (typeof name !== 'string' || window === undefined) continue
     // Google writes the collection before the name.
-    return [{ model: name.replace(/^models\//, ''), window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) }]
-  })
+    const model = name.replace(/^models\//, '')
+    found.push({ model, window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) })
+  }
+  return found
 }
 
 /** Bytes; a longer list is not read. */
@@ -73,28 +77,29 @@ export function asksForModels({ method, path }: UpstreamCall): boolean {
   return method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
 }
 
-/** Returns a function that makes an observer for a response, which reads the list at its end. */
-export function observeModelList(declare: (model: string, window: number) => void) {
-  return ({ status, headers }: Head): ResponseObserver | undefined => {
-    if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
-    let chunks: Buffer[] | undefined = []
-    let length = 0
-    const read = async (list: Buffer) => {
-      const plain = await decoded(list, headerOf(headers, 'content-encoding'), MAX_DECODED)
-      const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
-      for (const { model, window } of models) declare(model, window)
-    }
-    return {
-      take(chunk) {
-        length += chunk.length
-        if (length > MAX_LIST) chunks = undefined
-        chunks?.push(chunk)
-        return undefined
-      },
-      end() {
+/** Returns an observer for a response, which reads the list at its end; `undefined` if it is none. */
+export function observeModelList(
+  { status, headers }: Head,
+  declare: (model: string, window: number) => void,
+): ResponseObserver | undefined {
+  if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
+  const chunks: Buffer[] = []
+  let length = 0
+  return {
+    take(chunk) {
+      length += chunk.length
+      if (length <= MAX_LIST) chunks.push(chunk)
+      return undefined
+    },
+    async end() {
+      if (length > MAX_LIST) return
+      try {
+        const plain = await decoded(Buffer.concat(chunks), headerOf(headers, 'content-encoding'), MAX_DECODED)
+        const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
+        for (const { model, window } of models) declare(model, window)
+      } catch {
         // A body that is not a list of models is no error.
-        if (chunks) read(Buffer.concat(chunks, length)).catch(() => undefined)
-      },
-    }
+      }
+    },
   }
 }

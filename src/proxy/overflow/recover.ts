@@ -7,22 +7,8 @@ import { contentEncoding, withoutBodyFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { applyEdits } from '../../json/edit.ts'
 import type { Overflow } from '../../overflow/overflow.ts'
-import type { Row } from '../../overflow/rows.ts'
-
-/** How Governor handles overflows. */
-export interface OverflowPolicy {
-  readonly enabled: boolean
-  /** Rows for wordings that the general reader would misread, those of the user first. */
-  readonly quirks: readonly Row[]
-  /** Rewrites overflow errors into the one that the clients of an API understand. */
-  readonly canonical: boolean
-  /** Sends a request again with a lower output cap. */
-  readonly retriesClamped: boolean
-  /** Sends a request again without the beta of long context. */
-  readonly retriesWithoutBeta: boolean
-  /** Milliseconds for which a session's reduced context holds. */
-  readonly effectiveTtl: number
-}
+import type { Exchange } from '../begin-exchange.ts'
+import { noteFault } from '../fault.ts'
 
 /** Returns the body as one buffer; `undefined` for a stream or a body with a content coding. */
 export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
@@ -31,44 +17,43 @@ export function bodyOf({ body, headers }: UpstreamCall): Buffer | undefined {
   return Array.isArray(body) ? Buffer.concat(body) : undefined
 }
 
-/** Returns the model of a request that was not read before, if it can be read. `path`: the client's. */
-export function modelIn(dialect: Dialect, path: string, call: UpstreamCall): string | undefined {
-  try {
-    const body = bodyOf(call)
-    return body && dialect.modelOf({ path, body })
-  } catch {
-    return undefined
-  }
-}
-
-/** Returns the request to send instead; `undefined` if only the client can make the input smaller. */
+/** Returns the smaller request to send; `undefined` if only the client can make one, or after a fault of Governor. */
 export function recovered(
+  { services }: Exchange,
   dialect: Dialect,
   call: UpstreamCall,
   overflow: Overflow,
-  { retriesClamped, retriesWithoutBeta }: OverflowPolicy,
 ): UpstreamCall | undefined {
-  const withJson = (body: Buffer | undefined) => body && { ...call, headers: withoutBodyFields(call.headers), body }
-  switch (overflow.recovery) {
-    case 'clamp_output_only': {
-      const json = retriesClamped ? bodyOf(call) : undefined
-      return withJson(json && dialect.withLowerOutput?.(json, (asked) => clampOutput(overflow, asked)))
+  const { retriesClamped, retriesWithoutBeta } = services.policies.overflow
+  try {
+    let body: Buffer | undefined
+    switch (overflow.recovery) {
+      case 'clamp_output_only': {
+        const json = retriesClamped ? bodyOf(call) : undefined
+        body = json && dialect.withLowerOutput?.(json, (asked) => clampOutput(overflow, asked))
+        break
+      }
+      case 'tier_downgrade': {
+        // A larger request needs the beta.
+        if (!retriesWithoutBeta || estimateTokens(lengthOf(call.body)) > STANDARD_TIER) return undefined
+        const headers = dialect.withoutLongContext?.(call.headers)
+        return headers && { ...call, headers }
+      }
+      case 'loop_refused': {
+        const json = bodyOf(call)
+        const edits = json && dialect.read({ path: call.path, body: json })?.collapseRepeats()
+        body = json && edits?.length ? applyEdits(json, edits) : undefined
+        break
+      }
+      case 'shrink_context':
+      case 'compress_only':
+      case 'unknown_overflow':
+        return undefined
     }
-    case 'tier_downgrade': {
-      // A larger request needs the beta.
-      if (!retriesWithoutBeta || estimateTokens(lengthOf(call.body)) > STANDARD_TIER) return undefined
-      const headers = dialect.withoutLongContext?.(call.headers)
-      return headers && { ...call, headers }
-    }
-    case 'loop_refused': {
-      const json = bodyOf(call)
-      const edits = json && dialect.read({ path: call.path, body: json })?.collapseRepeats()
-      return withJson(json && edits?.length ? applyEdits(json, edits) : undefined)
-    }
-    case 'shrink_context':
-    case 'compress_only':
-    case 'unknown_overflow':
-      return undefined
+    return body && { ...call, headers: withoutBodyFields(call.headers), body }
+  } catch (error) {
+    noteFault(services.emit, error as Error)
+    return undefined
   }
 }
 

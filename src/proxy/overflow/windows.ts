@@ -2,18 +2,14 @@
 import {
   type BaseContext,
   baseContext,
-  declare,
   type EffectiveContext,
   effectiveContext,
   isWindow,
   type KnownWindow,
-  learn,
   NO_WINDOW,
   type Reduction,
-  succeed,
 } from '../../core/context-window.ts'
 import type { Upstream } from '../../http/upstream.ts'
-import type { Overflow } from '../../overflow/overflow.ts'
 import type { SharedValues } from '../../store/shared-values.ts'
 import type { ValueKind } from '../../store/store.ts'
 
@@ -53,7 +49,6 @@ export type Windows = ReturnType<typeof createWindows>
 /** Creates the windows of one Governor over the values that its processes share. */
 export function createWindows(known: SharedValues<KnownWindow>, { configured, catalogued, now }: WindowSources) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
-  const change = (of: ModelAt, by: (window: KnownWindow) => KnownWindow) => known.change(keyOf(of), by)
   /** The window of a model, with its source. */
   const base = (of: ModelAt): BaseContext => {
     const fromConfig = configured(of)
@@ -72,11 +67,8 @@ export function createWindows(known: SharedValues<KnownWindow>, { configured, ca
       const at = { upstream: of.upstream.name, model: keptName(of.model) }
       return effectiveContext(base(of), reductions, at, now())
     },
-    /** Learns from an overflow error, whether or not it states a limit. */
-    learn: (of: ModelAt, overflow: Overflow) => change(of, (window) => learn(window, overflow)),
-    /** Learns that the provider lists the model with this window. */
-    declare: (of: ModelAt, window: number) => change(of, (before) => declare(before, window)),
-    /** Learns that the provider accepted a prompt of so many tokens. */
-    succeed: (of: ModelAt, promptTokens: number) => change(of, (window) => succeed(window, promptTokens)),
+    /** Learns from what a provider stated or accepted. */
+    change: <Fact>(of: ModelAt, by: (window: KnownWindow, fact: Fact) => KnownWindow, fact: Fact) =>
+      known.change(keyOf(of), (window) => by(window, fact)),
   }
 }

@@ -1,0 +1,171 @@
+/**
+ * What a request waits for before it is stopped: an operator, who may extend its run, and another request of its thread
+ * that is asked for the last answer already. The client gets no byte meanwhile: a comment or an unknown event breaks
+ * clients, and nobody knows yet which response it will be.
+ */
+import type { LimitName, Meter } from '../core/budget/meters.ts'
+import { noteDelivery } from '../core/session/transitions.ts'
+import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
+import type { HoldOutcome } from '../telemetry/event.ts'
+import { emitFor } from './begin-exchange.ts'
+import { countFault } from './fault.ts'
+import { endProbe } from './storm.ts'
+import type { Turn } from './turn.ts'
+
+/** Decides on a request once more. Returns a text or nothing if it cannot be read any more. */
+type EvaluateAgain = () => Promise<Turn | string | undefined>
+
+/** Milliseconds between two looks, as the message about a change may be lost. */
+const LOOK_MS = 1_000
+
+/** Returns a stopped request as it is to be handled after all waits; `undefined` once the client has left. */
+export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+  const held = await awaitOperator(turn, evaluateAgain)
+  return held && (await awaitOther(held, evaluateAgain))
+}
+
+/**
+ * Waits for an operator where a limit stops the request and an operator is asked. After a fault the request is stopped: a
+ * limit that was reached stays reached.
+ */
+async function awaitOperator(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+  const { emit, policies, draining } = turn.services
+  let held = turn
+  let asked: Meter<LimitName> | undefined
+  try {
+    while (policies.stop.asks && held.decision.kind === 'stop') {
+      const { limit, speech } = held.decision
+      // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
+      if (limit.reason !== undefined || speech.notice === undefined) break
+      if (draining.aborted || held.exchange.isClientGone) break
+      // A limit that was asked about and is reached still, as the operator has not raised it far enough.
+      if (asked?.name === limit.meter.name && asked.max === limit.meter.max) break
+      asked = limit.meter
+      const outcome = await hold(held, asked)
+      if (!outcome) break
+      emit({ kind: 'hold_ended', ...held.handle.names, outcome })
+      if (outcome === 'no_answer' || outcome === 'drained') break
+      const next = await resend(held, evaluateAgain)
+      if (!next) return undefined
+      held = next
+    }
+  } catch (error) {
+    countFault(emit, error as Error)
+  }
+  // The wait is not Governor's own time.
+  if (asked) turn.exchange.bodyReadAt = performance.now()
+  return held
+}
+
+/** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
+async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): Promise<HoldOutcome | undefined> {
+  const { services, exchange, handle } = turn
+  const { now, draining, policies } = services
+  const { question, names } = handle
+  const { askTimeout } = policies.stop
+  const asked = await question.ask({ name: meter, used, max }, now() + askTimeout)
+  // The question may come from a replica with another clock.
+  const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
+  if (!asked || left <= 0) return undefined
+  if (asked.isNew) {
+    const wait = { seconds: Math.round(left / 1_000), until: now() + left }
+    emitFor(exchange, { kind: 'operator_asked', ...names, meter, used: Math.min(used, max), max, ...wait })
+  }
+  for (const end = performance.now() + left; ; ) {
+    if (exchange.isClientGone) return 'client_gone'
+    if (await question.isAnswered()) return 'answered'
+    if (draining.aborted) return 'drained'
+    const rest = end - performance.now()
+    if (rest <= 0) return 'no_answer'
+    await untilChanged(turn, Math.min(rest, LOOK_MS))
+  }
+}
+
+/** Waits until the session has changed, the client has left or Governor ends; at most so many milliseconds. */
+async function untilChanged({ services, exchange, handle }: Turn, ms: number): Promise<void> {
+  const { draining } = services
+  const { response } = exchange
+  let wake: () => void = () => undefined
+  const change = new Promise<void>((resolve) => {
+    wake = resolve
+  })
+  const unsubscribe = handle.question.onChange(wake)
+  const timer = setTimeout(wake, ms)
+  response.once('close', wake)
+  draining.addEventListener('abort', wake)
+  if (exchange.isClientGone) wake()
+  await change
+  clearTimeout(timer)
+  response.off('close', wake)
+  draining.removeEventListener('abort', wake)
+  unsubscribe()
+}
+
+/** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
+async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+  const { exchange, handle, runState } = turn
+  await handle.change(noteDelivery, 'client_left', runState.isRetry)
+  await endProbe(turn, false)
+  if (exchange.isClientGone) return undefined
+  const next = await evaluateAgain()
+  return typeof next === 'object' ? next : turn
+}
+
+/** Which request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked. */
+type Claim = { readonly by: string; readonly until: number } | undefined
+
+/** Milliseconds after which another request asks too, as the replica that asked may be gone. A claim is renewed in time. */
+const CLAIM_MS = 30_000
+
+const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
+
+/**
+ * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how many
+ * replicas: all others wait, and are evaluated again: then the run is over and has an answer. If it got none, the next
+ * one asks.
+ */
+async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+  const { services, exchange } = turn
+  const { store, now, newId, emit } = services
+  const by = newId()
+  let current = turn
+  /** The claim at whose end this request was evaluated. */
+  let seen: string | undefined
+  try {
+    for (;;) {
+      const { decision, handle, runState } = current
+      const { apiId } = handle.names
+      // A recorded answer that this request cannot get, as a call that is an answer.
+      const isRecorded = seen !== undefined && runState.finalAnswer !== undefined
+      if (decision.kind !== 'stop' || apiId === undefined || isRecorded) return current
+      const key = sessionKey(SHARED, `${apiId} ${runState.thread.number}`)
+      const change = (until: number, mayTake: (known: Claim) => boolean) =>
+        store.updateValue(CLAIMS, key, (known) => {
+          const value = mayTake(known) ? { by, until } : known
+          return { value, result: value }
+        })
+      // The answer of a claim that is over may have been recorded after this request was evaluated.
+      let claim = await change(now() + CLAIM_MS, (known) => !known || (known.until <= now() && known.by === seen))
+      if (claim?.by === by) {
+        const renew = (until: number) => void change(until, (known) => known?.by === by).catch(() => undefined)
+        const timer = setInterval(() => renew(now() + CLAIM_MS), CLAIM_MS / 3).unref()
+        const release = () => {
+          clearInterval(timer)
+          renew(0)
+        }
+        if (exchange.response.closed) release()
+        else exchange.response.once('close', release)
+        return current
+      }
+      for (; claim && claim.until > now() && !exchange.isClientGone; claim = await store.value(CLAIMS, key))
+        await untilChanged(current, LOOK_MS)
+      seen = claim?.by ?? by
+      const next = await resend(current, evaluateAgain)
+      if (!next) return undefined
+      current = next
+    }
+  } catch {
+    emit({ kind: 'failed_open', reason: 'store' })
+    return current
+  }
+}
