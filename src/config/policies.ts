@@ -13,7 +13,7 @@ import type { Config } from './schema.ts'
 /** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
   const { tags, prefixes, exact, summary_requests } = scaffolding
-  const rows: Omit<HarnessText, 'source'>[] = [...HARNESS_TEXTS]
+  const rows: HarnessText[] = [...HARNESS_TEXTS]
   for (const text of tags) rows.push({ match: 'tag', text })
   for (const row of prefixes) rows.push({ match: 'prefix', ...(typeof row === 'string' ? { text: row } : row) })
   for (const text of exact) rows.push({ match: 'exact', text })

@@ -12,8 +12,6 @@
  * `human`: a part that begins so is a human's, whatever else it looks like.
  */
 export interface HarnessText {
-  /** The harness that writes it, for readers of the table. */
-  readonly source: string
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
   readonly text: string
   /** Where a prefix's text ends, letter by letter: words after it are a human's; all are, if it is missing. */
@@ -45,7 +43,7 @@ const anchored = (sources: readonly string[], end = '') =>
 
 /** Prepares harness texts for matching, once per configuration. In a summary request, `{}` stands for one word. */
 export function buildRegistry(
-  harnessTexts: readonly Omit<HarnessText, 'source'>[],
+  harnessTexts: readonly HarnessText[],
   summaryRequests: readonly string[],
 ): HarnessRegistry {
   const sources = { prefix: [] as string[], exact: [] as string[], human: [] as string[] }
