@@ -5,14 +5,7 @@
  * The same functions serve live runs, request by request, and recorded ones.
  */
 import type { Hash } from '../hash.ts'
-import {
-  addToHistory,
-  type CallHistory,
-  EMPTY_HISTORY,
-  type HistoryEntry,
-  MAX_CALLS,
-  type ToolCallRecord,
-} from './call-history.ts'
+import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
 import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
 import { hashOfAll } from './tool-call.ts'
@@ -139,9 +132,9 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
   const count = before + loop.count
   const doublings = (times: number) => Math.floor(Math.log2(times / loop.count))
   const isDue = isWaiting && !hasNews ? doublings(count) > doublings(before) : !known || !madeProgress(memory)
-  const isOther = ({ call, step, mayBeNew }: HistoryEntry) =>
-    step === history.steps && !mayBeNew && !loop.calls.includes(call)
-  const calls = [...loop.calls, ...history.window.filter(isOther).map(({ call }) => call)] as const
+  const calls: [Hash, ...Hash[]] = [...loop.calls]
+  for (const { call, step, mayBeNew } of history.window)
+    if (step === history.steps && !mayBeNew && !calls.includes(call)) calls.push(call)
   const next: LoopMemory = {
     ...memory,
     // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
@@ -297,7 +290,7 @@ export function blockCalls(
   const known = new Set(memory.history.window.map(({ call }) => call))
   const isNothingNew = batch === undefined ? calls.every(({ call }) => known.has(call)) : known.has(batch)
   const loops = new Map<Hash, LoopToBlock>()
-  for (const call of batch === undefined ? distinct : [batch]) {
+  for (const call of batch ? [batch] : distinct) {
     const loop = loopToBlock(memory, call, policy, now, isNothingNew)
     if (loop) loops.set(call, loop)
   }

@@ -105,25 +105,12 @@ function observeCalls(
   for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
-    if (!result) {
-      made.push({ id, tool, call, resultHash: '', maskedHash: '', isPoll, isChange, isTerse: true })
-      continue
-    }
-    const hashed = hashResult(reader, index, history, call, result)
+    const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
     history = hashed.history
-    const isUnknown = unknown?.has(exactHash(result, reader.policy.volatile))
-    const { resultHash, maskedHash } = hashed.hashes
+    const isUnknown = result && unknown?.has(exactHash(result, reader.policy.volatile))
+    const resultHash = isUnknown ? '' : hashed.resultHash
     const { goesOn, isTerse } = progressIn(result)
-    made.push({
-      id,
-      tool,
-      call,
-      resultHash: isUnknown ? '' : resultHash,
-      maskedHash,
-      isPoll: isPoll || goesOn,
-      isChange,
-      isTerse,
-    })
+    made.push({ id, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
   const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)

@@ -27,12 +27,15 @@ const NUMBER = /-?\d[\d.eE+-]*/g
 /** Returns the JSON of a value with sorted keys; without those in `left`, where there are others. */
 function sorted(value: unknown, left?: ReadonlySet<string>): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
-  if (Array.isArray(value)) return `[${value.map((item) => sorted(item)).join()}]`
+  const members: string[] = []
+  if (Array.isArray(value)) {
+    for (const item of value) members.push(sorted(item))
+    return `[${members.join()}]`
+  }
   const keys = Object.keys(value).sort()
   const others = keys.filter((key) => !left?.has(key))
-  const members = (others.length > 0 ? others : keys).map(
-    (key) => `${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`,
-  )
+  for (const key of others.length > 0 ? others : keys)
+    members.push(`${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`)
   return `{${members.join()}}`
 }
 
@@ -97,9 +100,14 @@ export function hashOfAll(hashes: Iterable<string>): Hash {
 
 /** Returns one signature for all calls of a response, if they are too many to be compared one by one. */
 function batchOf(calls: readonly CallSignature[]): CallSignature | undefined {
-  const hashes = new Set(calls.map(({ call }) => call))
+  const hashes = new Set<Hash>()
+  const tools = new Set<string>()
+  for (const { call, tool } of calls) {
+    hashes.add(call)
+    tools.add(tool)
+  }
   if (hashes.size <= MAX_CALLS) return undefined
-  const tool = [...new Set(calls.map((call) => call.tool))].join(', ')
+  const tool = [...tools].join(', ')
   return { ...signatureOf({ name: tool, arguments: '' }), call: hashOfAll(hashes), isChange: false }
 }
 
@@ -159,77 +167,77 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
   return calls
 }
 
-/** The results of all calls of a response as one. */
-function batchResult(results: readonly TranscriptResult[]): TranscriptResult {
-  const text = results.map((result) => result.text()).join('\n')
-  return { callId: '', text: () => text }
-}
-
 function readCalls({ conversation, policy, pending }: CallReader, index: number): readonly TranscriptCall[] {
   const results = resultsAfter(conversation, index)
-  const resultOf = new Map(results.map((result) => [result.callId, result]))
-  const written: TranscriptCall[] = []
+  const resultOf = new Map<string, TranscriptResult>()
+  for (const result of results) resultOf.set(result.callId, result)
+  let made: TranscriptCall[] = []
   /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
   const references: string[] = index < 0 ? results.map(({ callId }) => callId) : []
   for (const call of index < 0 ? [] : conversation.calls(index)) {
     const { id, name, item } = call
     if (name === '' && item !== undefined) references.push(item)
     else if (!isExempt(name, policy))
-      written.push({ id, result: resultOf.get(id), ...signatureOf(call, conversation.work) })
+      made.push({ id, result: resultOf.get(id), ...signatureOf(call, conversation.work) })
   }
-  const batch = batchOf(written)
-  const own = new Set(written.map(({ id }) => id))
-  const made: TranscriptCall[] = batch
-    ? [{ ...batch, id: written.at(-1)?.id ?? '', result: batchResult(results.filter(({ callId }) => own.has(callId))) }]
-    : written
+  const batch = batchOf(made)
+  if (batch) {
+    const text = made.map(({ result }) => result?.text() ?? '').join('\n')
+    made = [{ ...batch, id: made.at(-1)?.id ?? '', result: { callId: '', text: () => text } }]
+  }
   if (references.length === 0) return made
   const by = index < 0 ? 'id' : 'item'
   const all = hashOfAll(references)
+  const text = () => results.map((result) => result.text()).join('\n')
   for (const call of pending) {
     const isAll = call[by] === all
     if (isExempt(call.tool, policy) || !(isAll || references.includes(call[by] ?? ''))) continue
-    made.push({ ...call, result: isAll ? batchResult(results) : resultOf.get(call.id) })
+    made.push({ ...call, result: isAll ? { callId: '', text } : resultOf.get(call.id) })
   }
   return made
 }
 
 /**
  * Returns the hashes of the result of `call` in the message at `index`, and the history in which the earlier results of
- * the call can be compared with it. Those are read in the transcript again; one that is no longer there, because the
- * client has changed or removed it, counts as different. Throws `TooMuchToRead`.
+ * the call can be compared with it. Those are read in the transcript again; one that the client has changed or removed
+ * counts as different. Throws `TooMuchToRead`.
  */
 export function hashResult(
   reader: CallReader,
   index: number,
   history: CallHistory,
   call: Hash,
-  result: TranscriptResult,
-): { readonly history: CallHistory; readonly hashes: ResultHashes } {
-  const { work } = reader.conversation
-  const { volatile } = reader.policy
+  result: TranscriptResult | undefined,
+): ResultHashes & { readonly history: CallHistory } {
+  const { conversation, policy } = reader
+  const { volatile } = policy
+  if (!result) return { history, resultHash: '', maskedHash: '' }
   // Nothing before these results is in the transcript.
-  if (index < 0) return { history, hashes: textHashes(result.text(), volatile, work) }
+  if (index < 0) return { history, ...textHashes(result.text(), volatile, conversation.work) }
   const exact = exactHash(result, volatile)
   const earlier = history.window.filter((entry) => entry.call === call)
-  const same = earlier.find(({ resultHash, maskedHash }) => resultHash === exact || maskedHash === exact)
-  if (same || volatile === 'none' || earlier.length === 0)
-    return { history, hashes: { resultHash: exact, maskedHash: same?.maskedHash ?? exact } }
-  const open = earlier.filter(({ resultHash }) => resultHash !== '' && !resultHash.startsWith(COMPARED))
-  const wanted = new Set<string>(open.map(({ resultHash }) => resultHash))
+  if (earlier.length === 0 || volatile === 'none') return { history, resultHash: exact, maskedHash: exact }
+  const wanted = new Set<string>()
+  let responses = 0
+  for (const { resultHash, maskedHash, step } of earlier) {
+    if (resultHash === exact || maskedHash === exact) return { history, resultHash: exact, maskedHash }
+    if (resultHash === '' || resultHash.startsWith(COMPARED)) continue
+    wanted.add(resultHash)
+    responses = Math.max(responses, history.steps + 1 - step)
+  }
   const compared = new Map<string, ResultHashes>()
-  let responses = Math.max(0, ...open.map(({ step }) => history.steps + 1 - step))
   for (let at = index - 1; at >= 0 && responses > 0 && compared.size < wanted.size; at--) {
-    if (reader.conversation.role(at) !== 'assistant') continue
+    if (conversation.role(at) !== 'assistant') continue
     const calls = callsAt(reader, at)
     if (calls.length > 0) responses--
     for (const made of calls) {
       const hash = made.call === call && made.result ? exactHash(made.result, volatile) : ''
       if (made.result && wanted.has(hash) && !compared.has(hash))
-        compared.set(hash, textHashes(made.result.text(), volatile, work))
+        compared.set(hash, textHashes(made.result.text(), volatile, conversation.work))
     }
   }
   const window = history.window.map((entry) =>
     entry.call === call ? { ...entry, ...compared.get(entry.resultHash) } : entry,
   )
-  return { history: { ...history, window }, hashes: textHashes(result.text(), volatile, work) }
+  return { history: { ...history, window }, ...textHashes(result.text(), volatile, conversation.work) }
 }

@@ -50,12 +50,14 @@ const GOES_ON = new RegExp(
   'i',
 )
 
-/** Tells whether a result says that work goes on, and whether it is too short to show any progress. */
-export function progressIn({ json, text }: TranscriptResult): { readonly goesOn: boolean; readonly isTerse: boolean } {
+/** Tells whether a result says that work goes on, and whether it is too short to show any progress, or missing. */
+export function progressIn(result: TranscriptResult | undefined): { goesOn: boolean; isTerse: boolean } {
+  if (!result) return { goesOn: false, isTerse: true }
   // A long result is mostly not decoded for this.
-  const short = json && json.bytes.length > JSON_BYTES * SHORT + 2 ? undefined : text()
-  if (short === undefined || short.length > SHORT) return { goesOn: false, isTerse: false }
-  return { goesOn: GOES_ON.test(short), isTerse: short.length <= TERSE }
+  const isLong = result.json && result.json.bytes.length > JSON_BYTES * SHORT + 2
+  const text = isLong ? undefined : result.text()
+  if (text === undefined || text.length > SHORT) return { goesOn: false, isTerse: false }
+  return { goesOn: GOES_ON.test(text), isTerse: text.length <= TERSE }
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */

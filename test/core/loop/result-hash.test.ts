@@ -16,7 +16,7 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
     const reader = createCallReader(conversationOf(messages), POLICY)
     const [made] = callsAt(reader, 2 * at)
     if (!made?.result) throw new Error('not a call with its result')
-    const { history: comparable, hashes } = hashResult(reader, 2 * at, history, made.call, made.result)
+    const { history: comparable, ...hashes } = hashResult(reader, 2 * at, history, made.call, made.result)
     lookups += reader.callsByIndex.size - 1
     history = addToHistory(comparable, { ...made, ...hashes, isTerse: false }, at + 1, 3)
   })
