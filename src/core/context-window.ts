@@ -5,14 +5,11 @@
  */
 import type { Overflow } from '../overflow/overflow.ts'
 
-/** The source of a base context, the best first. */
-export type ContextSource = 'config' | 'provider' | 'catalogue' | 'unknown'
-
 /** The context window of a model at an upstream. */
 export interface BaseContext {
   /** Unset if the source is `unknown`. */
   readonly tokens: number | undefined
-  readonly source: ContextSource
+  readonly source: 'config' | 'provider' | 'catalogue' | 'unknown'
 }
 
 /** The windows that a provider has stated for one model at one upstream; plain JSON. */
@@ -26,14 +23,9 @@ export interface KnownWindow {
 /** The provider has stated no window. */
 export const NO_WINDOW: KnownWindow = {}
 
-/** A smaller number is a mistake in reading. */
-const SMALLEST = 16
-/** A larger number is a mistake in reading. */
-const LARGEST = 100_000_000
-
-/** True if so many tokens can be a context window. */
+/** True if so many tokens can be a context window; other numbers are mistakes in reading. */
 export function isWindow(tokens: number): boolean {
-  return Number.isSafeInteger(tokens) && tokens >= SMALLEST && tokens <= LARGEST
+  return Number.isSafeInteger(tokens) && tokens >= 16 && tokens <= 100_000_000
 }
 
 /** The smallest window that the provider has stated. */
@@ -83,26 +75,24 @@ export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
   return { ...(keepsDeclared ? { declared } : {}), ...(keepsLearned ? { learned } : {}) }
 }
 
-/** Why a session's context is smaller than the base. */
-export type ReductionReason = 'stated_limit' | 'tier'
-
-/** A temporary window of one session for one model at one upstream; plain JSON. */
-export interface Reduction {
+/** A model at an upstream. */
+interface ModelPlace {
   readonly upstream: string
   readonly model: string
+}
+
+/** A temporary window of one session for one model at one upstream; plain JSON. */
+export interface Reduction extends ModelPlace {
   readonly tokens: number
-  readonly reason: ReductionReason
+  /** Why it is smaller than the base. */
+  readonly reason: 'stated_limit' | 'tier'
   /** Milliseconds since the epoch. */
   readonly until: number
 }
 
-/** The context that a session may use for now. */
-export interface EffectiveContext {
-  /** Unset if no window is known. */
+/** The context that a session may use for now; without tokens if no window is known. */
+export interface EffectiveContext extends Partial<Pick<Reduction, 'reason' | 'until'>> {
   readonly tokens: number | undefined
-  readonly reason?: ReductionReason
-  /** Milliseconds since the epoch. */
-  readonly until?: number
 }
 
 /** A session's memory of overflows; plain JSON. */
@@ -119,9 +109,7 @@ export const STANDARD_TIER = 200_000
 /** A session uses few models; the oldest reductions are dropped. */
 const MAX_REDUCTIONS = 16
 
-interface OverflowedRequest {
-  readonly upstream: string
-  readonly model: string
+interface OverflowedRequest extends ModelPlace {
   readonly overflow: Overflow
   /** Milliseconds since the epoch. */
   readonly now: number
@@ -129,7 +117,7 @@ interface OverflowedRequest {
   readonly ttl: number
 }
 
-function isOf({ upstream, model }: Reduction, of: { readonly upstream: string; readonly model: string }): boolean {
+function isOf({ upstream, model }: Reduction, of: ModelPlace): boolean {
   return upstream === of.upstream && model === of.model
 }
 
@@ -142,25 +130,25 @@ export function reduce(
   const tokens = isTier ? STANDARD_TIER : statedLimit(overflow)
   if (tokens === undefined) return reductions
   const others = reductions.filter((entry) => !isOf(entry, { upstream, model }) && entry.until > now)
-  const reason: ReductionReason = isTier ? 'tier' : 'stated_limit'
-  return [...others, { upstream, model, tokens, reason, until: now + ttl }].slice(-MAX_REDUCTIONS)
+  const reduction: Reduction = { upstream, model, tokens, reason: isTier ? 'tier' : 'stated_limit', until: now + ttl }
+  return [...others, reduction].slice(-MAX_REDUCTIONS)
 }
 
 /** Returns the reductions after the provider accepted a prompt of this size: smaller windows end. */
 export function succeedInSession(
   reductions: readonly Reduction[],
-  of: { readonly upstream: string; readonly model: string },
+  of: ModelPlace,
   promptTokens: number,
 ): readonly Reduction[] {
-  const isUndone = (reduction: Reduction) => isOf(reduction, of) && reduction.tokens < promptTokens
-  return reductions.some(isUndone) ? reductions.filter((reduction) => !isUndone(reduction)) : reductions
+  const kept = reductions.filter((reduction) => !isOf(reduction, of) || reduction.tokens >= promptTokens)
+  return kept.length < reductions.length ? kept : reductions
 }
 
 /** Returns the context that a session may use now: the base, or less while a reduction holds. */
 export function effectiveContext(
   base: BaseContext,
   reductions: readonly Reduction[],
-  of: { readonly upstream: string; readonly model: string },
+  of: ModelPlace,
   now: number,
 ): EffectiveContext {
   const current = reductions.find((reduction) => isOf(reduction, of) && reduction.until > now)

@@ -68,7 +68,7 @@ export interface Speech {
  * `speech`: the texts for the model; a `wait` does not ask the model, and a `self_stop` sends only its announcement.
  */
 export type Decision =
-  /** The request goes upstream. `filter_calls`: the response is read, as calls in it may be blocked. */
+  /** The request goes upstream. `filter_calls`: calls in the response may be blocked. */
   | {
       readonly kind: 'allow' | 'warn' | 'filter_calls'
       readonly verdict: 'allow' | 'warn'
@@ -115,9 +115,7 @@ export type Decision =
 /** The decision on nearly all requests. */
 const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun: false }
 
-const NO_TOOLS: readonly string[] = []
-
-/** Returns the budget in words: the same in every request of a run, whatever the decision. */
+/** Returns the budget in words. */
 function announcementOf({ announce, run, stated = run, texts, thresholds }: BudgetPolicy): string | undefined {
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
   const limited = announce.filter((name) => stated[name] > 0)
@@ -269,7 +267,7 @@ function stop(
   const { text, isCommand } = REASONS[reasonOf(limit)]
   const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)
   const announcement = enabled && !isUnpriced ? announcementOf(policy) : undefined
-  const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: NO_TOOLS, announcement }
+  const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
   if (storm && !isCommand) return { kind: 'wait', verdict: 'stop', speech, storm }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
   return isUnpriced ? { ...stopped, isUnpriced } : stopped
@@ -311,7 +309,7 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
     tier: due?.tier,
     meter: due?.meter,
     channel: due?.tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,
-    dropTools: due?.dropsTools ? dropTools : NO_TOOLS,
+    dropTools: due?.dropsTools ? dropTools : [],
     announcement,
   }
 }

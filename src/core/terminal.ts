@@ -10,7 +10,7 @@ export type TerminalReason = LimitReason | CallGuardName | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
-/** The `governor` object of a final response; its keys are part of the public contract. */
+/** The `governor` object of a final response, part of the public contract. */
 export interface Terminal {
   readonly terminal_state: TerminalState
   readonly terminal_reason: TerminalReason
@@ -35,16 +35,8 @@ export interface FinalAnswer {
   readonly loop?: string | undefined
   /** The line that the client reads after `text`. */
   readonly footer?: string | undefined
-  /** What the run had used when it ended, without the request for this answer; set when the run is ended. */
-  readonly ended?: EndedAmounts
-}
-
-/** Amounts that do not change any more once a run has ended. */
-export interface EndedAmounts {
-  /** When the request for the final answer came, in milliseconds since the epoch. */
-  readonly at: number
-  readonly iterations: number
-  readonly toolCalls: number
+  /** What the run had used when it ended, without the request for this answer, which came `at` (milliseconds). */
+  readonly ended?: { readonly at: number; readonly iterations: number; readonly toolCalls: number }
 }
 
 /** The limit that stopped a run. */
@@ -59,7 +51,7 @@ interface ReasonRow {
   readonly state: TerminalState
   /** The name of the text that asks the model for its final answer. */
   readonly text: keyof NoticeTexts
-  /** What the footer says: a template that is filled in with the meter. */
+  /** The template of what the footer says. */
   readonly footer: string
   /** The run resumes when its limit is raised. */
   readonly mayResume: boolean

@@ -2,13 +2,12 @@
 
 /** The tokens of one model call as its provider states them. */
 export interface TokenUsage {
-  /** All tokens of the prompt, those read from and written to a cache included. */
+  /** All tokens of the prompt. */
   readonly input: number
   /** All tokens of the answer, reasoning included. */
   readonly output: number
-  /** The part of `input` that was read from a cache. */
+  /** The parts of `input` that were read from and written to a cache. */
   readonly cachedInput?: number | undefined
-  /** The part of `input` that was written to a cache. */
   readonly cacheWrite?: number | undefined
   /** The part of `output` that the client does not see. */
   readonly reasoning?: number | undefined
@@ -74,10 +73,7 @@ export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
   }
 }
 
-/** Characters per token, roughly, in English text and in code. */
-const CHARACTERS_PER_TOKEN = 4
-
-/** Estimates the tokens of a text of so many characters or bytes. */
+/** Estimates the tokens of a text of so many characters or bytes: four make one, roughly, in English and in code. */
 export function estimateTokens(characters: number): number {
-  return Math.ceil(characters / CHARACTERS_PER_TOKEN)
+  return Math.ceil(characters / 4)
 }

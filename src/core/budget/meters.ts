@@ -17,9 +17,6 @@ function short(amount: number, decimals: number): string {
   return `${cut(value, letter === 'k' && value >= 100 ? Math.max(0, decimals - 1) : decimals)}${letter}`
 }
 
-/** Decimals of limits, so that they stand as they are configured. */
-const LIMIT_DECIMALS = 3
-
 /** The numbers of a meter as a model reads them, with their unit sign: `$1.20`, `12.3k`. What is left is never negative. */
 interface FormattedAmounts {
   readonly used: string
@@ -27,16 +24,14 @@ interface FormattedAmounts {
   readonly left: string
 }
 
-const leftOf = (used: number, max: number) => Math.max(0, max - used)
-
 /** Formats counts. */
 function whole(used: number, max: number): FormattedAmounts {
-  return { used: String(used), max: String(max), left: String(leftOf(used, max)) }
+  return { used: String(used), max: String(max), left: String(Math.max(0, max - used)) }
 }
 
-/** Formats tokens: `12.3k`, `1.4M`. */
+/** Formats tokens: `12.3k`, `1.4M`; the limit with more decimals, so that it stands as it is configured. */
 export function tokens(used: number, max: number): FormattedAmounts {
-  return { used: short(used, 1), max: short(max, LIMIT_DECIMALS), left: short(leftOf(used, max), 1) }
+  return { used: short(used, 1), max: short(max, 3), left: short(Math.max(0, max - used), 1) }
 }
 
 /** Formats US dollars: `$1.20`. */
@@ -44,13 +39,13 @@ function dollars(used: number, max: number): FormattedAmounts {
   // Cents, unless the whole limit is only a few cents.
   const decimals = max < 0.1 ? 4 : 2
   const format = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
-  return { used: format(used), max: format(max), left: format(leftOf(cut(used, decimals), max)) }
+  return { used: format(used), max: format(max), left: format(Math.max(0, max - cut(used, decimals))) }
 }
 
 /** Formats seconds: `90s`. */
 function seconds(used: number, max: number): FormattedAmounts {
   const passed = Math.floor(used)
-  return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(leftOf(passed, max))}s` }
+  return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(Math.max(0, max - passed))}s` }
 }
 
 /** What is counted of a run or a session. */

@@ -33,25 +33,21 @@ export interface HistoryEntry extends ToolCallRecord {
   readonly mayBeNew: boolean
 }
 
-/** The newest calls of a run: plain data of bounded size. */
+/** The newest calls of a run, oldest first: plain data of bounded size. */
 export interface CallHistory {
-  /** Oldest first. */
   readonly window: readonly HistoryEntry[]
   /** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
   readonly repeats: {
-    /** How often with a result that is certainly equal. */
+    /** With a result that is certainly equal, perhaps equal, and any. */
     readonly equal: number
-    /** How often with a result that is perhaps equal. */
     readonly similar: number
-    /** How often with any result. */
     readonly any: number
     readonly isPoll: boolean
   }
   /** How many responses were added. */
   readonly steps: number
-  /** Number of the newest response that brought something new. */
+  /** Numbers of the newest responses that brought something new, or something that may be new. */
   readonly newsAt: number
-  /** The same for something that may be new. */
   readonly mayBeNewsAt: number
   /** Number of the newest response in which a loop was found: calls up to it are not counted again. */
   readonly handledAt: number
@@ -68,18 +64,14 @@ export const EMPTY_HISTORY: CallHistory = {
 
 /** Characters that are kept of a tool's name, which is only shown. */
 const MAX_NAME = 64
-
-/** How many of the newest calls are compared. */
+/** How many of the newest calls are compared; up to `MAX_WINDOW` where responses make many calls side by side. */
 export const WINDOW = 10
-/** The same where responses make many calls side by side. */
 const MAX_WINDOW = 64
 /** The calls of a larger response count as one, all together: three equal responses would not fit into the window. */
 export const MAX_CALLS = 31
 
-type Compared = Pick<ToolCallRecord, 'call' | 'resultHash' | 'maskedHash'>
-
 /** True if both are the same call with results that are equal: certainly so, or perhaps. */
-export function isSamePair(a: Compared, b: Compared, isCertain: boolean): boolean {
+export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: boolean): boolean {
   if (a.call !== b.call) return false
   return isCertain ? a.resultHash === b.resultHash && a.resultHash !== '' : a.maskedHash === b.maskedHash
 }
@@ -120,10 +112,8 @@ export function addToHistory(
   }
 }
 
-/** A run stagnates after so many calls without anything new. */
-const STAGNATION_CALLS = 5
-
-/** True if none of the last calls, with its result, was new. */
+/** True if none of the last five calls, with its result, was new. */
 export function isStagnating({ window }: CallHistory): boolean {
-  return window.length >= STAGNATION_CALLS && window.slice(-STAGNATION_CALLS).every(({ isNew }) => !isNew)
+  const newest = window.slice(-5)
+  return newest.length === 5 && !newest.some(({ isNew }) => isNew)
 }

@@ -1,8 +1,6 @@
 /**
- * How the loop guard reacts to a run in a loop: it warns the model, warns again with advice to wait, then blocks the
- * repeated calls, and ends a run that makes no others. Nothing is blocked that the model was not warned about.
- *
- * The same functions serve live runs, request by request, and recorded ones.
+ * How the loop guard reacts to a run in a loop, live or recorded: it warns the model, warns again with advice to wait,
+ * then blocks the repeated calls, and ends a run that makes no others. No call is blocked without a warning about it.
  */
 import type { Hash } from '../hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
@@ -15,20 +13,11 @@ export interface LoopCall extends ToolCallRecord {
   readonly id: string
 }
 
-/** A loop that was found in this run. */
-interface KnownLoop {
-  /** Hash of its calls. */
-  readonly loop: Hash
-  readonly pattern: Pattern
-  /** How often each of its calls was made, up to the newest time that it was found. */
-  readonly count: number
-}
-
 /** The loop guard's memory of a run: plain JSON of bounded size. */
 export interface LoopMemory {
   readonly history: CallHistory
-  /** The loops that were found, the newest last. */
-  readonly loops: readonly KnownLoop[]
+  /** The loops that were found, the newest last, by the hash of their calls; `count` up to when each was found last. */
+  readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
   /** How many warnings the model got about loops of a pattern; 0 again once it did something new. */
   readonly levels: Readonly<Partial<Record<Pattern, number>>>
   /** The calls that the model was warned about, the newest last. */
@@ -64,14 +53,11 @@ export interface LoopFinding extends Loop {
   readonly notice: string
 }
 
-/** A call that must not reach the client. */
-export interface BlockedCall {
-  readonly pattern: Pattern
+/** A call that must not reach the client. `count`: how often it was made before. */
+export interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
   readonly tool: string
   /** Hash of the call, or of all calls of a response that has too many to compare one by one. */
   readonly call: Hash
-  /** How often the call was made before. */
-  readonly count: number
 }
 
 /** A run ends when so many of its responses had calls blocked. */
@@ -88,11 +74,8 @@ const MAX_WARNED_CALLS = 64
 /** The factor by which more warnings may be ignored about a loop whose results are too short to show any progress. */
 const TERSE_WARNINGS = 2
 
-/** The memory after a response, and the loop that its calls complete if the model gets a notice about it. */
-interface Observed {
-  readonly memory: LoopMemory
-  readonly finding: LoopFinding | undefined
-}
+/** The memory after a response, and the loop that it completes if the model gets a notice about that. */
+type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
 
 /** True if the run did something that may be new since a loop was found. */
 const madeProgress = ({ history }: LoopMemory) => history.mayBeNewsAt > history.handledAt
@@ -224,12 +207,11 @@ export function observeStep(
   return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
 }
 
-/** A loop to block. `count`: how often the call was made; `isWaiting`: it may be made again later. */
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
- * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked.
- * `isLast`: no other call of the response can bring anything new.
+ * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked, with
+ * the count of the call. `isLast`: no other call of the response can bring anything new.
  */
 function loopToBlock(
   memory: LoopMemory,
@@ -242,11 +224,8 @@ function loopToBlock(
   if (policy.mode !== 'enforce' || (policy.maxWarningsBeforeBlock > 0 && !warnedCalls.includes(call))) return undefined
   const made = history.window.filter((entry) => entry.call === call)
   // A pattern that counts responses does not say how often the call was made.
-  const counted = (loop: Loop | LoopToBlock, count: number): LoopToBlock => ({
-    ...loop,
-    count: PATTERNS[loop.pattern].isOfResponses ? made.length : count,
-  })
-  if (blockedLoop?.calls.includes(call)) return counted(blockedLoop, blockedLoop.count)
+  const counted = (loop: LoopToBlock) => (PATTERNS[loop.pattern].isOfResponses ? { ...loop, count: made.length } : loop)
+  if (blockedLoop?.calls.includes(call)) return counted(blockedLoop)
   const { times = [] } = answers?.call === call ? answers : {}
   // An answer from the future has the time of another clock, or of one that was set back since.
   if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
@@ -257,7 +236,8 @@ function loopToBlock(
   const loop = findLoop(next, policy, isWarned(memory), isLast)
   if (!loop || !mayBlockLoop(memory, loop, call, policy)) return undefined
   const hash = hashOfAll(loop.calls)
-  return counted(loop, loop.count + (loops.find((known) => known.loop === hash)?.count ?? 0) - 1)
+  const before = loops.find((known) => known.loop === hash)?.count ?? 0
+  return counted({ ...loop, count: before + loop.count - 1 })
 }
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
@@ -279,11 +259,7 @@ export function blockCalls(
   calls: readonly Pick<LoopCall, 'tool' | 'call'>[],
   policy: LoopPolicy,
   now: number,
-): {
-  readonly memory: LoopMemory
-  readonly blocked: readonly (BlockedCall | undefined)[]
-  readonly endsRun: boolean
-} {
+): { readonly memory: LoopMemory; readonly blocked: readonly (BlockedCall | undefined)[]; readonly endsRun: boolean } {
   const counted = calls.filter(({ tool }) => !isExempt(tool, policy))
   const distinct = new Set(counted.map(({ call }) => call))
   const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined

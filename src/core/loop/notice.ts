@@ -32,11 +32,11 @@ export const NOTICES: readonly { readonly text: string; readonly end: string }[]
 /** The most paragraphs that are removed from one result: more than Governor ever adds. */
 const MAX_NOTICES = 4
 
-/** The part of a loop that its notice describes. */
-type DescribedLoop = Pick<Loop, 'pattern' | 'count' | 'span'> & { readonly tools: readonly string[] }
-
-/** Returns the notice about a loop. `backOff`: seconds to wait before polling again; unset: no such advice. */
-export function loopNotice(loop: DescribedLoop, backOff: number | undefined): string {
+/** Returns the notice about a loop. `backOff`: seconds to wait before polling again, if that is advised. */
+export function loopNotice(
+  loop: Pick<Loop, 'pattern' | 'count' | 'span'> & { readonly tools: readonly string[] },
+  backOff: number | undefined,
+): string {
   const tools = [...new Set(loop.tools)].map((tool) => `'${tool}'`).join(', ')
   const description = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${tools}.)`
   if (backOff === undefined) return description

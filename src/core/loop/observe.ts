@@ -57,14 +57,15 @@ export const INITIAL_LOOP_STATE: LoopState = {
   lastBlock: undefined,
 }
 
-/** The most hashes of assistant messages that are remembered. */
+/** The most hashes of assistant messages and calls without results that are remembered, the newest. */
 const MAX_ASSISTANT_HASHES = 16
+const MAX_PENDING = 64
 
 /** The newest messages that are read of an unknown transcript, and the calls in them: a window, and some more. */
 const MAX_UNKNOWN = 24
 const MAX_UNKNOWN_CALLS = 64
 
-/** The transcript of a request, as far as the loop guard needs it. It may be read more than once. */
+/** The transcript of a request, as far as the loop guard needs it. */
 export interface Transcript {
   readonly conversation: Conversation
   /** State after all messages but the last. */
@@ -78,9 +79,9 @@ export interface Transcript {
 
 /** How one message of a transcript is observed. */
 interface MessageOptions {
-  /** When its results came, in milliseconds; unset if that is not known. */
+  /** When its results came, in milliseconds, if that is known. */
   readonly now?: number | undefined
-  /** The hash by which an assistant message is remembered; unset if it is not. */
+  /** The hash by which an assistant message is remembered, if it is. */
   readonly hash?: Hash | undefined
   /** Calls that the agent never got. */
   readonly leftOut?: ReadonlySet<Hash>
@@ -154,10 +155,7 @@ function firstUnobserved(
   return start
 }
 
-/**
- * Returns the state after one message: words of a human begin anew, and the calls of a response count with their
- * results. Throws `TooMuchToRead`.
- */
+/** Returns the state after one message: words of a human begin anew, calls of a response count. Throws `TooMuchToRead`. */
 export function observeMessage(
   loopState: LoopState,
   reader: CallReader,
@@ -264,13 +262,7 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
   }
 }
 
-/** The most calls that are remembered, the newest: a window of responses that call several tools each. */
-const MAX_PENDING = 64
-
-/**
- * Returns the state with the calls of a response whose conversation the provider keeps; the same response again adds
- * nothing.
- */
+/** Returns the state with the calls of a response whose conversation the provider keeps, each once. */
 export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
   const known = loopState.pendingCalls ?? []
   const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))

@@ -39,10 +39,10 @@ export function resultsAfter(conversation: Conversation, index: number): readonl
 
 /** A result of more characters is a document, which may say anything: it never says that work goes on. */
 const SHORT = 300
+/** The same in JSON, where a character takes six bytes at most. */
+const SHORT_BYTES = 6 * SHORT + 2
 /** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
 const TERSE = 16
-/** The most bytes that a character takes in JSON. */
-const JSON_BYTES = 6
 
 const GOES_ON = new RegExp(
   String.raw`\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|` +
@@ -54,7 +54,7 @@ const GOES_ON = new RegExp(
 export function progressIn(result: TranscriptResult | undefined): { goesOn: boolean; isTerse: boolean } {
   if (!result) return { goesOn: false, isTerse: true }
   // A long result is mostly not decoded for this.
-  const isLong = result.json && result.json.bytes.length > JSON_BYTES * SHORT + 2
+  const isLong = result.json && result.json.bytes.length > SHORT_BYTES
   const text = isLong ? undefined : result.text()
   if (text === undefined || text.length > SHORT) return { goesOn: false, isTerse: false }
   return { goesOn: GOES_ON.test(text), isTerse: text.length <= TERSE }
@@ -86,11 +86,8 @@ export function textHashes(result: string, volatile: MaskMode, work?: Work): Res
   }
 }
 
-/*
- * Masked is what may differ between two results that say the same: times, durations, and the ids of a single call. Small
- * numbers stay, because progress shows in them.
- */
-
+// Masked is what may differ between two results that say the same: times, durations, and the ids of a single call.
+// Small numbers stay, because progress shows in them.
 const MONTHS =
   'Jan(?:uary)? Feb(?:ruary)? Mar(?:ch)? Apr(?:il)? May June? July? Aug(?:ust)? Sept?(?:ember)? Oct(?:ober)? ' +
   'Nov(?:ember)? Dec(?:ember)?'
