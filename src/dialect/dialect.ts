@@ -16,10 +16,7 @@ export interface AskedOutput {
   readonly thinking?: number
 }
 
-/**
- * How a stopped request keeps the model from calling tools: by its tool choice (the tools stay in the prompt), or
- * without any tools.
- */
+/** How a stopped request keeps the model from calling tools: by its tool choice, or without any tools in the prompt. */
 export type ToolBan = 'choice_none' | 'no_tools'
 
 /** A message or an item of a request. `tools`: where the list of tools stands that it offers. */
@@ -48,10 +45,7 @@ export interface BlockedMessage {
   readonly results: readonly string[]
 }
 
-/**
- * The names of the tools of which the model must call one; no names if it may choose. `isNamed`: the request names that
- * one tool.
- */
+/** The tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool. */
 export interface ForcedTools {
   readonly names: readonly string[]
   readonly isNamed: boolean
@@ -103,21 +97,19 @@ export interface DialectRequest {
   keepForced(name: string | undefined): Edit[]
   /**
    * Edits that append blocked messages (oldest first) and their results to the input, after any notice there;
-   * `undefined` if a result has no form in this API. `onlyStandardFields`: leave out fields that the API does not
-   * specify, such as reasoning, as some providers refuse their own; without effect in APIs that specify all of them.
+   * `undefined` if a result has no form in this API. `onlyStandardFields`: without fields that the API does not specify,
+   * such as reasoning in Chat Completions, as some providers refuse their own.
    */
   continueAfterBlock(blockedMessages: readonly BlockedMessage[], onlyStandardFields?: boolean): Edit[] | undefined
   /**
-   * Results (JSON texts) of the calls in `blocked`, as places among the message's calls. A provider that stores the
-   * response asks for each result, and the client sends none for calls that it never saw. Empty if the provider stores
-   * nothing; unset if no provider of this API does.
+   * Results (JSON texts) of the calls in `blocked`, as places among the message's calls: a provider that stores the
+   * response asks for each, and the client never saw the calls. Empty if it stores nothing; unset if none does.
    */
   pendingResults?(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[]
   /**
    * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
-   * the response that it continued from. `id` is an id for Governor's answer, made of `unique`; the client continues
-   * from it, and `redirectTo` has to take its place. `undefined` if the request continues nothing that the provider
-   * stores; unset if no provider of this API stores anything.
+   * the response that it continued from. The client continues from Governor's answer by `id`, made of `unique`, whose
+   * place `redirectTo` has to take. `undefined` if the provider stores nothing of it; unset if none does.
    */
   skippedResults?(
     unique: string,
@@ -177,12 +169,8 @@ export interface AnswerChange {
  * returns go to the client at once. Text passes as it comes, once it is certain to be an answer.
  */
 export interface AnswerStream {
-  /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
-  /**
-   * Ends the current upstream response. `answered`: it contains a real answer. `silent`: it is whole and contains none.
-   * `broken`: it ended with an error, or without an end.
-   */
+  /** Ends the current response. `silent`: it is whole without a real answer. `broken`: it has an error or no end. */
   endResponse(): 'answered' | 'silent' | 'broken'
   /**
    * Ends the client's stream. `fallback`: the text to give if there was no real answer. `footer`: the last line of what
@@ -193,7 +181,6 @@ export interface AnswerStream {
   abandon(): Buffer[]
   /** The client has received the beginning of a response, so that its stream needs an end. */
   readonly hasBegun: boolean
-  /** The provider reported an error in the stream. */
   readonly hasFailed: boolean
   /** The client has received more than the beginning of a response, so that no other reply can replace it. */
   readonly hasText: boolean
@@ -204,17 +191,12 @@ export interface AnswerStream {
 }
 
 /**
- * Holds the calls of a streamed response until Governor has decided which of them the client gets. It takes the
- * upstream responses one after the other; the bytes it returns, all but calls and the end, go to the client at once. It
- * also holds the empty beginning of a response, as the response headers are held until there is content.
+ * Holds the calls of a streamed response until Governor has decided which of them the client gets. All but calls, the
+ * end, and an empty beginning (as the response headers are held until there is content) go to the client at once.
  */
 export interface ToolCallFilter {
-  /** Takes one frame of the current upstream response. */
   push(frame: Frame): Buffer[]
-  /**
-   * Ends the current upstream response and returns its calls; `undefined` if the response is incomplete or its calls
-   * can't be separated.
-   */
+  /** Ends the current response and returns its calls; `undefined` if it is incomplete or they can't be separated. */
   endResponse(): BufferedCalls | undefined
   /**
    * Ends the client's stream with what is held of the last response, without the calls in `blocked` (places among the
@@ -239,7 +221,6 @@ export interface ResponseTail {
   readonly tail: Buffer
   /** The whole body; `undefined` if it is longer than `tail`. */
   readonly whole: Buffer | undefined
-  /** The response is a stream of server-sent events. */
   readonly streams: boolean
   /** The calls have to be read as well; `tail` is up to 1 MB long then. */
   readonly withCalls: boolean
@@ -321,8 +302,8 @@ export interface Dialect {
   /** The model that a request names, without reading the rest; `undefined` if it names none. @throws {JsonScanError} */
   modelOf(input: RequestInput): string | undefined
   /**
-   * Returns the body with its output cap set to what `lower` allows, in tokens; `undefined` if the body has no cap or
-   * `lower` returns `undefined`. Unset if requests of this API have no output cap. @throws {JsonScanError}
+   * Returns the body with the output cap that `lower` allows; `undefined` if it has none or `lower` returns `undefined`.
+   * Unset if requests of this API have no output cap. @throws {JsonScanError}
    */
   withLowerOutput?(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
   /** Raw headers without any that ask for a longer context; `undefined` if none does. Unset if none can. */
@@ -331,7 +312,7 @@ export interface Dialect {
   writtenCharacters(bytes: Buffer): number
   /** The id by which a client may continue from a response, if its first bytes hold one. */
   responseId?(head: Buffer): string | undefined
-  /** Reads usage, ids and calls of a response after the client has received it. */
+  /** Reads a response after the client has received it. */
   metadata(response: ResponseTail): ResponseMetadata
   /** Reads what the span of a request says of its response. */
   responseFacts?(response: ResponseTail): ResponseFacts
@@ -345,18 +326,13 @@ export interface Dialect {
   writeAnswer(body: Buffer, change: AnswerChange): Buffer
   /**
    * Opens a stream that ends a run. `dropCalls`: remove tool calls; otherwise only the terminal state is added.
-   * `isJson`: the client asked for a JSON object, so that one in the text is an answer and not a call written as text.
-   * `mayHaveFooter`: `finish` may get a footer.
+   * `isJson`: an object in the text is the answer that the client asked for, and not a call written as text.
    */
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
-  /**
-   * Writes a whole response without the calls in `blocked` (places among its calls), with the text and the usage of the
-   * `earlier` responses added.
-   */
+  /** Writes a whole response without the calls at these places, with text and usage of the `earlier` ones added. */
   withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
-  /** Opens a stream whose calls are held until Governor has decided on them. */
   openFilter(): ToolCallFilter
-  /** Opens a stream that is only read: takes its frames, and returns the text that each adds to what the user reads. */
+  /** Returns a function that takes the frames of one response and returns the text that each adds. */
   openText(): (frame: Frame) => string
   /**
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` is in ms since the epoch.

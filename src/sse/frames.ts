@@ -3,10 +3,7 @@
  * Source: WHATWG HTML, section 9.2 (lines end in LF, CR LF or CR; an empty line ends an event).
  */
 
-/**
- * One event with its exact bytes, including the blank line. The `raw` bytes of all frames, in order, are the whole
- * input.
- */
+/** One event with its exact bytes, including the blank line; those of all frames, in order, are the whole input. */
 export interface Frame {
   readonly raw: Buffer
 }
@@ -147,12 +144,7 @@ export function withData(frame: Frame, data: string): Buffer {
   return Buffer.from([...others, `data: ${data}`, '', ''].join('\n'))
 }
 
-/** Writes an event with only data (one line). */
-export function dataFrame(data: string): Buffer {
-  return Buffer.from(`data: ${data}\n\n`)
-}
-
-/** Writes an event with a name and data (one line each). */
-export function dataEvent(name: string, data: string): Buffer {
-  return Buffer.from(`event: ${name}\ndata: ${data}\n\n`)
+/** Writes an event with data and a name, if it has one (one line each). */
+export function dataFrame(data: string, name?: string): Buffer {
+  return Buffer.from(`${name === undefined ? '' : `event: ${name}\n`}data: ${data}\n\n`)
 }

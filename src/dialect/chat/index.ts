@@ -46,9 +46,18 @@ import {
 } from '../shared/request-list.ts'
 import { requestMembers } from '../shared/request-members.ts'
 import { responseFacts, textsUnder } from '../shared/response-tail.ts'
-import { messagesAfterBlock, readChatAnswer, replyInChat, withoutChatCalls, writeChatAnswer } from './reply.ts'
+import {
+  callsOf,
+  chatCallsNothing,
+  chatMetadata,
+  listedCalls,
+  messagesAfterBlock,
+  readChatAnswer,
+  replyInChat,
+  withoutChatCalls,
+  writeChatAnswer,
+} from './reply.ts'
 import { chatStream } from './stream.ts'
-import { callsOf, chatCallsNothing, chatMetadata, listedCalls } from './wire.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['tool', 'tool'],

@@ -4,8 +4,8 @@ import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/f
 import { DONE } from '../openai/api.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addDelta, assembledMessage, newAssembly } from './assembly.ts'
-import { bufferedCallsOf } from './reply.ts'
 import {
+  bufferedCallsOf,
   choicesOf,
   finishWithoutCalls,
   hasCalls,
@@ -14,7 +14,7 @@ import {
   textOfMessage,
   withAddedText,
   withoutCalls,
-} from './wire.ts'
+} from './reply.ts'
 
 interface ChatPart extends Part {
   readonly chunk: Json

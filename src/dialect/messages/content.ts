@@ -102,14 +102,13 @@ function callOf({ json, work }: Content, block: Block): ToolCall {
   return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: args }
 }
 
-/** The texts of a message, without reasoning, results and documents, and the calls that the client has to make. */
-export interface TextsAndCalls {
-  readonly texts: readonly string[]
-  readonly calls: readonly ToolCall[]
-}
-
-/** Decodes the texts and the calls of a content, and yields wherever other requests should have their turn. */
-export function* textsAndCallsOf(content: Content): Generator<void, TextsAndCalls> {
+/**
+ * Decodes the texts of a content, without reasoning, results and documents, and the calls that the client has to make.
+ * It yields wherever other requests should have their turn.
+ */
+export function* textsAndCallsOf(
+  content: Content,
+): Generator<void, { readonly texts: readonly string[]; readonly calls: readonly ToolCall[] }> {
   const { json, work, value, blocks } = content
   const texts: string[] = []
   const calls: ToolCall[] = []

@@ -36,7 +36,7 @@ import {
 } from '../shared/request-list.ts'
 import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
 import { firstText, responseFacts, textsUnder } from '../shared/response-tail.ts'
-import { anthropic } from './api.ts'
+import { anthropic, messagesBoundThinking } from './api.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -60,7 +60,6 @@ import {
   writeMessage,
 } from './reply.ts'
 import { messagesStream } from './stream.ts'
-import { messagesBoundThinking } from './thinking.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
 
 const ROLES: readonly NamedRole[] = [

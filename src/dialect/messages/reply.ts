@@ -1,13 +1,67 @@
 /** Whole Messages responses: read, put together from a stream, without calls, and in the form that the input takes. */
-import { isObject, type Json, parseForeign, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import {
+  isObject,
+  type Json,
+  objectsOf,
+  parseForeign,
+  parseObject,
+  propertyOf,
+  textOf,
+} from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
-import { createFrameReader } from '../../sse/frames.ts'
+import { createFrameReader, dataFrame, dataOf, type Frame } from '../../sse/frames.ts'
 import type { AnswerChange, BlockedMessage, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { contentAt, drained, textsAndCallsOf } from './content.ts'
-import { contentOf, event, eventIn, isCall, isCutOff, stopWithoutCalls, textEvents } from './wire.ts'
+
+/** True if a block is a call that the client has to make. */
+export function isCall(block: unknown): boolean {
+  return isObject(block) && block['type'] === 'tool_use'
+}
+
+/** Returns the content blocks of a response. */
+export function contentOf(message: Json): Json[] {
+  return objectsOf(message['content'])
+}
+
+/** Returns the stop reason that is true once the calls are removed: the client has nothing to run or to continue. */
+export function stopWithoutCalls(reason: unknown): unknown {
+  return reason === 'tool_use' || reason === 'pause_turn' ? 'end_turn' : reason
+}
+
+/** True if a stop reason says that the provider cut the answer off. */
+export function isCutOff(reason: unknown): boolean {
+  return reason === 'max_tokens' || reason === 'model_context_window_exceeded'
+}
+
+/** Returns the usage of a streamed response: values of later events replace those of its start, except null. */
+export function laterUsage(start: unknown, later: unknown): unknown {
+  if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start
+  const stated = Object.entries(later).filter(([, value]) => value !== null)
+  return { ...start, ...Object.fromEntries(stated) }
+}
+
+/** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
+export function eventIn(frame: Frame): Json | undefined {
+  const text = dataOf(frame)
+  return text === undefined ? undefined : parseObject(text)
+}
+
+/** Writes an event; its type stands in the frame and in the data. */
+export function event(data: Json & { readonly type: string }): Buffer {
+  return dataFrame(JSON.stringify(data), data.type)
+}
+
+/** Writes the events of a whole text block. */
+export function textEvents(index: number, text: string): Buffer[] {
+  return [
+    event({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),
+    event({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } }),
+    event({ type: 'content_block_stop', index }),
+  ]
+}
 
 /** Returns the calls of a response; its content is JSON text, which keeps every digit. @throws {SyntaxError} */
 function bufferedCallsOf(id: string, content: string): BufferedCalls {

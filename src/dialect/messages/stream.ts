@@ -4,8 +4,18 @@ import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
-import { type Assembly, addEvent, assembled, newAssembly } from './reply.ts'
-import { event, eventIn, isCutOff, laterUsage, stopWithoutCalls, textEvents } from './wire.ts'
+import {
+  type Assembly,
+  addEvent,
+  assembled,
+  event,
+  eventIn,
+  isCutOff,
+  laterUsage,
+  newAssembly,
+  stopWithoutCalls,
+  textEvents,
+} from './reply.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json

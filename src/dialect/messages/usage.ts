@@ -5,8 +5,7 @@ import { decode, member, members, rootStart } from '../../json/scan.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { firstText, lastObject, lastText, tokens } from '../shared/response-tail.ts'
-import { readMessage, streamedMessage } from './reply.ts'
-import { eventIn, laterUsage } from './wire.ts'
+import { eventIn, laterUsage, readMessage, streamedMessage } from './reply.ts'
 
 /** Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. */
 function messagesUsage(usage: unknown): TokenUsage | undefined {
@@ -25,40 +24,27 @@ function messagesUsage(usage: unknown): TokenUsage | undefined {
   }
 }
 
-/** Returns the message in `message_start`, the first event of a stream except for pings. */
-function startOf(head: Buffer): unknown {
-  for (const frame of createFrameReader().push(head)) {
-    const data = eventIn(frame)
-    if (data?.['type'] === 'message_start') return data['message']
-  }
-  return undefined
-}
-
-/** Reads a whole response without decoding its content; `undefined` if it is incomplete or not JSON. */
-function statedInWhole(whole: Buffer) {
-  try {
-    const fields = members(whole, { start: rootStart(whole), end: whole.length })
-    const value = (key: string): unknown => {
-      const span = member(fields, key)?.value
-      return span && decode(whole, span)
-    }
-    return { usage: value('usage'), id: textOf(value('id')) }
-  } catch {
-    return undefined
-  }
-}
-
 /** Returns the usage and the id that a response states; the id is empty if it states none. */
-function statedIn({ head, tail, whole, streams }: ResponseTail) {
+function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknown; id: string } {
   if (streams) {
-    const start = startOf(head)
-    return {
-      usage: laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage')),
-      id: textOf(propertyOf(start, 'id')),
-    }
+    // The first event of a stream, except for pings.
+    const events = createFrameReader().push(head).map(eventIn)
+    const start = events.find((data) => data?.['type'] === 'message_start')?.['message']
+    const usage = laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage'))
+    return { usage, id: textOf(propertyOf(start, 'id')) }
   }
-  // The input of a call may contain a `usage` too, so the last bytes are searched only if the response is too long.
-  return (whole && statedInWhole(whole)) ?? { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+  try {
+    if (whole) {
+      // The content is not decoded. The input of a call may contain a `usage` too.
+      const fields = members(whole, { start: rootStart(whole), end: whole.length })
+      const usage = member(fields, 'usage')?.value
+      const id = member(fields, 'id')?.value
+      return { usage: usage && decode(whole, usage), id: textOf(id && decode(whole, id)) }
+    }
+  } catch {
+    // It is incomplete or not JSON.
+  }
+  return { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
 }
 
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */

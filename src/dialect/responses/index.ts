@@ -50,7 +50,7 @@ import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked }
 import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
 import { responsesStream } from './stream.ts'
 import { responsesCallsNothing, responsesMetadata } from './usage.ts'
-import { callOfItem, isCallReference, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
+import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 interface InputItem extends ListedItem {
@@ -91,7 +91,7 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     start: at,
     end: key + 1,
     role: roleOfItem(kind, stringAt(json, role)),
-    isCall: kind === 'call' || (isReference && isCallReference(stringAt(json, id))),
+    isCall: kind === 'call' || (isReference && CALL_ID.test(stringAt(json, id))),
     isReference,
     isAside: kind === 'aside',
     tools:

@@ -1,6 +1,6 @@
 /** Reads usage, ids and calls from a relayed response. */
 import type { ToolCall } from '../../core/conversation.ts'
-import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
@@ -26,12 +26,15 @@ const ITEM_DONE = 'response.output_item.done'
 
 /** Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. */
 function streamedItems(bytes: Buffer): Json[] {
-  const lines = bytes.toString('utf8').split('\n')
-  const ends = lines.filter((line) => line.startsWith('data:') && line.includes(`"${ITEM_DONE}"`))
-  return ends.slice(0, MAX_ITEMS).flatMap((line) => {
-    const event = parseObject(line.slice('data:'.length)) ?? {}
-    return event['type'] === ITEM_DONE && isObject(event['item']) ? [event['item']] : []
-  })
+  const items: Json[] = []
+  let ends = 0
+  for (const line of bytes.toString('utf8').split('\n')) {
+    if (!line.startsWith('data:') || !line.includes(`"${ITEM_DONE}"`)) continue
+    if (++ends > MAX_ITEMS) break
+    const { type, item } = parseObject(line.slice('data:'.length)) ?? {}
+    if (type === ITEM_DONE && isObject(item)) items.push(item)
+  }
+  return items
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
@@ -39,10 +42,8 @@ function wholeItems(body: Buffer): Json[] {
   try {
     const output = member(members(body, root(body)), 'output')?.value
     if (!output || kindAt(body, output) !== 'array') return []
-    return elements(body, output)
-      .slice(0, MAX_ITEMS)
-      .map((item) => decode(body, item))
-      .filter(isObject)
+    const items = elements(body, output).slice(0, MAX_ITEMS)
+    return objectsOf(items.map((item) => decode(body, item)))
   } catch {
     // It is incomplete, so the client did not get its calls.
     return []
@@ -51,26 +52,24 @@ function wholeItems(body: Buffer): Json[] {
 
 function callsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
   const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
-  const calls = items.filter(isClientCall).map(
-    (item): ToolCall => ({
-      ...callOfItem(item),
-      ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}),
-    }),
-  )
-  const first = whole ? textOf(items[0]?.['id']) : ''
-  return { calls, ...(first === '' ? {} : { item: first }) }
+  const calls: ToolCall[] = []
+  for (const item of items) {
+    const id = typeof item['id'] === 'string' ? { item: item['id'] } : {}
+    if (isClientCall(item)) calls.push({ ...callOfItem(item), ...id })
+  }
+  return { calls, item: whole ? textOf(items[0]?.['id']) || undefined : undefined }
 }
 
 /** Reads the id at the beginning, in a stream in the first event, and the usage at the end. */
 export function responsesMetadata(response: ResponseTail): ResponseMetadata {
   const usage = lastObject(response.tail, 'usage')
-  const conversation = textOf(lastObject(response.tail, 'conversation')?.['id'])
+  const conversation = textOf(lastObject(response.tail, 'conversation')?.['id']) || undefined
   const id = firstText(response.head, 'id')
   const called = response.withCalls ? callsOf(response) : undefined
   return {
     usage: usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details']),
     id: isNotStored(response) ? undefined : id,
-    conversation: conversation === '' ? undefined : conversation,
+    conversation,
     calls: called?.calls,
     item: called?.item,
   }

@@ -1,7 +1,7 @@
 /** Reads the parts of Responses requests and responses, and writes events of their streams. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
-import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
-import { dataEvent } from '../../sse/frames.ts'
+import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
+import { dataFrame } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/request-list.ts'
 
@@ -50,10 +50,8 @@ export function isClientCall(item: Json): boolean {
   return kindOfItem(textOf(item['type']), textOf(item['execution'])) === 'call'
 }
 
-/** True for the id of a call, which begins with the type of the call. */
-export function isCallReference(id: string): boolean {
-  return /^(?:fc|ctc|lsh|sh|apc|cu)_/.test(id)
-}
+/** The id of a call, which begins with the type of the call. */
+export const CALL_ID = /^(?:fc|ctc|lsh|sh|apc|cu)_/
 
 const ROLES: ReadonlyMap<string, Role> = new Map([
   ['system', 'system'],
@@ -72,26 +70,26 @@ export function roleOfItem(kind: ItemKind, role: string): Role {
 /** Returns the texts of a message's content, which is a string or a list of parts. */
 export function textsOfContent(content: unknown): string[] {
   if (typeof content === 'string') return [content]
-  return objectsOf(content).flatMap((part) => {
-    const text = part['text'] ?? part['refusal']
-    return typeof text === 'string' ? [text] : []
-  })
+  return objectsOf(content)
+    .map(({ text, refusal }) => text ?? refusal)
+    .filter((text) => typeof text === 'string')
 }
 
 /** Types of attachments: a picture may be a megabyte of base64. */
 const ATTACHMENT = /image|screenshot|file|audio/
 
-function textOfPart(part: unknown): string {
-  if (!isObject(part)) return JSON.stringify(part)
-  if (typeof part['text'] === 'string') return part['text']
-  return ATTACHMENT.test(textOf(part['type'])) ? attachmentHash(part) : JSON.stringify(part)
-}
-
 /** Returns the output of a tool as one text, with JSON or a hash for each part that is not text. */
 export function textOfOutput(output: unknown): string {
   if (typeof output === 'string') return output
   if (output === undefined) return ''
-  return Array.isArray(output) ? output.map(textOfPart).join('\n') : textOfPart(output)
+  const texts: string[] = []
+  for (const part of Array.isArray(output) ? output : [output]) {
+    const text = propertyOf(part, 'text')
+    if (typeof text === 'string') texts.push(text)
+    else if (isObject(part) && ATTACHMENT.test(textOf(part['type']))) texts.push(attachmentHash(part))
+    else texts.push(JSON.stringify(part))
+  }
+  return texts.join('\n')
 }
 
 /** Returns the call of an item. Functions have `arguments`, custom tools `input`, and built-in tools an object. */
@@ -105,10 +103,9 @@ export function callOfItem(item: Json): ToolCall {
 
 /** Returns the text of all messages in an output, which clients read as one. */
 export function textOfOutputItems(output: readonly Json[]): string {
-  return output
-    .filter(({ type }) => type === 'message')
-    .flatMap(({ content }) => textsOfContent(content))
-    .join('')
+  let all = ''
+  for (const { type, content } of output) if (type === 'message') all += textsOfContent(content).join('')
+  return all
 }
 
 /**
@@ -143,13 +140,7 @@ export function textPart(text: string): Json {
 
 /** Returns an output item with a message of the model. */
 export function messageItem(id: string, text: string): Json {
-  return {
-    id,
-    type: 'message',
-    status: 'completed',
-    role: 'assistant',
-    content: [textPart(text)],
-  }
+  return { id, type: 'message', status: 'completed', role: 'assistant', content: [textPart(text)] }
 }
 
 /** Returns a message with more text at the end of its last text. */
@@ -173,7 +164,7 @@ export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedC
 
 /** Writes an event; its type stands in the frame and in the data. */
 export function eventFrame(event: Json): Buffer {
-  return dataEvent(String(event['type']), JSON.stringify(event))
+  return dataFrame(JSON.stringify(event), String(event['type']))
 }
 
 /** Returns the events of a whole message, without sequence numbers: three begin it, three end it. */

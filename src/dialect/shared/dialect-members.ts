@@ -1,6 +1,6 @@
 /** Members of `Dialect` that are the same for all APIs whose request bodies have such fields. */
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
-import { decode, kindAt, type Member, member, members, root } from '../../json/scan.ts'
+import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
 import { writtenCharacters } from './response-tail.ts'
 import { openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
@@ -30,28 +30,25 @@ function numberAt(json: Buffer, field: Member | undefined): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
-/**
- * Returns the body with the output cap that `lower` allows, in tokens; `undefined` if it has no cap or `lower` returns
- * `undefined`.
- * @throws {JsonScanError}
- */
 function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined {
   const fields = members(json, root(json))
-  const caps = CAPS.flatMap((key) => {
+  const caps: { readonly place: Span; readonly value: number }[] = []
+  let cap = 0
+  for (const key of CAPS) {
     const field = member(fields, key)
     const value = numberAt(json, field)
-    return field && value !== undefined ? [{ field, value }] : []
-  })
-  const cap = Math.max(0, ...caps.map(({ value }) => value))
+    if (!field || value === undefined) continue
+    caps.push({ place: field.value, value })
+    cap = Math.max(cap, value)
+  }
   if (cap === 0) return undefined
   const thinking = member(fields, 'thinking')
   const budget = thinking && kindAt(json, thinking.value) === 'object' ? members(json, thinking.value) : []
   const tokens = numberAt(json, member(budget, 'budget_tokens'))
   const allowed = lower({ cap, ...(tokens === undefined ? {} : { thinking: tokens }) })
   if (!allowed) return undefined
-  const edits: Edit[] = caps
-    .filter(({ value }) => value > allowed.cap)
-    .map(({ field }) => ({ ...field.value, text: String(allowed.cap) }))
+  const edits: Edit[] = []
+  for (const { place, value } of caps) if (value > allowed.cap) edits.push({ ...place, text: String(allowed.cap) })
   if (thinking && allowed.thinking !== undefined && allowed.thinking !== tokens)
     edits.push(setMember(thinking.value, budget, 'budget_tokens', String(allowed.thinking)))
   return applyEdits(json, edits)

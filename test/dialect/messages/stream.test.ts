@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { terminalOf } from '../../../src/core/terminal.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
-import { createFrameReader, dataEvent, type Frame } from '../../../src/sse/frames.ts'
+import { createFrameReader, dataFrame, type Frame } from '../../../src/sse/frames.ts'
 import { assembleMessage } from '../../support/messages.ts'
 
 const terminal = (answered: boolean, truncated = false) =>
@@ -57,7 +57,7 @@ const end = (reason = 'end_turn', output = 10): Event[] => [
 const PING: Event = { type: 'ping' }
 const ERROR: Event = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
 
-const frameOf = (event: Event): Frame => ({ raw: dataEvent(event.type, JSON.stringify(event)) })
+const frameOf = (event: Event): Frame => ({ raw: dataFrame(JSON.stringify(event), event.type) })
 
 /** Feeds one list of frames per attempt, as the proxy does: none after an answer or an error, and the fallback after the last. */
 function runFrames(tries: readonly (readonly Frame[])[], dropCalls = true) {
