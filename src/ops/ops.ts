@@ -2,7 +2,6 @@
 import type { FastifyPluginCallback } from 'fastify'
 import { type AdminSettings, adminAccess, unauthorized } from './admin-access.ts'
 
-/** The facts that the ops routes return. */
 export interface OpsSources {
   readonly version: string
   /** False while Governor drains: new requests should go elsewhere. */
@@ -12,11 +11,9 @@ export interface OpsSources {
   readonly access: AdminSettings
   /** Everyone may read the metrics, even if there is a token. */
   readonly isMetricsPublic: boolean
-  /** Renders the metrics. */
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
 
-/** Registers the ops routes. */
 export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
   app.get('/health', () => ({ status: 'ok', version: sources.version }))
   app.get('/ready', (_request, reply) => {

@@ -1,7 +1,6 @@
 /** Errors of Governor's own routes, and the replies that describe them. */
 import type { FastifyReply } from 'fastify'
 
-/** The reason why a request is rejected. */
 export class RequestProblem extends Error {
   override readonly name = 'RequestProblem'
   readonly statusCode: number
@@ -30,7 +29,6 @@ const PROBLEMS = {
   invalid_cursor: [400, 'query: cursor: not one that a page gave as next'],
 } as const
 
-/** Returns the error of a request that is rejected for a known reason. */
 export function problem(code: keyof typeof PROBLEMS): RequestProblem {
   const [status, message] = PROBLEMS[code]
   return new RequestProblem(status, code, message)
@@ -38,7 +36,6 @@ export function problem(code: keyof typeof PROBLEMS): RequestProblem {
 
 const TYPES: Readonly<Record<number, string>> = { 401: 'authentication_error', 404: 'not_found_error' }
 
-/** Returns the body of an error reply. */
 export function problemBody(statusCode: number, code: string, message: string): object {
   return { error: { type: TYPES[statusCode] ?? 'invalid_request_error', code, message } }
 }

@@ -32,7 +32,6 @@ async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit)
 
 const pathOf = (id: string, rest = '') => `sessions/${encodeURIComponent(id)}${rest}`
 
-/** Returns a page of sessions. */
 export function listOf(visit: Visit, query: Readonly<Record<string, string>>): Promise<SessionPage> {
   return askJson(visit, `sessions?${new URLSearchParams(query)}`)
 }
@@ -40,10 +39,8 @@ export function listOf(visit: Visit, query: Readonly<Record<string, string>>): P
 /** Returns one session, by its id or by the name that its client gave it. */
 export const sessionOf = (visit: Visit, id: string): Promise<SessionDetail> => askJson(visit, pathOf(id))
 
-/** Returns what was said in a session that keeps it. */
 export const transcriptOf = (visit: Visit, id: string): Promise<Transcript> => askJson(visit, pathOf(id, '/transcript'))
 
-/** What an operator can do to a session. */
 export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'
 
 /** Does something to a session; returns the session after it. */
@@ -55,7 +52,6 @@ export function act(visit: Visit, id: string, action: ActionName, body: object):
   return askJson(visit, pathOf(id, `/${action}`), { method, headers, body: JSON.stringify(body) })
 }
 
-/** An event of the stream, by the names of its fields. */
 export type StreamEvent = Readonly<Record<string, string>>
 
 /** Calls back with each event after the one with this id, until the stream ends. */

@@ -33,7 +33,6 @@ const NOTHING = {
   page: undefined as Omit<SessionPage, 'sessions'> | undefined,
   detail: undefined as SessionDetail | undefined,
   transcript: undefined as Transcript | undefined,
-  /** What became of the newest action. */
   said: '',
 }
 
@@ -66,7 +65,6 @@ function createStore(draw: () => void) {
     lastHeard: 0,
     sort: 'risk',
     q: '',
-    /** Rows that are asked for. */
     wanted: PAGE_ROWS,
     isHeld: false,
     listWork: newWork(),
@@ -76,12 +74,10 @@ function createStore(draw: () => void) {
     loadAt: 0,
     selected: selectedNow(),
     detailWork: newWork(),
-    /** Questions that were announced. */
     announced: new Set<string>(),
   }
 }
 
-/** What the page knows. */
 export type Store = ReturnType<typeof createStore>
 
 /** Returns how the page stands with Governor. */
@@ -206,7 +202,6 @@ function receive(store: Store, { id, event, data = '' }: StreamEvent): void {
   if (row.id === store.selected || row.id === store.detail?.id) reloadDetail(store)
 }
 
-/** Follows the events of Governor until the visit is over. */
 async function followAll(store: Store): Promise<void> {
   const { signal } = store.visit.over
   let wait = 500
@@ -250,7 +245,6 @@ export function signIn(store: Store, token: string): void {
   reloadDetail(store)
 }
 
-/** Changes what the list shows. */
 export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'q' | 'wanted'>>): void {
   change(store, { wanted: PAGE_ROWS, ...by, isHeld: false })
   reloadList(store)

@@ -16,7 +16,7 @@ import { problem } from '../problem.ts'
 import { budgetBody, extendBody, loopGuardBody, type ThreadBody, threadBody } from './schema.ts'
 
 /** What an action depends on besides the session and its body. */
-interface ActionContext {
+export interface ActionContext {
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** True if the loop guard is off for every request. */

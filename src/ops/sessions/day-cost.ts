@@ -40,7 +40,6 @@ export function createDayCost(store: Store, now: () => number) {
     }
   }
   return {
-    /** Adds what one answer cost. */
     add(usage: Spent): void {
       pending = sumOf(pending, usage)
       timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()

@@ -2,14 +2,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { SessionKey, Store } from '../../store/store.ts'
 
-/** Pages that may be open at once. */
+/** The most pages that are open at once, and the milliseconds between two pings to them. */
 const MAX_STREAMS = 64
+const PING_MS = 5_000
 /** Bytes that may wait for a page that does not read; with more, its stream ends, and it reconnects. */
 const MAX_WAITING = 4_194_304
 /** A page that reconnects within so many changes gets those that it missed. */
 const MAX_MISSED = 2_000
-/** Milliseconds between two pings. */
-const PING_MS = 5_000
 /** Sessions that are shown at a time; other requests have their turn in between. */
 const CHUNK = 50
 

@@ -76,7 +76,6 @@ const EVENTS = {
   },
 }
 
-/** Returns the API as an OpenAPI 3.1 document. */
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
   const query = schemaOf(listQuery, 'input')['properties'] as Json

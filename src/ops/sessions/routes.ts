@@ -13,7 +13,7 @@ import {
 import type { Emit } from '../../telemetry/event.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
-import { ACTIONS, type Action } from './actions.ts'
+import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import type { DayCost } from './day-cost.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
@@ -29,16 +29,12 @@ declare module 'fastify' {
   }
 }
 
-export interface SessionSources {
+export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'> {
   readonly version: string
   readonly store: Store
   readonly access: AdminSettings
-  /** Milliseconds since the epoch. */
-  readonly now: () => number
   readonly newId: () => string
   readonly contextOf: ContextOf
-  /** True if the loop guard is off for every request. */
-  readonly isLoopGuardOff: () => boolean
   readonly emit: Emit
   /** What users and assistants say is kept. */
   readonly keepsTranscripts: boolean

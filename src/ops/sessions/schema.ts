@@ -11,6 +11,11 @@ const count = z.number().min(0)
 const text = z.string().nullable()
 const program = text.describe("The client's program: the first name in user-agent.")
 
+/** Returns the shape of an object with no other keys; OpenAPI's name for it is `id`. */
+function named<Shape extends z.ZodRawShape>(id: string, shape: Shape) {
+  return z.strictObject(shape).meta({ id })
+}
+
 export const STATES = [
   'asking',
   'working',
@@ -34,25 +39,21 @@ const state = z
       'no answer, or was too large, and nothing came for five minutes.',
   )
 
-const loop = z
-  .strictObject({
-    pattern: z.string(),
-    tools: z.array(z.string()),
-    count: count.describe('How often each of its calls was made.'),
-    warnings: count.describe('How often the model was told.'),
-    blocked: z.boolean().describe('Governor blocks its calls.'),
-    since: count.describe('Iteration since which nothing new came.'),
-  })
-  .meta({ id: 'Loop' })
+const loop = named('Loop', {
+  pattern: z.string(),
+  tools: z.array(z.string()),
+  count: count.describe('How often each of its calls was made.'),
+  warnings: count.describe('How often the model was told.'),
+  blocked: z.boolean().describe('Governor blocks its calls.'),
+  since: count.describe('Iteration since which nothing new came.'),
+})
 
-const asking = z
-  .strictObject({
-    limit: z.enum(LIMITS),
-    max: count,
-    until: time.describe('Without extend or stop the run is stopped then.'),
-    seconds_left: count,
-  })
-  .meta({ id: 'Question' })
+const asking = named('Question', {
+  limit: z.enum(LIMITS),
+  max: count,
+  until: time.describe('Without extend or stop the run is stopped then.'),
+  seconds_left: count,
+})
 
 const cost = {
   cost_usd: count
@@ -64,13 +65,11 @@ const cost = {
 
 const sums = { tool_calls: count, tokens: count, ...cost }
 
-const meter = z
-  .strictObject({
-    name: z.enum(LIMITS),
-    used: count.nullable().describe('null: a cost of which nothing is known.'),
-    max: count.describe('0: no limit.'),
-  })
-  .meta({ id: 'Meter' })
+const meter = named('Meter', {
+  name: z.enum(LIMITS),
+  used: count.nullable().describe('null: a cost of which nothing is known.'),
+  max: count.describe('0: no limit.'),
+})
 
 const terminal = z
   .strictObject({
@@ -132,147 +131,129 @@ const row = {
   overflows: count.describe('Of the iterations that are kept.'),
 }
 
-const sessionRow = z.strictObject(row).meta({ id: 'SessionRow' })
+const sessionRow = named('SessionRow', row)
 
-const thread = z
-  .strictObject({
-    ...agent,
-    thread: count.describe('Counts the agents of a session from 1.'),
-    parent: count.nullable(),
-    name: text,
-    stopping: z.boolean(),
-    meters: z.array(meter),
-    terminal: terminal.nullable(),
-    loop_guard_mode: text.describe('As an operator has set it.'),
-  })
-  .meta({ id: 'Thread' })
+const thread = named('Thread', {
+  ...agent,
+  thread: count.describe('Counts the agents of a session from 1.'),
+  parent: count.nullable(),
+  name: text,
+  stopping: z.boolean(),
+  meters: z.array(meter),
+  terminal: terminal.nullable(),
+  loop_guard_mode: text.describe('As an operator has set it.'),
+})
 
-const run = z
-  .strictObject({
-    thread: count,
-    started_at: time,
-    ended_at: time.nullable().describe('When it asked or was answered last; null: the current run of its thread.'),
-    iterations: count,
-    ...sums,
-    model: text.describe('Of its newest request, as agent.'),
-    agent: program,
-    state: text.describe(
-      'Its terminal state; of a current run without one, what its agent is doing. null: a human ' +
-        'spoke while it was under way.',
+const run = named('Run', {
+  thread: count,
+  started_at: time,
+  ended_at: time.nullable().describe('When it asked or was answered last; null: the current run of its thread.'),
+  iterations: count,
+  ...sums,
+  model: text.describe('Of its newest request, as agent.'),
+  agent: program,
+  state: text.describe(
+    'Its terminal state; of a current run without one, what its agent is doing. null: a human ' +
+      'spoke while it was under way.',
+  ),
+  terminal: terminal.nullable(),
+})
+
+const iteration = named('Iteration', {
+  thread: count,
+  iteration: count,
+  at: time,
+  duration_ms: count,
+  status: count.describe('HTTP status of the answer; 0: there was none.'),
+  verdict: z.enum(['allow', 'warn', 'block', 'stop']),
+  tier: z.enum(['caution', 'warning']).nullable(),
+  loop: text,
+  overflow: text.describe('The recovery, where the request was too large for the model.'),
+  said: text.describe('What Governor said to the model: its first 400 characters.'),
+  tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
+  usage: z.strictObject({ input: count, output: count, ...cost }),
+})
+
+const context = named('Context', {
+  upstream: z.string(),
+  model: z.string(),
+  base: count.nullable().describe('Tokens that the model can take.'),
+  source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
+  effective: count.nullable().describe('Tokens that this session may count on now.'),
+  used: count.nullable().describe('Tokens in it after the newest answer that stated its usage.'),
+  reason: text,
+  until: time.nullable(),
+})
+
+const minute = named('Minute', { at: time.describe('When it began.'), tokens: count, ...cost })
+
+export const sessionDetail = named('SessionDetail', {
+  ...row,
+  threads: z.array(thread),
+  runs: z.array(run).describe('Oldest first; the current run of each thread last.'),
+  iterations: z.array(iteration).describe('The newest 48 of all threads, oldest first.'),
+  minutes: z.array(minute).describe('The newest 60 minutes in which it used something, oldest first.'),
+  meters: z.array(meter).describe('Of all runs together.'),
+  contexts: z.array(context),
+  terminal: terminal.nullable(),
+  final_answer: z
+    .strictObject({ text: z.string(), truncated: z.boolean() })
+    .nullable()
+    .describe(
+      'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
+        'the run was completed: the first 64 KiB.',
     ),
-    terminal: terminal.nullable(),
-  })
-  .meta({ id: 'Run' })
-
-const iteration = z
-  .strictObject({
-    thread: count,
-    iteration: count,
-    at: time,
-    duration_ms: count,
-    status: count.describe('HTTP status of the answer; 0: there was none.'),
-    verdict: z.enum(['allow', 'warn', 'block', 'stop']),
-    tier: z.enum(['caution', 'warning']).nullable(),
-    loop: text,
-    overflow: text.describe('The recovery, where the request was too large for the model.'),
-    said: text.describe('What Governor said to the model: its first 400 characters.'),
-    tools: z.array(z.string()).describe('Names alone; known once the next request shows them.'),
-    usage: z.strictObject({ input: count, output: count, ...cost }),
-  })
-  .meta({ id: 'Iteration' })
-
-const context = z
-  .strictObject({
-    upstream: z.string(),
-    model: z.string(),
-    base: count.nullable().describe('Tokens that the model can take.'),
-    source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
-    effective: count.nullable().describe('Tokens that this session may count on now.'),
-    used: count.nullable().describe('Tokens in it after the newest answer that stated its usage.'),
-    reason: text,
-    until: time.nullable(),
-  })
-  .meta({ id: 'Context' })
-
-const minute = z.strictObject({ at: time.describe('When it began.'), tokens: count, ...cost }).meta({ id: 'Minute' })
-
-export const sessionDetail = z
-  .strictObject({
-    ...row,
-    threads: z.array(thread),
-    runs: z.array(run).describe('Oldest first; the current run of each thread last.'),
-    iterations: z.array(iteration).describe('The newest 48 of all threads, oldest first.'),
-    minutes: z.array(minute).describe('The newest 60 minutes in which it used something, oldest first.'),
-    meters: z.array(meter).describe('Of all runs together.'),
-    contexts: z.array(context),
-    terminal: terminal.nullable(),
-    final_answer: z
-      .strictObject({ text: z.string(), truncated: z.boolean() })
-      .nullable()
-      .describe(
-        'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
-          'the run was completed: the first 64 KiB.',
-      ),
-    warnings: z.strictObject({ acknowledged: count, ignored: count }),
-    transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
-  })
-  .meta({ id: 'SessionDetail' })
+  warnings: z.strictObject({ acknowledged: count, ignored: count }),
+  transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
+})
 
 const spent = z.strictObject(cost)
-const summary = z
-  .strictObject({
-    sessions: count,
-    at_work: count,
-    need_you: count.describe('Asking, or in a loop.'),
-    asking: count,
-    per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
-    today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
-  })
-  .meta({ id: 'Summary' })
+const summary = named('Summary', {
+  sessions: count,
+  at_work: count,
+  need_you: count.describe('Asking, or in a loop.'),
+  asking: count,
+  per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
+  today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
+})
 
-export const sessionPage = z
-  .strictObject({
-    sessions: z.array(sessionRow),
-    next: text.describe('Give it as `cursor` for the next page.'),
-    total: count.describe('Of all pages together.'),
-    summary: summary.nullable().describe('Of all sessions, whatever the filters; null with `name`.'),
-    complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
-  })
-  .meta({ id: 'SessionPage' })
+export const sessionPage = named('SessionPage', {
+  sessions: z.array(sessionRow),
+  next: text.describe('Give it as `cursor` for the next page.'),
+  total: count.describe('Of all pages together.'),
+  summary: summary.nullable().describe('Of all sessions, whatever the filters; null with `name`.'),
+  complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
+})
 
-const entry = z
-  .strictObject({
-    thread: count.describe('The agent that said it, or was told it.'),
-    role: z.enum(['user', 'assistant']),
-    text: z.string().describe('The first 65,536 characters. It may contain anything: show it as text alone.'),
-    truncated: z.boolean().describe('There was more of it.'),
-    at: time.describe('When Governor saw it.'),
-    terminal_state: text.describe(
-      'How the run ended with this answer. completed: it called nothing, and a human spoke after ' +
-        'it or nothing came for five minutes. null: the run went on, or is not over.',
+const entry = named('TranscriptEntry', {
+  thread: count.describe('The agent that said it, or was told it.'),
+  role: z.enum(['user', 'assistant']),
+  text: z.string().describe('The first 65,536 characters. It may contain anything: show it as text alone.'),
+  truncated: z.boolean().describe('There was more of it.'),
+  at: time.describe('When Governor saw it.'),
+  terminal_state: text.describe(
+    'How the run ended with this answer. completed: it called nothing, and a human spoke after ' +
+      'it or nothing came for five minutes. null: the run went on, or is not over.',
+  ),
+  terminal: terminal.nullable(),
+})
+
+export const transcript = named('Transcript', {
+  id: z.string(),
+  entries: z
+    .array(entry)
+    .describe(
+      'What users and assistants said, oldest first. Texts of a harness, requests that an agent ' +
+        'makes to itself for a summary, notices of Governor and results of tools are left out.',
     ),
-    terminal: terminal.nullable(),
-  })
-  .meta({ id: 'TranscriptEntry' })
+  truncated: z
+    .boolean()
+    .describe('Older texts were dropped: 200 texts are kept, and 262,144 characters of them together.'),
+})
 
-export const transcript = z
-  .strictObject({
-    id: z.string(),
-    entries: z
-      .array(entry)
-      .describe(
-        'What users and assistants said, oldest first. Texts of a harness, requests that an agent ' +
-          'makes to itself for a summary, notices of Governor and results of tools are left out.',
-      ),
-    truncated: z
-      .boolean()
-      .describe('Older texts were dropped: 200 texts are kept, and 262,144 characters of them together.'),
-  })
-  .meta({ id: 'Transcript' })
-
-export const apiError = z
-  .strictObject({ error: z.strictObject({ type: z.string(), code: z.string(), message: z.string() }) })
-  .meta({ id: 'Error' })
+export const apiError = named('Error', {
+  error: z.strictObject({ type: z.string(), code: z.string(), message: z.string() }),
+})
 
 export const listQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(200).default(50),
@@ -328,13 +309,8 @@ type Frozen<Value> = Value extends readonly (infer Item)[]
     ? { readonly [Key in keyof Value]: Frozen<Value[Key]> }
     : Value
 
-/** One session in a list. */
 export type SessionRow = Frozen<z.output<typeof sessionRow>>
-/** One session in full. */
 export type SessionDetail = Frozen<z.output<typeof sessionDetail>>
-/** One run of a session. */
 export type RunView = SessionDetail['runs'][number]
-/** A page of a list. */
 export type SessionPage = Frozen<z.output<typeof sessionPage>>
-/** What was said in a session. */
 export type Transcript = Frozen<z.output<typeof transcript>>

@@ -27,7 +27,6 @@ interface Snapshot {
   readonly found: readonly { readonly row: SessionRow; readonly place: Place }[]
   /** Of all sessions; `null` if only those of a name were read. */
   readonly summary: Omit<Summary, 'today'> | null
-  /** False if some sessions could not be read. */
   readonly complete: boolean
 }
 

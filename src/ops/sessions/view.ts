@@ -3,7 +3,7 @@
  * public contract. No field contains an argument, a prompt or a result; clients and models choose the names of
  * tools, models and threads.
  */
-import { type Amounts, LIMITS, type LimitName, METERS } from '../../core/budget/meters.ts'
+import { type Amounts, LIMITS, METERS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
@@ -17,7 +17,6 @@ import { groupOf } from './words.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000
-/** Share of a limit from which a run counts as near the limit. */
 const NEAR = 0.8
 /** Spend per minute and pace are computed over so many milliseconds. */
 const PACE_WINDOW = 300_000
@@ -26,7 +25,6 @@ const MINUTE = 60_000
 const LEAST_MINUTES = 3
 /** How many of the newest iterations a list shows the tokens of. */
 const SPARK = 30
-/** Bytes of a final answer that are shown. */
 const MAX_ANSWER = 65_536
 
 type SessionState = SessionRow['state']
@@ -43,7 +41,6 @@ function knownCost(cost: number, gap: CostGap | undefined): number | null {
   return gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
 }
 
-/** Returns a cost as it is shown. */
 export function costView(
   cost: number,
   gap: CostGap | undefined,
@@ -57,7 +54,6 @@ export function answerView(text: string, isCut = false): SessionDetail['final_an
   return { text: text.slice(0, read), truncated: isCut || read < text.length }
 }
 
-/** Returns the loop in which a thread is; `null` if it is in none. */
 function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
   if (!loopState || terminalIn(run)) return null
   const { finding, isWarned, memory } = loopState
@@ -103,22 +99,6 @@ function sessionMeters(session: Session, now: number): readonly MeterView[] {
 
 const shareOf = ({ used, max }: MeterView) => (max > 0 ? (used ?? 0) / max : 0)
 
-/** An agent of a session: a thread with the values that are computed from it once. */
-interface Agent {
-  readonly thread: Thread
-  readonly state: SessionState
-  readonly loop: SessionRow['loop']
-  readonly asking: SessionRow['asking']
-  readonly meters: readonly MeterView[]
-  readonly iteration: number
-  readonly max_iterations: number
-  /** The meter that is nearest to its limit, including the limits of the session, and the used share of it. */
-  readonly nearest: LimitName
-  readonly share: number
-  /** An operator has asked for its end: its next request gets the last answer. */
-  readonly isStopping: boolean
-}
-
 function stateOf(run: Run, loop: SessionRow['loop'], share: number, now: number): SessionState {
   if (terminalIn(run)) return 'stopped'
   const end = quietEnd(run, now)
@@ -129,7 +109,8 @@ function stateOf(run: Run, loop: SessionRow['loop'], share: number, now: number)
   return share >= NEAR ? 'near_limit' : 'working'
 }
 
-function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView[], now: number): Agent {
+/** Returns an agent of a session: a thread with the values that are computed from it once. */
+function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView[], now: number) {
   const { run } = thread
   const loop = loopOf(thread)
   const question = openQuestion(session, thread, now)
@@ -139,27 +120,32 @@ function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView
   const meters = metersOf(spentBy(run, now), limits, run.usage?.costGap, isReached)
   const nearest = [...meters, ...ofSession].reduce((a, b) => (shareOf(b) > shareOf(a) ? b : a))
   const share = shareOf(nearest)
+  const state: SessionState = question ? 'asking' : stateOf(run, loop, share, now)
+  const asking: SessionRow['asking'] = question
+    ? {
+        limit: question.meter,
+        max: question.max,
+        until: iso(question.until),
+        seconds_left: Math.ceil((question.until - now) / 1_000),
+      }
+    : null
   const steps = meters.find(({ name }) => name === 'iterations')
   return {
     thread,
-    state: question ? 'asking' : stateOf(run, loop, share, now),
+    state,
     loop,
-    asking: question
-      ? {
-          limit: question.meter,
-          max: question.max,
-          until: iso(question.until),
-          seconds_left: Math.ceil((question.until - now) / 1_000),
-        }
-      : null,
+    asking,
     meters,
     iteration: steps?.used ?? 0,
     max_iterations: steps?.max ?? 0,
+    /** The meter that is nearest to its limit, including the limits of the session, and the used share of it. */
     nearest: nearest.name,
     share,
+    /** An operator has asked for its end: its next request gets the last answer. */
     isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
   }
 }
+type Agent = ReturnType<typeof agentOf>
 
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
@@ -307,7 +293,6 @@ function overviewOf(session: Session, now: number) {
   return { row, agents, meters }
 }
 
-/** Returns a session as a list shows it. */
 export function rowOf(session: Session, now: number): Row {
   return overviewOf(session, now).row
 }
@@ -363,7 +348,6 @@ function runView(run: RunRecord): RunView {
   }
 }
 
-/** Returns the known context window of a model that a session uses. */
 export type ContextOf = (
   session: Session,
   upstream: string,
@@ -392,7 +376,6 @@ function contextViews(session: Session, contextOf: ContextOf): Detail['contexts'
   return [...views.values()]
 }
 
-/** Returns all details of one session. */
 export function detailOf(session: Session, now: number, contextOf: ContextOf): Detail {
   const { row, agents, meters } = overviewOf(session, now)
   const { threads, totals, record } = session
