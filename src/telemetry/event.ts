@@ -139,7 +139,8 @@ export function runEnded({ thread, state, iterations, tokens, cost }: EndedRun, 
 /** Returns level and message of a log line, and its facts, if those are not the fields of the event. */
 type Line = readonly [level: 'info' | 'warn' | 'error', message: string, facts?: object]
 
-type Labels = Readonly<Record<string, string | number>>
+/** Values of a metric's labels. */
+export type Labels = Readonly<Record<string, string | number>>
 
 /** A counter of events, whose labels are fields of the event: `none` where one is unset. */
 interface EventCounter<Event> {

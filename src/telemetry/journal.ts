@@ -5,7 +5,7 @@
 import { access, appendFile, constants, mkdir, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
-import type { Answered, Emit } from './event.ts'
+import type { Answered, Emit, RunEnded } from './event.ts'
 
 /** Where `governor run` and `governor init` keep it. */
 export const DEFAULT_JOURNAL = '~/.local/state/governor/usage.jsonl'
@@ -87,18 +87,20 @@ export function journalFile(path: string, older = 0): string {
   return older === 0 ? file : `${file}.${older}`
 }
 
-/** Appends lines; begins a new file before, if this one is large enough. */
-async function append(path: string, text: string): Promise<void> {
+/** Appends lines; begins a new file before, if this one is large enough. Returns why that failed, for people. */
+async function append(path: string, text: string): Promise<string | undefined> {
   const file = journalFile(path)
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
-  const size = await stat(file).then(
-    (found) => found.size,
-    () => 0,
-  )
-  if (size >= MAX_BYTES)
-    for (let older = OLDER_FILES; older > 0; older--)
-      await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
-  await appendFile(file, text, { mode: 0o600 })
+  try {
+    await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+    const { size = 0 } = (await stat(file).catch(() => undefined)) ?? {}
+    if (size >= MAX_BYTES)
+      for (let older = OLDER_FILES; older > 0; older--)
+        await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
+    await appendFile(file, text, { mode: 0o600 })
+    return undefined
+  } catch (error) {
+    return (error as Error).message
+  }
 }
 
 /** Returns why a journal can't be written, for people; `undefined` if it can. Creates nothing. */
@@ -115,28 +117,6 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
       const isMissing = code === 'ENOENT' || code === 'ENOTDIR'
       if (!isMissing || at === dirname(at)) return `no permission to write ${at}`
     }
-}
-
-/** Returns a writer of lines, one after the other. It reports once that it fails, until it succeeds again. */
-function createWriter(path: string, emit: Emit) {
-  let hasFailed = false
-  const done = () => {
-    hasFailed = false
-  }
-  const failed = (error: Error) => {
-    if (!hasFailed) emit({ kind: 'journal_failed', problem: error.message })
-    hasFailed = true
-  }
-  // Known at once: the first line may be hours away.
-  let written = whyUnwritable(path).then((problem) => {
-    if (problem !== undefined) failed(new Error(problem))
-  })
-  return {
-    write(text: string): void {
-      written = written.then(() => append(path, text)).then(done, failed)
-    },
-    written: () => written,
-  }
 }
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
@@ -182,36 +162,67 @@ function add(run: OpenRun, event: Answered): void {
 
 /** Returns the lines of runs; none for a run that goes on and has used nothing. */
 function textOf(runs: readonly OpenRun[], end: string | null, time: string): string {
-  return runs
-    .filter(({ used }) => end !== null || used.input + used.output + used.cost_usd > 0)
-    .map(({ of, used }) => `${JSON.stringify({ time, ...of, ...used, end } satisfies JournalLine)}\n`)
-    .join('')
+  let text = ''
+  for (const { of, used } of runs)
+    if (end !== null || used.input + used.output + used.cost_usd > 0)
+      text += `${JSON.stringify({ time, ...of, ...used, end } satisfies JournalLine)}\n`
+  return text
+}
+
+const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`
+
+/** Returns the key of the line that requests share before their conversations have an id. */
+function openingKeyOf(client: string | undefined, upstream: string, model: string): string {
+  return JSON.stringify([client, upstream, model.slice(0, MAX_NAME)])
+}
+
+type Write = (runs: readonly OpenRun[], end: string | null) => void
+
+function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): void {
+  const { apiId, client, upstream, model } = event
+  const key = apiId === undefined ? openingKeyOf(client, upstream, model) : keyOf(apiId, event.thread)
+  const before = open.get(key)
+  const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
+  const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
+  if (before && isSame) return add(before, event)
+  const [oldest] = open
+  if (before) write([before], null)
+  else if (oldest && open.size >= MAX_OPEN) {
+    write([oldest[1]], null)
+    open.delete(oldest[0])
+  }
+  const run = begin(event, isNewRun ? undefined : before)
+  open.set(key, run)
+  add(run, event)
+}
+
+function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, write: Write): void {
+  const key = keyOf(apiId, thread)
+  const run = open.get(key)
+  if (!run) return
+  // It may have begun before its conversation had an id.
+  const openingKey = openingKeyOf(run.of.client ?? undefined, run.of.upstream, run.of.model)
+  const opening = open.get(openingKey)
+  if (opening) write([opening], null)
+  open.delete(openingKey)
+  write([run], state)
+  open.delete(key)
 }
 
 /** Opens a journal. Nothing is written before a run ends or an hour is over. */
 export function createJournal({ path, now, after, emit }: JournalOptions): Journal {
   const open = new Map<string, OpenRun>()
-  const writer = createWriter(path, emit)
-  const write = (runs: readonly OpenRun[], end: string | null): void => {
-    const text = textOf(runs, end, new Date(now()).toISOString())
-    if (text !== '') writer.write(text)
+  let hasFailed = false
+  /** Says once that the journal fails, until it can be written again. */
+  const report = (problem: string | undefined) => {
+    if (problem !== undefined && !hasFailed) emit({ kind: 'journal_failed', problem })
+    hasFailed = problem !== undefined
   }
-  const answered = (event: Answered): void => {
-    const { apiId, upstream, model } = event
-    const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
-    const before = open.get(key)
-    const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
-    const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
-    if (before && isSame) return add(before, event)
-    const [oldest] = open
-    if (before) write([before], null)
-    else if (oldest && open.size >= MAX_OPEN) {
-      write([oldest[1]], null)
-      open.delete(oldest[0])
-    }
-    const run = begin(event, isNewRun ? undefined : before)
-    open.set(key, run)
-    add(run, event)
+  // Known at once: the first line may be hours away.
+  let written = whyUnwritable(path).then(report)
+  const write: Write = (runs, end) => {
+    const text = textOf(runs, end, new Date(now()).toISOString())
+    if (text !== '') written = written.then(async () => report(await append(path, text)))
   }
   const endHour = (): void => {
     write([...open.values()], null)
@@ -225,32 +236,14 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
   let cancel = after(HOUR - (now() % HOUR), endHour)
   return {
     record(event) {
-      if (event.kind === 'answered') return answered(event)
-      if (event.kind !== 'run_ended') return
-      const key = keyOf(event.apiId, event.thread)
-      const run = open.get(key)
-      if (!run) return
-      // It may have begun before its conversation had an id.
-      const { client, model, upstream } = run.of
-      const openingKey = openingKeyOf({ client: client ?? undefined, model, upstream })
-      const opening = open.get(openingKey)
-      if (opening) write([opening], null)
-      open.delete(openingKey)
-      write([run], event.state)
-      open.delete(key)
+      if (event.kind === 'answered') noteAnswer(open, event, write)
+      if (event.kind === 'run_ended') noteEnd(open, event, write)
     },
     async close() {
       cancel()
       write([...open.values()], null)
       open.clear()
-      await writer.written()
+      await written
     },
   }
-}
-
-const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`
-
-/** Returns the key of the line that requests share before their conversations have an id. */
-function openingKeyOf({ client, upstream, model }: Pick<Answered, 'client' | 'upstream' | 'model'>): string {
-  return JSON.stringify([client, upstream, model.slice(0, MAX_NAME)])
 }

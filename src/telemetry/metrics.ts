@@ -1,6 +1,6 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { type Emit, type Metric, type ProxyEvent, ROWS } from './event.ts'
+import { type Emit, type Labels, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The metrics of one Governor. */
 export interface Metrics {
@@ -23,9 +23,6 @@ export interface Levels {
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200 }
 
-type Labels = Readonly<Record<string, string | number>>
-type Add = (labels: Labels, amount?: number) => void
-
 /**
  * Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label
  * are kept.
@@ -47,34 +44,28 @@ function createBounds(): (labels: Labels) => Labels {
   }
 }
 
-/** Creates the counter or the histogram of a metric; returns what adds to it. */
-function adderOf(
+/** Returns what adds an event to a metric, which events of several kinds may share. */
+function recorderOf(
   registry: Registry,
   name: string,
   metric: Metric<ProxyEvent>,
   bounds: (labels: Labels) => Labels,
-): Add {
+): Emit {
   const { help, labels = [] } = metric
   const settings = { name, help, labelNames: labels, registers: [registry] }
-  let add: Add
-  if ('buckets' in metric && metric.buckets) {
-    const histogram = new Histogram({ ...settings, buckets: [...metric.buckets] })
-    add = (values, amount = 1) => histogram.observe(values, amount)
-  } else {
-    const counter = new Counter(settings)
-    add = (values, amount) => counter.inc(values, amount)
-  }
+  const buckets = 'buckets' in metric ? metric.buckets : undefined
+  const known = registry.getSingleMetric(name)
+  const target = known ?? (buckets ? new Histogram({ ...settings, buckets: [...buckets] }) : new Counter(settings))
   const isBounded = labels.some((label) => label in MOST_VALUES)
-  return isBounded ? (values, amount) => add(bounds(values), amount) : add
-}
-
-/** Returns what adds an event to a metric. */
-function recorderOf(metric: Metric<ProxyEvent>, add: Add): Emit {
+  const add = (values: Labels, amount = 1) => {
+    const shown = isBounded ? bounds(values) : values
+    if (target instanceof Histogram) target.observe(shown, amount)
+    else if (target instanceof Counter) target.inc(shown, amount)
+  }
   if ('record' in metric) return (event) => metric.record(event, add)
-  const { labels = [] } = metric
   return (event) => {
     const values: Record<string, string> = {}
-    for (const label of labels) values[label] = event[label] ?? 'none'
+    for (const label of labels) values[label] = event[label as 'kind'] ?? 'none'
     add(values)
   }
 }
@@ -100,15 +91,9 @@ export function createMetrics(levels: Levels): Metrics {
   )
   gauge('governor_sessions', 'Sessions remembered.', 'sessions')
   const bounds = createBounds()
-  const adders = new Map<string, Add>()
   const recorders = new Map<string, readonly Emit[]>()
   for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
-    const ofKind: Emit[] = []
-    for (const [name, metric] of Object.entries(metrics)) {
-      const add = adders.get(name) ?? adderOf(registry, name, metric, bounds)
-      adders.set(name, add)
-      ofKind.push(recorderOf(metric, add))
-    }
+    const ofKind = Object.entries(metrics).map(([name, metric]) => recorderOf(registry, name, metric, bounds))
     recorders.set(kind, ofKind)
   }
   return {

@@ -59,12 +59,6 @@ const LATEST: GenAiNames = {
   cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
 }
 
-/** Returns the names for a value of `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas. */
-function genAiNames(optIn = ''): GenAiNames {
-  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
-  return isLatest ? LATEST : V1_36
-}
-
 /** The operation of every guarded request. */
 const CHAT = 'chat'
 
@@ -154,17 +148,13 @@ function record(state: SpanState, { names }: Instruments, event: ProxyEvent): vo
 }
 
 function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
-  const { span, input, output, cached } = state
+  const { span, attributes, input, output, cached } = state
   const { model = '', failure, status, outcome } = ended
-  const parameters = Object.entries(ended.parameters ?? {})
   // The kind of failure, from a small set of values.
   const ownError = outcome === 'completed' ? undefined : outcome
   const errorType = failure ?? (status >= 400 ? String(status) : ownError)
-  const attributes: Attributes = {
-    ...state.attributes,
-    ...(model === '' ? {} : { [names.model]: model }),
-    ...(errorType === undefined ? {} : { [names.errorType]: errorType }),
-  }
+  if (model !== '') attributes[names.model] = model
+  if (errorType !== undefined) attributes[names.errorType] = errorType
   span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
   span.setAttributes({
     ...attributes,
@@ -172,8 +162,9 @@ function end(state: SpanState, { names, tokens, duration }: Instruments, ended: 
     'governor.verdict': ended.verdict,
     'governor.iteration': ended.iteration,
     [names.conversation]: ended.session,
-    ...Object.fromEntries(parameters.map(([name, value]) => [`${names.parameter}${name}`, value])),
   })
+  for (const [name, value] of Object.entries(ended.parameters ?? {}))
+    span.setAttribute(`${names.parameter}${name}`, value)
   if (input + output > 0) {
     span.setAttributes({ [names.inputTokens]: input, [names.outputTokens]: output })
     if (names.cachedTokens && cached > 0) span.setAttribute(names.cachedTokens, cached)
@@ -227,9 +218,13 @@ function safely<Result>(call: () => Result): Result | undefined {
   }
 }
 
-/** Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of `OTEL_SEMCONV_STABILITY_OPT_IN`. */
-export function createTracing(version: string, optIn?: string): Tracing {
-  const names = genAiNames(optIn)
+/**
+ * Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of
+ * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
+ */
+export function createTracing(version: string, optIn = ''): Tracing {
+  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
+  const names = isLatest ? LATEST : V1_36
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
   const meter = metrics.getMeter('agent-governor', version, schema)

@@ -8,15 +8,7 @@ import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { request } from 'undici'
-import {
-  type Emit,
-  type Message,
-  type ProxyEvent,
-  ROWS,
-  SECRET_PREFIX,
-  type WebhookOutcome,
-  type WebhookTopic,
-} from './event.ts'
+import { type Emit, type Message, ROWS, SECRET_PREFIX, type WebhookOutcome, type WebhookTopic } from './event.ts'
 
 /** The settings of the receiver. */
 export interface WebhookSettings {
@@ -44,7 +36,7 @@ export interface WebhookOptions {
 /** Sends messages about events. */
 export interface Webhook {
   /** Queues a message if the receiver wants one about this event. Never throws and never waits. */
-  record(event: ProxyEvent): void
+  readonly record: Emit
   /** Drops the queue and aborts the current message. */
   close(): void
 }
@@ -57,29 +49,6 @@ const MAX_QUEUE = 1_000
 const MAX_QUESTIONS = 8
 /** The most subjects that are remembered as sent. */
 const MAX_SUBJECTS = 10_000
-
-/** Returns the value of `webhook-signature` for a body: HMAC-SHA256 over id, timestamp (seconds) and body. */
-function signatureOf(secret: string, id: string, timestamp: number, body: string): string {
-  // After the standard's prefix the key is base64, else it is the text itself.
-  const key = secret.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
-  return `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')}`
-}
-
-/** The receiver's address without the user and password that it may contain, and the header that replaces them. */
-interface Receiver {
-  readonly url: URL
-  readonly authorization: { readonly authorization?: string }
-}
-
-function receiverOf(address: string): Receiver {
-  const url = new URL(address)
-  const { username, password } = url
-  url.username = ''
-  url.password = ''
-  if (username === '' && password === '') return { url, authorization: {} }
-  const credentials = `${decoded(username)}:${decoded(password)}`
-  return { url, authorization: { authorization: `Basic ${Buffer.from(credentials).toString('base64')}` } }
-}
 
 /** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
 interface Lane {
@@ -107,31 +76,33 @@ async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promi
 
 interface Sender {
   readonly settings: WebhookSettings
-  readonly receiver: Receiver
   readonly options: WebhookOptions
+  /** The receiver's address without the user and password that it may contain, and the header that replaces them. */
+  readonly url: URL
+  readonly authorization: { readonly authorization?: string }
   /** Questions, to which somebody has to react in time, wait for nothing else. */
   readonly questions: Lane
   readonly others: Lane
-  readonly sent: LRUCache<string, true>
   readonly stop: AbortController
 }
 
 /** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
-async function post(
-  { settings: { secret }, receiver, options, stop }: Sender,
-  id: string,
-  body: string,
-): Promise<boolean> {
+async function post(sender: Sender, id: string, body: string): Promise<boolean> {
+  const { url, authorization, options, stop } = sender
+  const { secret } = sender.settings
   const timestamp = Math.floor(options.now() / 1_000)
+  // After the standard's prefix the key is base64, else it is the text itself.
+  const key = secret.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
+  const signature = createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')
   try {
-    const { statusCode, body: reply } = await request(receiver.url, {
+    const { statusCode, body: reply } = await request(url, {
       method: 'POST',
       headers: {
-        ...receiver.authorization,
+        ...authorization,
         'content-type': 'application/json',
         'webhook-id': id,
         'webhook-timestamp': String(timestamp),
-        'webhook-signature': signatureOf(secret, id, timestamp, body),
+        'webhook-signature': `v1,${signature}`,
       },
       body,
       signal: AbortSignal.any([stop.signal, AbortSignal.timeout(TIMEOUT)]),
@@ -181,22 +152,28 @@ async function send(sender: Sender, message: Message): Promise<void> {
 
 /** Creates a webhook that sends one message per subject, with retries. */
 export function createWebhook(settings: WebhookSettings, options: WebhookOptions): Webhook {
+  const url = new URL(settings.url)
+  const { username, password } = url
+  url.username = ''
+  url.password = ''
+  const credentials = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64')
   const sender: Sender = {
     settings,
-    receiver: receiverOf(settings.url),
     options,
+    url,
+    authorization: username === '' && password === '' ? {} : { authorization: `Basic ${credentials}` },
     questions: newLane(MAX_QUESTIONS),
     others: newLane(1),
-    sent: new LRUCache({ max: MAX_SUBJECTS }),
     stop: new AbortController(),
   }
+  const sent = new LRUCache<string, true>({ max: MAX_SUBJECTS })
   return {
     record(event) {
       const message = ROWS[event.kind].message?.(event)
       if (!message || !settings.on.includes(message.type)) return
       const subject = `${message.type} ${message.subject}`
-      if (sender.sent.has(subject)) return
-      sender.sent.set(subject, true)
+      if (sent.has(subject)) return
+      sent.set(subject, true)
       if (!message.isShared) return void send(sender, message)
       const sendFirst = (isFirst: boolean) => {
         if (isFirst && !sender.stop.signal.aborted) void send(sender, message)
