@@ -111,9 +111,11 @@ function report(state: State, error: unknown): void {
   if (isNews && !state.isClosed) state.hooks.changed(false, state.problem)
 }
 
-function plan(state: State, attempt: () => void): void {
+/** Connects again a little later, or checks again whether all parts of a cluster can be used. */
+function plan(state: State): void {
   clearTimeout(state.retry)
-  state.retry = setTimeout(attempt, state.retryMs * (0.75 + Math.random() / 2)).unref()
+  const again = () => void (state.client ? check(state, state.client) : connect(state))
+  state.retry = setTimeout(again, state.retryMs * (0.75 + Math.random() / 2)).unref()
   state.retryMs = Math.min(LAST_RETRY_MS, state.retryMs * 2)
 }
 
@@ -131,13 +133,13 @@ function fail(state: State, client: RedisClient, error: unknown): void {
   if (state.isCluster && state.isUp) {
     const isNews = state.isWhole
     report(state, error)
-    if (isNews) plan(state, () => void check(state, client))
+    if (isNews) plan(state)
     return
   }
   if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
   leave(state).catch(() => undefined)
   report(state, error)
-  if (!state.isClosed) plan(state, () => void connect(state))
+  if (!state.isClosed) plan(state)
 }
 
 /** Sends a command, and waits for its answer at most as long as a command may take. */
@@ -193,7 +195,7 @@ function use(state: State, client: RedisClient, problem: unknown): void {
   state.isUp = true
   if (problem !== undefined) {
     report(state, problem)
-    plan(state, () => void check(state, client))
+    plan(state)
     return
   }
   state.isWhole = true
@@ -203,7 +205,6 @@ function use(state: State, client: RedisClient, problem: unknown): void {
   state.hooks.changed(true, undefined)
 }
 
-/** Looks whether all parts of a cluster can be used again. */
 async function check(state: State, client: RedisClient): Promise<void> {
   if (state.client !== client || state.isWhole) return
   use(state, client, await probe(state, client).catch((error: unknown) => error))

@@ -49,12 +49,13 @@ export interface ReplicationOptions<Value> extends CacheLimits<Value> {
     remote: Value,
     isLost: boolean,
   ) => Value | undefined
-  /** A value that the store has lost is written again, or merged with what others wrote since. */
-  readonly restores: boolean
-  /** Marks a value that the store cannot confirm: other replicas may have changed it since. */
-  readonly doubt: (value: Value) => Value
+  /**
+   * Marks a value that the store cannot confirm: other replicas may have changed it since. If it is set, a value that the
+   * store has lost is written again, or merged with what others wrote since.
+   */
+  readonly doubt?: (value: Value) => Value
   /** Returns a value that is small enough to be kept. */
-  readonly bound: (value: Value) => Value
+  readonly bound?: (value: Value) => Value
   /** The unique name of this replica. */
   readonly replica: string
   /** Called for each change that the store did not execute. */
@@ -137,19 +138,20 @@ function missingIn<Value>(operations: readonly string[], changes: OfflineChanges
 
 /** Returns the value to which pending changes apply. */
 function startOf<Value>(
-  { restores, doubt, merge, replica }: ReplicationOptions<Value>,
+  { doubt, merge, replica }: ReplicationOptions<Value>,
   copy: Copy<Value> | undefined,
   { operations, value }: Versioned<Value>,
 ): Value | undefined {
   if (!copy) return value
   const { stored, offline } = copy
-  const doubted = (kept: Value | undefined) => (kept === undefined ? undefined : doubt(kept))
-  if (value === undefined) return offline ? offline.local : restores ? doubted(stored.value) : undefined
+  if (value === undefined) return offline ? offline.local : stored.value && doubt?.(stored.value)
   // If our newest operation is gone, the store lost its data and another replica began the value again.
   const newest = stored.operations.find((operation) => operation.startsWith(`${replica}.`))
   const isConfirmed = offline?.unconfirmed.some(({ operation }) => operations.includes(operation))
-  if (restores && newest !== undefined && !operations.includes(newest) && !isConfirmed)
-    return doubted(merge(undefined, valueIn(copy), value, true))
+  if (doubt && newest !== undefined && !operations.includes(newest) && !isConfirmed) {
+    const merged = merge(undefined, valueIn(copy), value, true)
+    return merged && doubt(merged)
+  }
   if (!offline) return value
   const { base, local } = missingIn(operations, offline)
   return merge(base, local, value, false)
@@ -162,7 +164,7 @@ function applyAll<Value>(
 ): Value | undefined {
   let value = start
   for (const { apply } of pending) value = apply(value)
-  return value === undefined ? undefined : bound(value)
+  return value === undefined || !bound ? value : bound(value)
 }
 
 /** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
@@ -177,7 +179,8 @@ function changeOffline<Value>(
   const before = copy?.offline
     ? missingIn(stored.operations, copy.offline)
     : { base: stored.value, local: startOf(options, copy, stored), unconfirmed: [] }
-  const start = before.local === undefined ? undefined : options.doubt(before.local)
+  const { doubt } = options
+  const start = before.local !== undefined && doubt ? doubt(before.local) : before.local
   const local = applyAll(options, pending, start)
   const added = operation === undefined ? [] : [{ operation, local }]
   const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)

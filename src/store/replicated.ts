@@ -50,23 +50,19 @@ function boundSession(session: Session): Session {
   return threads === session.threads ? session : { ...session, threads }
 }
 
-/**
- * Merges small values: a list gets the items that were added and removed here, an object its changed fields.
- */
+/** Merges values: a list gets the items that were added and removed here, an object its changed fields. */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   if (!Array.isArray(remote)) {
     const unchanged = new Map(Object.entries(base ?? {}))
     const changes = Object.entries(local ?? {}).filter(([key, value]) => unchanged.get(key) !== value)
     return { ...(remote as object), ...Object.fromEntries(changes) }
   }
-  const textOf = (item: unknown) => JSON.stringify(item)
-  const listOf = (list: unknown): readonly unknown[] => (Array.isArray(list) ? list : [])
-  const before = new Set(listOf(base).map(textOf))
-  const after = new Set(listOf(local).map(textOf))
-  const kept = remote.filter((item) => !before.has(textOf(item)) || after.has(textOf(item)))
-  const known = new Set(kept.map(textOf))
-  const added = listOf(local).filter((item) => !before.has(textOf(item)) && !known.has(textOf(item)))
-  const all = [...kept, ...added]
+  const byText = (list: unknown) =>
+    new Map(Array.isArray(list) ? list.map((item: unknown) => [JSON.stringify(item), item]) : [])
+  const [before, after] = [byText(base), byText(local)]
+  const all = remote.filter((item) => !before.has(JSON.stringify(item)) || after.has(JSON.stringify(item)))
+  const known = byText(all)
+  for (const [text, item] of after) if (!before.has(text) && !known.has(text)) all.push(item)
   return all.length === 0 ? undefined : all
 }
 
@@ -78,19 +74,22 @@ async function* allSessions(
   missed: () => void,
 ): AsyncGenerator<ListedSession> {
   const seen = new Set<SessionKey>()
-  const read = async (keys: readonly SessionKey[]) => {
+  async function* read(keys: readonly SessionKey[]) {
     const unseen = keys.filter((key) => !seen.has(key))
-    for (const key of unseen) seen.add(key)
-    const listed = unseen.map(async (key) => ({ key, session: await sessions.get(key, missed) }))
-    return (await Promise.all(listed)).filter((one): one is ListedSession => one.session !== undefined)
+    const found = await Promise.all(unseen.map((key) => sessions.get(key, missed)))
+    for (const [at, key] of unseen.entries()) {
+      seen.add(key)
+      const session = found[at]
+      if (session) yield { key, session }
+    }
   }
   try {
-    for await (const keys of remote.keys(ids)) yield* await read(keys)
+    for await (const keys of remote.keys(ids)) yield* read(keys)
     return
   } catch {
     missed()
   }
-  yield* await read(sessions.keys().filter((key) => !ids || ids.includes(idOfKey(key))))
+  yield* read(sessions.keys().filter((key) => !ids || ids.includes(idOfKey(key))))
 }
 
 /** Creates the values besides sessions. */
@@ -104,9 +103,6 @@ function createValues(
       ...bounds,
       remote: remote.values,
       merge: mergeValues,
-      restores: false,
-      doubt: (value) => value,
-      bound: (value) => value,
     }),
   )
   return {
@@ -114,13 +110,10 @@ function createValues(
       const kept = keepers.of(kind)
       const name = keyOfValue(kind, key)
       let found = await kept.get(name)
+      if (found === undefined && kind.isNeverRemoved) found = kept.copyOf(name)
       if (found === undefined && kind.isNeverRemoved && remote.isUp()) {
-        // The remote store has lost it, or another replica is about to write it.
-        found = kept.copyOf(name)
-        if (found === undefined) {
-          await setTimeout(LATE_MS)
-          found = await kept.get(name)
-        }
+        await setTimeout(LATE_MS)
+        found = await kept.get(name)
       }
       return (found ?? kind.empty) as Value
     },
@@ -153,7 +146,6 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     ...shared,
     remote: remote.sessions,
     merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
-    restores: true,
     doubt: doubted,
     bound: boundSession,
     sizeOf: sizeOfSession,

@@ -40,9 +40,7 @@ function openReplica(server: ReturnType<typeof startServer>, name: string) {
   const values = createReplicatedValues<Session>({
     remote: server.remote(() => isUp),
     merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
-    restores: true,
     doubt: doubted,
-    bound: (session) => session,
     sizeOf: () => 1,
     max: 10,
     maxBytes: 10,
