@@ -9,13 +9,11 @@ export interface CacheLimits<V> {
   readonly ttl: number
   /** Bytes of all entries, roughly; a single entry with more is not kept. */
   readonly maxBytes: number
-  /** Returns the bytes of a value, roughly. */
   readonly sizeOf: (value: V) => number
   /** Returns milliseconds that only grow and are never 0. */
   readonly now: () => number
 }
 
-/** What one tenant has in a cache. */
 interface Tenant {
   readonly name: string
   /** Keys of its entries, the least recently used first. */
@@ -27,7 +25,6 @@ interface Tenant {
   rank: number
 }
 
-/** An entry of a cache, with its bytes when it was last measured. */
 interface Entry<V> {
   value: V
   readonly bytes: number
@@ -45,7 +42,6 @@ export interface FairCache<V> {
   get(key: SessionKey): V | undefined
   /** Returns a value without noting its use; `undefined` if there is none. */
   peek(key: SessionKey): V | undefined
-  /** Sets a value. `ttl`: milliseconds, if they differ from those of the cache. */
   set(key: SessionKey, value: V, ttl?: number): void
   delete(key: SessionKey): void
 }
@@ -79,16 +75,13 @@ function createTenants(max: number, maxBytes: number) {
   }
   return {
     all,
-    /** Returns a tenant, without entries if it is unknown. */
     find: (name: string): Tenant =>
       tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0, rank: 0 },
-    /** Notes that an entry was added or replaced, and grew by so many bytes. */
     add(tenant: Tenant, key: SessionKey, bytes: number): void {
       tenants.set(tenant.name, tenant)
       touch(tenant, key)
       grow(tenant, bytes)
     },
-    /** Notes that an entry of so many bytes was removed. */
     remove(tenant: Tenant, key: SessionKey, bytes: number): void {
       if (!tenant.keys.delete(key)) return
       if (tenant.newest === key) tenant.newest = undefined

@@ -8,7 +8,6 @@ export interface MemoryLimits {
   readonly maxSessions: number
   /** Milliseconds since the last use of a session. */
   readonly ttl: number
-  /** Bytes of all sessions, roughly. */
   readonly maxBytes: number
 }
 

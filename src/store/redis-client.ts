@@ -9,7 +9,6 @@ export interface ConnectionSettings {
   readonly url: string
   readonly username?: string
   readonly password?: string
-  /** Certificates and keys in PEM. */
   readonly tls?:
     | { readonly ca?: Buffer | undefined; readonly cert?: Buffer | undefined; readonly key?: Buffer | undefined }
     | undefined
@@ -17,13 +16,11 @@ export interface ConnectionSettings {
   readonly cluster?: readonly string[]
   /** The name of the server that Sentinels watch, and their `redis://` URLs, with user and password if needed. */
   readonly sentinel?: { readonly name: string; readonly nodes: readonly string[] }
-  /** Milliseconds that a command may take. */
   readonly timeout: number
 }
 
 /** A client that is used until it fails. */
 export interface RedisClient {
-  /** The client of the library. */
   readonly client: {
     readonly isOpen: boolean
     connect(): Promise<unknown>
@@ -66,7 +63,6 @@ function nodeOptions(
   } satisfies RedisClientOptions
 }
 
-/** Returns the user and the password of a URL, as options. */
 function credentialsIn(url = '') {
   const { username, password } = new URL(url)
   return {

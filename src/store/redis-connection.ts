@@ -20,7 +20,6 @@ export interface ConnectionHooks {
   readonly heard: (message: string) => void
   /** Called when Redis becomes usable as a whole, or no longer is; `problem` says why not. */
   readonly changed: (isUp: boolean, problem: string | undefined) => void
-  /** Called with the milliseconds after which a command was answered. */
   readonly answered: (ms: number) => void
   /** Called when all commands that were not answered in time are settled. */
   readonly settled: () => void
@@ -40,7 +39,6 @@ export interface RedisConnection {
   close(): void
 }
 
-/** Redis did not answer in time. */
 class LateError extends Error {
   override readonly name = 'LateError'
 }
@@ -56,10 +54,8 @@ const MAX_MISSES = 3
 /** Errors of a server that accepts no writes. Redis 6 wraps them in another error if they occur in a script. */
 const UNUSABLE =
   /\b(?:READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|OOM|NOREPLICAS|NOAUTH|NOPERM|BUSY|MOVED|CROSSSLOT)\b/
-/** Characters of an error that are searched for them. */
 const UNUSABLE_WITHIN = 200
 
-/** The oldest version with every command that is used. */
 const LEAST_VERSION = [6, 2] as const
 
 interface State {
@@ -77,7 +73,6 @@ interface State {
   /** How often in a row no answer came in time. Commands that were under way at the same time count once. */
   misses: number
   missedAt: number
-  /** Commands that their callers have given up. */
   late: number
   retryMs: number
   retry: NodeJS.Timeout | undefined

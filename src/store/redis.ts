@@ -9,7 +9,6 @@ import { idOfKey, type SessionKey, type Store } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
-  /** Prefix of every key and channel. */
   readonly prefix: string
 }
 
@@ -44,9 +43,7 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return 1`
 
-/**
- * Returns how many sessions of a sorted set live. Drops at most 500 others, as a script blocks the server.
- */
+/** Returns how many sessions of a sorted set live. Drops at most 500 others, as a script blocks the server. */
 const COUNT = `${NOW}
 local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
 if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
@@ -110,7 +107,6 @@ export interface RemoteStore extends RedisConnection {
 
 /** The environment of a remote store. */
 export interface RemoteOptions {
-  /** Milliseconds for which an unused session is kept. */
   readonly ttl: number
   /** Returns milliseconds since the epoch. */
   readonly now: () => number
@@ -151,7 +147,6 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
         do {
           const reply = await send(['ZSCAN', name, cursor, 'COUNT', STEP])
           const [next, entries] = reply as readonly [string, readonly SessionKey[]]
-          // Each key is followed by its score.
           yield entries.filter((_, at) => at % 2 === 0)
           cursor = next
         } while (cursor !== '0')
@@ -160,7 +155,6 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
   }
 }
 
-/** Keys in one message. */
 const MAX_KEYS = 500
 
 /** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */

@@ -8,12 +8,9 @@
 import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
 import type { SessionKey } from './store.ts'
 
-/**
- * A value with the newest operation of each replica that wrote it; the first is the newest, and the version.
- */
+/** A value with the newest operation of each replica that wrote it; the first is the newest, and the version. */
 export interface Versioned<Value> {
   readonly operations: readonly string[]
-  /** `undefined`: no value. */
   readonly value: Value | undefined
 }
 
@@ -39,10 +36,7 @@ export interface RemoteValues<Value> {
 /** How values are kept, merged and bounded. */
 export interface ReplicationOptions<Value> extends CacheLimits<Value> {
   readonly remote: RemoteValues<Value>
-  /**
-   * Merges `local`, which began as `base` and may have been removed, with the store's value. `isLost`: the
-   * store has lost its data since, so that there is no `base`.
-   */
+  /** Merges `local`, which began as `base`, with the store's value. `isLost`: the store has lost its data since. */
   readonly merge: (
     base: Value | undefined,
     local: Value | undefined,
@@ -54,9 +48,7 @@ export interface ReplicationOptions<Value> extends CacheLimits<Value> {
    * store has lost is written again, or merged with what others wrote since.
    */
   readonly doubt?: (value: Value) => Value
-  /** Returns a value that is small enough to be kept. */
   readonly bound?: (value: Value) => Value
-  /** The unique name of this replica. */
   readonly replica: string
   /** Called for each change that the store did not execute. */
   readonly lost: () => void
@@ -64,7 +56,6 @@ export interface ReplicationOptions<Value> extends CacheLimits<Value> {
 
 /** Changes that were made here while the store could not be reached. */
 interface OfflineChanges<Value> {
-  /** The value before them. */
   readonly base: Value | undefined
   readonly local: Value | undefined
   /** Writes whose outcome is unknown, with the local value after each. */
@@ -78,7 +69,6 @@ interface Copy<Value> {
   readonly offline?: OfflineChanges<Value> | undefined
 }
 
-/** A change that waits or is being written. */
 interface PendingChange<Value> {
   /** Runs the change; returns the same value if the change throws. */
   readonly apply: (value: Value | undefined) => Value | undefined
@@ -91,9 +81,7 @@ interface PendingChange<Value> {
 interface State<Value> {
   readonly options: ReplicationOptions<Value>
   readonly copies: FairCache<Copy<Value>>
-  /** Pending changes, for each key that is being written. */
   readonly queues: Map<SessionKey, PendingChange<Value>[]>
-  /** The number of operations so far. */
   operations: number
 }
 
@@ -108,18 +96,14 @@ export interface ReplicatedValues<Value> {
   update<Result>(key: SessionKey, change: Change<Value, Result>, ttl?: number): Promise<Result>
   /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
   get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
-  /** Returns this replica's copy; `undefined` if there is none. */
   copyOf(key: SessionKey): Value | undefined
-  /** Returns the keys of all copies. */
   keys(): SessionKey[]
-  /** Writes the changes that were made while the store failed. */
   heal(): Promise<void>
 }
 
 /** So many races can be lost only if something goes on writing without end. */
 const MAX_ATTEMPTS = 100
 
-/** How many values are healed at a time. */
 const HEALED_AT_ONCE = 16
 
 /** How many unconfirmed writes are kept. The next successful write confirms them, and few fail in a row. */
@@ -136,7 +120,6 @@ function missingIn<Value>(operations: readonly string[], changes: OfflineChanges
   return done ? { ...changes, base: done.local, unconfirmed: changes.unconfirmed.slice(at + 1) } : changes
 }
 
-/** Returns the value to which pending changes apply. */
 function startOf<Value>(
   { doubt, merge, replica }: ReplicationOptions<Value>,
   copy: Copy<Value> | undefined,

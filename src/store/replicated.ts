@@ -19,13 +19,10 @@ import {
 /** The limits and callbacks of the store. */
 export interface ReplicatedOptions {
   readonly limits: MemoryLimits
-  /** Returns milliseconds since the epoch. */
   readonly now: () => number
-  /** Returns 16 random hex digits. */
   readonly newId: () => string
   /** Called when the remote store becomes reachable or unreachable; `problem` says why not. */
   readonly changed: (isUp: boolean, problem: string | undefined) => void
-  /** Called with the milliseconds after which the remote store answered. */
   readonly answered: (ms: number) => void
   /** Called for each call that the remote store did not execute. */
   readonly lost: () => void
@@ -92,7 +89,6 @@ async function* allSessions(
   yield* read(sessions.keys().filter((key) => !ids || ids.includes(idOfKey(key))))
 }
 
-/** Creates the values besides sessions. */
 function createValues(
   remote: RemoteStore,
   { limits, ...shared }: Pick<ReplicatedOptions, 'limits' | 'now' | 'lost'> & { readonly replica: string },

@@ -9,7 +9,6 @@ const FRESH_MS = 30_000
 /** The most copies of one kind: names contain texts that clients choose. */
 const MAX_COPIES = 2_000
 
-/** What one process has done for all. */
 const DONE_ONCE: ValueKind<{ readonly isDone: boolean }> = { name: 'once', empty: { isDone: false } }
 
 /** Returns true to the first process that asks about an occasion, for the lifetime of an unused session. */
@@ -26,10 +25,7 @@ export interface SharedValues<Value> {
   copyOf(name: string): Value
   /** Reads the value again if the copy is older than half a minute. Never rejects: the copy stays. */
   refresh(name: string): Promise<void>
-  /**
-   * Changes the copy at once, then the value for all. `by` is pure, and returns the same object for no
-   * change.
-   */
+  /** Changes the copy at once, then the value for all. `by` is pure, and returns the same object for no change. */
   change(name: string, by: (value: Value) => Value): void
 }
 

@@ -31,10 +31,7 @@ export function idOfKey(key: SessionKey): string {
   return key.slice(key.indexOf(':') + 1)
 }
 
-/**
- * Returns the id of a session in the API, which does not reveal its name, as that may be a secret: letters, digits,
- * `-`, `_` and one dot.
- */
+/** Returns the id of a session in the API, which does not reveal its name: letters, digits, `-`, `_` and one dot. */
 export function idOf(key: SessionKey): string {
   return `s${idOfKey(key)}.${tenantOfKey(key)}`
 }
@@ -52,15 +49,12 @@ export function idsNamed(name: string): readonly string[] {
 
 /** A kind of values: plain JSON of a few kilobytes, bounded by the code that writes it, unless it has `room`. */
 export interface ValueKind<Value> {
-  /** One word, different from those of all other kinds. */
   readonly name: string
   /** Milliseconds from the last change until a value is forgotten; unset: as for an unused session. */
   readonly ttl?: number
-  /** The value where none was written, or it was forgotten. */
   readonly empty: Value
   /** Room in memory of its own, for a kind of large values. */
   readonly room?: {
-    /** Returns the bytes of a value in memory, roughly. */
     readonly sizeOf: (value: NonNullable<Value>) => number
     /** How many values there may be for each session that may be kept. */
     readonly perSession: number
@@ -76,7 +70,6 @@ const BYTES_PER_HASH = 96
 const BYTES_PER_THREAD = 512
 /** Bytes of the loop state: a window of calls and results, and hashes of messages. */
 const BYTES_PER_LOOP_STATE = 8_192
-/** Bytes of a pending call. */
 const BYTES_PER_CALL = 384
 
 function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, run }: Thread): number {
@@ -109,7 +102,6 @@ export interface Link {
   readonly begun?: Session
   /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
   readonly pendingResults?: readonly string[]
-  /** Id of the response that replaced this one. */
   readonly redirectTo?: string
 }
 
@@ -130,7 +122,6 @@ export const LINKS: ValueKind<Link | undefined> = {
   isNeverRemoved: true,
 }
 
-/** Bytes of an entry of a transcript besides its text. */
 const BYTES_PER_ENTRY = 256
 
 /** What users and assistants said, by session; written only where `sessions.transcript` is on. */
@@ -170,9 +161,7 @@ export interface Store {
    * Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
    */
   all(ids?: readonly string[], missed?: () => void): AsyncIterable<ListedSession>
-  /** Returns a value; `kind.empty` if there is none. */
   value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
-  /** Replaces a value by the one that `change` returns, and returns its result. */
   updateValue<Value, Result>(
     kind: ValueKind<Value>,
     key: SessionKey,

@@ -94,14 +94,12 @@ export interface RequestEnded extends OfSession {
   /** The verdict that it would have got if Governor did more than observe. */
   readonly observed?: VerdictName | undefined
   readonly tier?: Tier | undefined
-  /** The meter that has the tier. */
   readonly meter?: Meter | undefined
   readonly loop?: Pattern | undefined
   readonly isRetry?: boolean | undefined
   /** Numbers that the request asks for, such as `temperature`; set if its span is recorded. */
   readonly parameters?: Readonly<Record<string, number>> | undefined
   readonly failure?: string | undefined
-  /** The failure and its address in words. */
   readonly failureDetail?: string | undefined
 }
 
@@ -119,7 +117,6 @@ export interface Answered extends OfSession {
   readonly model: string
   /** The client's program; unset where it names none. */
   readonly client: string | undefined
-  /** The number of its thread in the session. */
   readonly thread: number
   readonly isNewRun: boolean
   /** Of the run; 0 for the final answer that Governor asks for. */
@@ -180,7 +177,6 @@ export interface Message {
 export interface EventRow<Event> {
   /** A log line never holds a key or a prompt. */
   readonly log?: Line | ((event: Event) => Line | undefined)
-  /** By name. */
   readonly metrics?: Readonly<Record<string, Metric<Event>>>
   readonly message?: (event: Event) => Message | undefined
   /** The event of the request's span: its name, and the fields that are its attributes; both without `governor.`. */
@@ -199,7 +195,6 @@ function rounded(milliseconds: number | undefined): number | undefined {
 /** How many characters of a path and of a model are logged: a client may send 64 KB. */
 const MAX_PATH = 500
 const MAX_MODEL = 200
-/** How many characters of a name stand in a sentence. */
 const MAX_NAME = 64
 
 /**
@@ -210,7 +205,6 @@ function plain(name = ''): string {
   return name.slice(0, MAX_NAME).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}<>&]/gu, '·')
 }
 
-/** Returns a message about an event's session. `occasion`: identifies it within the session. */
 function about(
   { session, apiId }: OfSession,
   type: WebhookTopic,
@@ -231,7 +225,6 @@ function place({ name, used, max }: Meter): string {
 
 const words = (meter: MeterName) => meter.replace('_', ' ')
 
-/** What becomes of calls of a model without a known price: in the log, and in a message. */
 const UNPRICED = {
   warn: { log: 'no limit on cost for this model', message: 'its calls count nothing' },
   estimate: {
@@ -250,7 +243,6 @@ const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIO
 const OVERHEAD_BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 /** Seconds, up to half an hour because reasoning models are slow. */
 const UPSTREAM_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800]
-/** Of whole runs. */
 const ITERATIONS = [1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1_000]
 const TOKENS = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8]
 const DOLLARS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
@@ -353,7 +345,6 @@ const EVENTS = {
       },
     },
   }),
-  /** A model answered after a warning about the budget. */
   warning_answered: row<{ reaction: WarningReaction }>({
     metrics: {
       governor_warnings_answered_total: {
@@ -454,7 +445,6 @@ const EVENTS = {
       },
     },
   }),
-  /** A provider reported an overflow. */
   overflow: row<OfSession & { upstream: string; recovery: Recovery; quirk: string }>({
     span: ['overflow', 'recovery', 'quirk'],
     log: ['info', 'overflow'],
@@ -556,7 +546,6 @@ const EVENTS = {
       return { type: 'degraded', subject: 'store', body: { text } }
     },
   }),
-  /** A provider refused an edit of a request. */
   alteration_refused: row<{
     upstream: string
     model: string
@@ -582,7 +571,6 @@ const EVENTS = {
         ? ['info', 'store in use', {}]
         : ['warn', 'store not reached: sessions are kept in memory until it is', { problem }],
   }),
-  /** The store answered a command after so many milliseconds. */
   store_answered: row<{ ms: number }>({
     metrics: {
       governor_store_seconds: {
@@ -628,7 +616,6 @@ const EVENTS = {
       return { ...about(event, 'asking', until, text, { meter, used, max, seconds }), until }
     },
   }),
-  /** Such a request waits no more. */
   hold_ended: row<OfSession & { outcome: HoldOutcome }>({
     log: ['info', 'wait for an operator ended'],
     metrics: {
@@ -638,7 +625,6 @@ const EVENTS = {
       },
     },
   }),
-  /** A request to the API of sessions failed for a reason of Governor's own. */
   ops_failed: row<{ fault: string }>({ log: ['error', 'request to the API of sessions failed'] }),
   /** A connection was closed for the limit on open files. `isNews`: not said for a minute. */
   connection_refused: row<{ open: number; isNews: boolean }>({
@@ -675,7 +661,6 @@ export type Emit = (event: ProxyEvent) => void
 /** The rows, for an event of any kind: each gets only events of its own kind. */
 export const ROWS = EVENTS as unknown as Readonly<Record<ProxyEvent['kind'], EventRow<ProxyEvent>>>
 
-/** The methods of a pino logger that Governor uses. */
 type LogSink = Record<Line[0], (facts: object, message: string) => void>
 
 /**

@@ -18,12 +18,10 @@ const MAX_OPEN = 10_000
 const HOUR = 3_600_000
 const MAX_NAME = 200
 
-/** The run of a line. */
 interface Identity {
   /** The client's name for the session, and its id in the API; `null` before a conversation without a name has one. */
   readonly session: string | null
   readonly id: string | null
-  /** The number of the agent in the session. */
   readonly thread: number
   readonly client: string | null
   readonly model: string
@@ -48,13 +46,11 @@ const NOTHING = {
 
 /** A line of the journal: what was used since the line before of the same run. */
 export interface JournalLine extends Identity, Readonly<typeof NOTHING> {
-  /** When it was written. */
   readonly time: string
   /** How the run ended; `null` while it goes on, or where it was left in the middle. */
   readonly end: string | null
 }
 
-/** A run whose line is not written yet. */
 interface OpenRun {
   readonly of: Identity
   used: typeof NOTHING
@@ -67,7 +63,6 @@ interface OpenRun {
 export interface JournalOptions {
   /** A path that begins with `~/` is in the home folder. */
   readonly path: string
-  /** Milliseconds since the epoch. */
   readonly now: () => number
   /** Calls back once after a delay in milliseconds; returns a function that cancels the call. */
   readonly after: (delay: number, call: () => void) => () => void

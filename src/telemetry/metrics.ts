@@ -4,7 +4,6 @@ import { type Emit, type Labels, type Metric, type ProxyEvent, ROWS } from './ev
 
 /** The metrics of one Governor. */
 export interface Metrics {
-  /** Counts an event. */
   readonly record: Emit
   /** Returns the text of `GET /metrics` and its content type. */
   render(): Promise<{ readonly contentType: string; readonly text: string }>
@@ -23,10 +22,7 @@ export interface Levels {
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200 }
 
-/**
- * Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones that fit into a label
- * are kept.
- */
+/** Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones are kept. */
 function createBounds(): (labels: Labels) => Labels {
   const known: Record<string, Set<string | number>> = {}
   return (labels) => {

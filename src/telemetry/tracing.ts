@@ -59,7 +59,6 @@ const LATEST: GenAiNames = {
   cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
 }
 
-/** The operation of every guarded request. */
 const CHAT = 'chat'
 
 /** Well-known names of the providers that speak a dialect. */
@@ -76,18 +75,13 @@ type RawHeaders = readonly string[]
 export interface RequestSpan {
   /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
   inject(headers: RawHeaders): RawHeaders
-  /** Adds an event of the request. */
   record(event: ProxyEvent): void
-  /** Ends the span with the facts that the log gets. */
   end(ended: RequestEnded): void
 }
 
 /** Creates the spans of requests. */
 export interface Tracing {
-  /**
-   * Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port
-   * upstream.
-   */
+  /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
   begin(headers: RawHeaders, dialect: string, origin: string): RequestSpan | undefined
 }
 
@@ -132,7 +126,6 @@ function record(state: SpanState, { names }: Instruments, event: ProxyEvent): vo
     state.input += event.usage.input
     state.output += event.usage.output
     state.cached += event.usage.cachedInput ?? 0
-    // An attribute that is undefined is not set.
     const { id, model, finishReasons = [] } = event.facts ?? {}
     state.span.setAttributes({
       [names.responseId]: id,

@@ -19,15 +19,12 @@ export interface WebhookSettings {
 
 /** The environment of a webhook. */
 export interface WebhookOptions {
-  /** Returns milliseconds since the epoch. */
   readonly now: () => number
-  /** Returns a new random id. */
   readonly newId: () => string
   /** Resolves to false if another process sends the message with this subject. */
   readonly isFirst: (subject: string) => Promise<boolean>
   /** Returns a link to a session by its id in the API. */
   readonly pageOf: (id: string) => string
-  /** Gets the outcome of each message. */
   readonly emit: Emit
   /** Milliseconds to wait before each further attempt; one attempt for each entry. */
   readonly backOff?: readonly number[]
@@ -47,7 +44,6 @@ const BACK_OFF = [1_000, 5_000, 25_000]
 const MAX_QUEUE = 1_000
 /** The most questions that are sent at the same time. */
 const MAX_QUESTIONS = 8
-/** The most subjects that are remembered as sent. */
 const MAX_SUBJECTS = 10_000
 
 /** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
@@ -57,13 +53,11 @@ interface Lane {
   readonly most: number
   /** Begin the attempts that wait for their turn, oldest first. */
   readonly waiting: (() => void)[]
-  /** All messages that are not settled. */
   held: number
 }
 
 const newLane = (most: number): Lane => ({ open: 0, most, waiting: [], held: 0 })
 
-/** Calls `attempt` when it is its turn. */
 async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promise<Result> {
   if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
   else lane.open++

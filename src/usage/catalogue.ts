@@ -21,11 +21,8 @@ export interface CatalogueUpstream {
 
 /** The configuration of the models that match; what is not configured is unset. */
 export interface ModelSettings {
-  /** A glob. */
   readonly model: string
-  /** Unset: at every upstream. */
   readonly upstream?: string | undefined
-  /** Tokens. */
   readonly contextWindow?: number | undefined
   /** US dollars per million tokens. */
   readonly price?:
@@ -73,7 +70,6 @@ function configuredPrice(price: NonNullable<ModelSettings['price']>): Price {
   }
 }
 
-/** A provider and one of its models. */
 interface Entry {
   readonly provider: Provider
   readonly model: ModelInfo
@@ -108,7 +104,6 @@ function providerOf({ findProvider }: Package, { name, origin, prefix }: Catalog
   return findProvider({ providerApiUrl: origin + prefix }) ?? findProvider({ providerId: name.toLowerCase() })
 }
 
-/** The call by which prices are compared. */
 const COMPARED: TokenUsage = { input: PER_MILLION, output: PER_MILLION }
 
 /** Returns the price of the dearest model that the configuration or the package knows at an upstream. */
@@ -141,7 +136,6 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
   return undefined
 }
 
-/** The price and the window of one model at one upstream. */
 interface Known {
   readonly price: Price | undefined
   readonly contextWindow: number | undefined

@@ -16,9 +16,7 @@ export interface Answered extends ResponseMetadata {
   readonly usage: CallUsage
   /** True if it certainly contains no tool calls; unset if the response could not be read. */
   readonly callsNothing?: boolean | undefined
-  /** What the response says of itself; set only with `withFacts`. */
   readonly facts?: ResponseFacts | undefined
-  /** What the model said; set only with `withText`. */
   readonly text?: string | undefined
 }
 
@@ -33,7 +31,6 @@ const MAX_DECODED = 16 * 1_048_576
 /** Up to so many bytes, decoding at once takes less time than handing it to another thread. */
 const MAX_DECODED_AT_ONCE = 65_536
 
-/** The kept parts of a body, and its whole length in bytes. */
 interface Body extends ResponseTail {
   readonly length: number
 }
@@ -44,9 +41,7 @@ export interface ObserverTarget {
   readonly head: Head
   /** Bytes of the request that was sent, for an estimate. */
   readonly requestBytes: number
-  /** Report what the response says of itself. */
   readonly withFacts?: boolean
-  /** Report what the model said. */
   readonly withText?: boolean
   /**
    * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled. Set
@@ -156,7 +151,6 @@ function wholeBody({ head, headLength, tail, tailLength, length }: Observed): Bu
   return headLength + tailLength === length ? joined([...head, ...tail]) : undefined
 }
 
-/** Returns the kept parts of a body without a content coding. */
 function keptBody(observed: Observed): Body {
   const { head, headLength, tail, tailLength, length, streams, withCalls } = observed
   const whole = wholeBody(observed)
