@@ -31,21 +31,6 @@ interface Entry<V> {
   readonly tenant: Tenant
 }
 
-/**
- * A full cache drops expired entries, else the least recently used entry of the tenant that has most, so that no tenant
- * loses entries to a tenant that has more.
- */
-export interface FairCache<V> {
-  readonly size: number
-  keys(): SessionKey[]
-  /** Returns a value and notes its use; `undefined` if there is none. */
-  get(key: SessionKey): V | undefined
-  /** Returns a value without noting its use; `undefined` if there is none. */
-  peek(key: SessionKey): V | undefined
-  set(key: SessionKey, value: V, ttl?: number): void
-  delete(key: SessionKey): void
-}
-
 function touch(tenant: Tenant, key: SessionKey): void {
   if (tenant.newest === key) return
   tenant.keys.delete(key)
@@ -101,8 +86,11 @@ const SLACK = 1_024
 
 const FRESH = { allowStale: false }
 
-/** Creates an empty cache. */
-export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>): FairCache<V> {
+/**
+ * Creates an empty cache. When it is full it drops expired entries, else the least recently used entry of the tenant that
+ * has most, so that no tenant loses entries to a tenant that has more.
+ */
+export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>) {
   const tenants = createTenants(max, maxBytes)
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
@@ -127,17 +115,17 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     }
   }
   return {
-    get size() {
-      return entries.size
-    },
+    count: () => entries.size,
     keys: () => [...entries.keys()],
-    get(key) {
+    /** Returns a value and notes its use; `undefined` if there is none. */
+    get(key: SessionKey): V | undefined {
       const entry = entries.get(key, FRESH)
       if (entry) touch(entry.tenant, key)
       return entry?.value
     },
-    peek: (key) => entries.peek(key, FRESH)?.value,
-    set(key, value, valueTtl) {
+    /** Returns a value without noting its use; `undefined` if there is none. */
+    peek: (key: SessionKey) => entries.peek(key, FRESH)?.value,
+    set(key: SessionKey, value: V, valueTtl?: number): void {
       const entry = entries.get(key, FRESH)
       const bytes = sizeOf(value)
       if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
@@ -152,6 +140,8 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
         makeRoom()
       }
     },
-    delete: (key) => void entries.delete(key),
+    delete: (key: SessionKey) => void entries.delete(key),
   }
 }
+
+export type FairCache<V> = ReturnType<typeof createFairCache<V>>

@@ -114,6 +114,6 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return result
     },
     subscribe: changes.subscribe,
-    count: async () => sessions.size,
+    count: async () => sessions.count(),
   }
 }

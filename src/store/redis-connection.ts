@@ -28,17 +28,6 @@ export interface ConnectionHooks {
 /** Sends a command. Rejects if Redis refuses it, is down, or does not answer in time. */
 export type Send = (command: readonly string[]) => Promise<unknown>
 
-/** A connection that is made again when it fails. */
-export interface RedisConnection {
-  isUp(): boolean
-  /** False also if a part of a cluster cannot be used. */
-  isWhole(): boolean
-  readonly send: Send
-  /** Connects for the first time; resolves when that succeeded or failed. */
-  open(): Promise<void>
-  close(): void
-}
-
 class LateError extends Error {
   override readonly name = 'LateError'
 }
@@ -58,25 +47,31 @@ const UNUSABLE_WITHIN = 200
 
 const LEAST_VERSION = [6, 2] as const
 
-interface State {
-  readonly settings: ConnectionSettings
-  readonly hooks: ConnectionHooks
-  readonly isCluster: boolean
-  library: typeof import('./redis-client.ts') | undefined
-  /** The client in use, or the one that connects. */
-  client: RedisClient | undefined
-  isUp: boolean
-  isWhole: boolean
-  isClosed: boolean
-  problem: string
-  upSince: number
-  /** How often in a row no answer came in time. Commands that were under way at the same time count once. */
-  misses: number
-  missedAt: number
-  late: number
-  retryMs: number
-  retry: NodeJS.Timeout | undefined
+function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
+  return {
+    settings,
+    hooks,
+    isCluster: (settings.cluster?.length ?? 0) > 0,
+    library: undefined as typeof import('./redis-client.ts') | undefined,
+    /** The client in use, or the one that connects. */
+    client: undefined as RedisClient | undefined,
+    isUp: false,
+    /** False also if a part of a cluster cannot be used. */
+    isWhole: false,
+    isClosed: false,
+    problem: '',
+    upSince: 0,
+    /** How often in a row no answer came in time. Commands that were under way at the same time count once. */
+    misses: 0,
+    missedAt: 0,
+    /** Commands that their callers have given up. */
+    late: 0,
+    retryMs: FIRST_RETRY_MS,
+    retry: undefined as NodeJS.Timeout | undefined,
+  }
 }
+
+type State = ReturnType<typeof newState>
 
 /**
  * Rejects after so many milliseconds. The timer fires twice, and sockets are read after it, so that a busy
@@ -225,34 +220,19 @@ async function connect(state: State): Promise<void> {
   }
 }
 
-/** Creates a connection, which `open` makes. */
-export function createConnection(settings: ConnectionSettings, hooks: ConnectionHooks): RedisConnection {
-  const state: State = {
-    settings,
-    hooks,
-    isCluster: (settings.cluster?.length ?? 0) > 0,
-    library: undefined,
-    client: undefined,
-    isUp: false,
-    isWhole: false,
-    isClosed: false,
-    problem: '',
-    upSince: 0,
-    misses: 0,
-    missedAt: 0,
-    late: 0,
-    retryMs: FIRST_RETRY_MS,
-    retry: undefined,
-  }
+/** Creates a connection that is made by `open`, and made again when it fails. */
+export function createConnection(settings: ConnectionSettings, hooks: ConnectionHooks) {
+  const state = newState(settings, hooks)
   return {
     isUp: () => state.isUp,
     isWhole: () => state.isWhole,
-    async send(command) {
+    async send(command: readonly string[]): Promise<unknown> {
       if (!state.isUp || !state.client) throw new Error(state.problem)
       return ask(state, state.client, command)
     },
+    /** Connects for the first time; resolves when that succeeded or failed. */
     open: () => connect(state),
-    close() {
+    close(): void {
       state.isClosed = true
       state.isWhole = false
       state.problem = 'closed'
@@ -261,3 +241,5 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
     },
   }
 }
+
+export type RedisConnection = ReturnType<typeof createConnection>

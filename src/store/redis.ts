@@ -5,7 +5,7 @@ import type { Session } from '../core/session/session.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
-import { idOfKey, type SessionKey, type Store } from './store.ts'
+import { idOfKey, type SessionKey } from './store.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -94,17 +94,6 @@ function createRemoteValues<Value>(
   }
 }
 
-/** The store that replicas share, without copies. */
-export interface RemoteStore extends RedisConnection {
-  readonly sessions: RemoteValues<Session>
-  readonly values: RemoteValues<unknown>
-  /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
-  keys(ids?: readonly string[]): AsyncIterable<readonly SessionKey[]>
-  /** Says in all replicas which sessions have changed. */
-  announce(keys: readonly SessionKey[]): Promise<void>
-  readonly count: Store['count']
-}
-
 /** The environment of a remote store. */
 export interface RemoteOptions {
   readonly ttl: number
@@ -141,6 +130,7 @@ function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: Re
       Promise.all([note(index), note(indexOf(idOfKey(key)))]).catch(() => renewed.delete(key))
     },
     count: async () => Number(await run(send, 'count', index, [])),
+    /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
     async *keys(ids?: readonly string[]): AsyncGenerator<readonly SessionKey[]> {
       for (const name of ids ? ids.map(indexOf) : [index]) {
         let cursor = '0'
@@ -190,7 +180,7 @@ export function createRedis(
   hooks: Pick<ConnectionHooks, 'changed' | 'answered' | 'settled'>,
   options: RemoteOptions,
   heard: (keys: readonly SessionKey[]) => void,
-): RemoteStore {
+) {
   const { prefix } = settings
   const channel = `${prefix}session-changes`
   const connection = createConnection(settings, {
@@ -206,13 +196,17 @@ export function createRedis(
   const { written, keys, count } = createIndex(connection, prefix, options)
   return {
     ...connection,
-    sessions: createRemoteValues(connection, `${prefix}s:`, written),
-    values: createRemoteValues(connection, `${prefix}v:`),
+    sessions: createRemoteValues<Session>(connection, `${prefix}s:`, written),
+    values: createRemoteValues<unknown>(connection, `${prefix}v:`),
     keys,
     count,
-    async announce(changed) {
+    /** Says in all replicas which sessions have changed. */
+    async announce(changed: readonly SessionKey[]): Promise<void> {
       for (let at = 0; at < changed.length; at += MAX_KEYS)
         await send(['PUBLISH', channel, JSON.stringify(changed.slice(at, at + MAX_KEYS))])
     },
   }
 }
+
+/** The store that replicas share, without copies. */
+export type RemoteStore = ReturnType<typeof createRedis>

@@ -70,12 +70,12 @@ interface Copy<Value> {
 }
 
 interface PendingChange<Value> {
-  /** Runs the change; returns the same value if the change throws. */
-  readonly apply: (value: Value | undefined) => Value | undefined
-  /** Gives the caller the result of the last run. */
-  readonly settle: () => void
-  readonly fail: (error: unknown) => void
+  readonly change: Change<Value, unknown>
   readonly ttl: number
+  readonly resolve: (result: never) => void
+  readonly reject: (error: unknown) => void
+  /** Gives the caller the result of the last run. */
+  settle: () => void
 }
 
 interface State<Value> {
@@ -89,16 +89,6 @@ interface State<Value> {
 type Change<Value, Result> = (value: Value | undefined) => {
   readonly value: Value | undefined
   readonly result: Result
-}
-
-/** Values with copies in this replica. */
-export interface ReplicatedValues<Value> {
-  update<Result>(key: SessionKey, change: Change<Value, Result>, ttl?: number): Promise<Result>
-  /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
-  get(key: SessionKey, missed?: () => void): Promise<Value | undefined>
-  copyOf(key: SessionKey): Value | undefined
-  keys(): SessionKey[]
-  heal(): Promise<void>
 }
 
 /** So many races can be lost only if something goes on writing without end. */
@@ -146,7 +136,15 @@ function applyAll<Value>(
   start: Value | undefined,
 ): Value | undefined {
   let value = start
-  for (const { apply } of pending) value = apply(value)
+  for (const one of pending) {
+    try {
+      const { value: next, result } = one.change(value)
+      one.settle = () => one.resolve(result as never)
+      value = next
+    } catch (error) {
+      one.settle = () => one.reject(error)
+    }
+  }
   return value === undefined || !bound ? value : bound(value)
 }
 
@@ -217,7 +215,7 @@ async function writeAll<Value>(state: State<Value>, key: SessionKey): Promise<vo
       await write(state, key, pending)
     } catch (error) {
       // The value does not belong to its kind: later changes must not wait for ever.
-      for (const { fail } of pending) fail(error)
+      for (const { reject } of pending) reject(error)
     }
   }
   state.queues.delete(key)
@@ -230,18 +228,7 @@ function update<Value, Result>(
   ttl = state.options.ttl,
 ): Promise<Result> {
   return new Promise((resolve, reject) => {
-    let settle = () => {}
-    const apply = (value: Value | undefined) => {
-      try {
-        const { value: next, result } = change(value)
-        settle = () => resolve(result)
-        return next
-      } catch (error) {
-        settle = () => reject(error)
-        return value
-      }
-    }
-    const pending = { apply, settle: () => settle(), fail: reject, ttl }
+    const pending: PendingChange<Value> = { change, ttl, resolve, reject, settle: () => {} }
     const queue = state.queues.get(key)
     if (queue) queue.push(pending)
     else {
@@ -252,7 +239,7 @@ function update<Value, Result>(
 }
 
 /** Creates the values of one kind. */
-export function createReplicatedValues<Value>(options: ReplicationOptions<Value>): ReplicatedValues<Value> {
+export function createReplicatedValues<Value>(options: ReplicationOptions<Value>) {
   const { remote, lost, sizeOf } = options
   const copies = createFairCache<Copy<Value>>({
     ...options,
@@ -264,8 +251,9 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
   const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
   return {
-    update: (key, change, ttl) => update(state, key, change, ttl),
-    async get(key, missed = lost) {
+    update: <Result>(key: SessionKey, change: Change<Value, Result>, ttl?: number) => update(state, key, change, ttl),
+    /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
+    async get(key: SessionKey, missed = lost): Promise<Value | undefined> {
       if (copies.peek(key)?.offline || !remote.isUp()) return copyOf(key)
       try {
         return (await remote.read(key)).value
@@ -276,7 +264,8 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     },
     copyOf,
     keys: copies.keys,
-    async heal() {
+    /** Writes the changes that were made while the store failed. */
+    async heal(): Promise<void> {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
       const next = async (): Promise<void> => {
         for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
@@ -287,3 +276,5 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     },
   }
 }
+
+export type ReplicatedValues<Value> = ReturnType<typeof createReplicatedValues<Value>>

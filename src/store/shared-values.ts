@@ -19,30 +19,18 @@ export function isFirst(store: Store, occasion: string): Promise<boolean> {
   }))
 }
 
-/** The shared values of one kind. */
-export interface SharedValues<Value> {
-  /** Returns the copy; the kind's empty value if there is none. */
-  copyOf(name: string): Value
-  /** Reads the value again if the copy is older than half a minute. Never rejects: the copy stays. */
-  refresh(name: string): Promise<void>
-  /** Changes the copy at once, then the value for all. `by` is pure, and returns the same object for no change. */
-  change(name: string, by: (value: Value) => Value): void
-}
-
 /** Creates the shared values of one kind; `lost` is called whenever the store fails. */
-export function createSharedValues<Value extends object>(
-  store: Store,
-  kind: ValueKind<Value>,
-  lost: () => void,
-): SharedValues<Value> {
+export function createSharedValues<Value extends object>(store: Store, kind: ValueKind<Value>, lost: () => void) {
   const copies = new LRUCache<string, { readonly value: Value; readonly readAt: number }>({
     max: MAX_COPIES,
   })
   const copyOf = (name: string): Value => copies.get(name)?.value ?? kind.empty
   const keep = (name: string, value: Value) => copies.set(name, { value, readAt: performance.now() })
   return {
+    /** Returns the copy; the kind's empty value if there is none. */
     copyOf,
-    async refresh(name) {
+    /** Reads the value again if the copy is older than half a minute. Never rejects: the copy stays. */
+    async refresh(name: string): Promise<void> {
       const copy = copies.get(name)
       if (copy && performance.now() - copy.readAt < FRESH_MS) return
       // Marked as read before it is: other requests use the copy meanwhile.
@@ -53,7 +41,8 @@ export function createSharedValues<Value extends object>(
         lost()
       }
     },
-    change(name, by) {
+    /** Changes the copy at once, then the value for all. `by` is pure, and returns the same object for no change. */
+    change(name: string, by: (value: Value) => Value): void {
       const before = copyOf(name)
       const after = by(before)
       if (after === before) return
@@ -67,3 +56,5 @@ export function createSharedValues<Value extends object>(
     },
   }
 }
+
+export type SharedValues<Value extends object> = ReturnType<typeof createSharedValues<Value>>
