@@ -15,34 +15,20 @@ export interface StoreConfig {
   }
 }
 
-/** The state of a store. */
-export interface StoreStatus {
-  readonly kind: 'memory' | 'redis'
-  /** `degraded`: the store cannot be reached, and this process uses its own memory. */
-  readonly status: 'ok' | 'degraded'
-}
-
-/** A store with its connection. */
-export interface OpenStore {
-  readonly store: Store
-  status(): StoreStatus
-  /** Connects; resolves when that succeeded or failed, within two seconds. */
-  open(): Promise<void>
-  close(): void
-}
-
 /**
- * Creates the store of a configuration. `now` returns milliseconds since the epoch.
+ * Creates the store of a configuration, which `open` connects, successfully or not, within two seconds. `now` returns
+ * milliseconds since the epoch. A store that is `degraded` cannot be reached: this process uses its own memory.
  * @throws if a certificate file cannot be read.
  */
 export function createStore(
   { kind, limits, redis }: StoreConfig,
   hooks: Pick<ReplicatedOptions, 'changed' | 'answered' | 'lost'>,
   now: () => number,
-): OpenStore {
+) {
+  const statusOf = (isWhole: boolean) => ({ kind, status: isWhole ? 'ok' : 'degraded' }) as const
   if (kind === 'memory') {
-    const store = createMemoryStore(limits, now)
-    return { store, status: () => ({ kind, status: 'ok' }), open: async () => {}, close() {} }
+    const store: Store = createMemoryStore(limits, now)
+    return { store, status: () => statusOf(true), open: async () => {}, close() {} }
   }
   const { tls } = redis
   const read = (file: string) => (file === '' ? undefined : readFileSync(file))
@@ -53,5 +39,5 @@ export function createStore(
   const newId = () => randomBytes(8).toString('hex')
   const store = createReplicatedStore(settings, { ...hooks, limits, now, newId })
   const { isWhole, open, close } = store
-  return { store, status: () => ({ kind, status: isWhole() ? 'ok' : 'degraded' }), open, close }
+  return { store, status: () => statusOf(isWhole()), open, close }
 }

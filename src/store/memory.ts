@@ -37,10 +37,8 @@ export function createChanges(send?: (keys: readonly SessionKey[]) => void) {
       changed.add(key)
     },
     subscribe(listener: (keys: readonly SessionKey[]) => void): () => void {
-      // A function that subscribes twice ends one of its subscriptions at a time.
-      const own = (keys: readonly SessionKey[]) => listener(keys)
-      listeners.add(own)
-      return () => void listeners.delete(own)
+      listeners.add(listener)
+      return () => void listeners.delete(listener)
     },
   }
 }

@@ -5,7 +5,7 @@
 import { access, appendFile, constants, mkdir, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
-import type { Answered, Emit, RunEnded } from './event.ts'
+import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
 
 /** Where `governor run` and `governor init` keep it. */
 export const DEFAULT_JOURNAL = '~/.local/state/governor/usage.jsonl'
@@ -67,13 +67,6 @@ export interface JournalOptions {
   /** Calls back once after a delay in milliseconds; returns a function that cancels the call. */
   readonly after: (delay: number, call: () => void) => () => void
   readonly emit: Emit
-}
-
-/** An open journal. */
-export interface Journal {
-  readonly record: Emit
-  /** Writes what is not written yet. Never rejects. */
-  close(): Promise<void>
 }
 
 /** Returns the path of the journal's file, or of an older one. */
@@ -205,7 +198,7 @@ function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded,
 }
 
 /** Opens a journal. Nothing is written before a run ends or an hour is over. */
-export function createJournal({ path, now, after, emit }: JournalOptions): Journal {
+export function createJournal({ path, now, after, emit }: JournalOptions) {
   const open = new Map<string, OpenRun>()
   let hasFailed = false
   /** Says once that the journal fails, until it can be written again. */
@@ -230,11 +223,12 @@ export function createJournal({ path, now, after, emit }: JournalOptions): Journ
   }
   let cancel = after(HOUR - (now() % HOUR), endHour)
   return {
-    record(event) {
+    record(event: ProxyEvent): void {
       if (event.kind === 'answered') noteAnswer(open, event, write)
       if (event.kind === 'run_ended') noteEnd(open, event, write)
     },
-    async close() {
+    /** Writes what is not written yet. Never rejects. */
+    async close(): Promise<void> {
       cancel()
       write([...open.values()], null)
       open.clear()

@@ -2,13 +2,6 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { type Emit, type Labels, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
-/** The metrics of one Governor. */
-export interface Metrics {
-  readonly record: Emit
-  /** Returns the text of `GET /metrics` and its content type. */
-  render(): Promise<{ readonly contentType: string; readonly text: string }>
-}
-
 /** The current numbers for gauges. */
 export interface Levels {
   readonly sessions: number
@@ -67,7 +60,7 @@ function recorderOf(
 }
 
 /** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
-export function createMetrics(levels: Levels): Metrics {
+export function createMetrics(levels: Levels) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const gauge = (name: string, help: string, level: keyof Levels) =>
@@ -93,9 +86,10 @@ export function createMetrics(levels: Levels): Metrics {
     recorders.set(kind, ofKind)
   }
   return {
-    record(event) {
+    record(event: ProxyEvent): void {
       for (const record of recorders.get(event.kind) ?? []) record(event)
     },
+    /** Returns the text of `GET /metrics` and its content type. */
     async render() {
       return { contentType: registry.contentType, text: await registry.metrics() }
     },

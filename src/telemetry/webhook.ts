@@ -8,7 +8,15 @@ import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { request } from 'undici'
-import { type Emit, type Message, ROWS, SECRET_PREFIX, type WebhookOutcome, type WebhookTopic } from './event.ts'
+import {
+  type Emit,
+  type Message,
+  type ProxyEvent,
+  ROWS,
+  SECRET_PREFIX,
+  type WebhookOutcome,
+  type WebhookTopic,
+} from './event.ts'
 
 /** The settings of the receiver. */
 export interface WebhookSettings {
@@ -30,14 +38,6 @@ export interface WebhookOptions {
   readonly backOff?: readonly number[]
 }
 
-/** Sends messages about events. */
-export interface Webhook {
-  /** Queues a message if the receiver wants one about this event. Never throws and never waits. */
-  readonly record: Emit
-  /** Drops the queue and aborts the current message. */
-  close(): void
-}
-
 const TIMEOUT = 2_000
 const BACK_OFF = [1_000, 5_000, 25_000]
 /** The most messages of a lane that are not settled. */
@@ -47,16 +47,19 @@ const MAX_QUESTIONS = 8
 const MAX_SUBJECTS = 10_000
 
 /** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
-interface Lane {
-  /** Attempts under way, and how many there may be. */
-  open: number
-  readonly most: number
-  /** Begin the attempts that wait for their turn, oldest first. */
-  readonly waiting: (() => void)[]
-  held: number
+function newLane(most: number) {
+  return {
+    /** How many attempts may be under way, and how many are. */
+    most,
+    open: 0,
+    /** Begin the attempts that wait for their turn, oldest first. */
+    waiting: [] as (() => void)[],
+    /** All messages that are not settled. */
+    held: 0,
+  }
 }
 
-const newLane = (most: number): Lane => ({ open: 0, most, waiting: [], held: 0 })
+type Lane = ReturnType<typeof newLane>
 
 async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promise<Result> {
   if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
@@ -68,17 +71,26 @@ async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promi
   return result
 }
 
-interface Sender {
-  readonly settings: WebhookSettings
-  readonly options: WebhookOptions
-  /** The receiver's address without the user and password that it may contain, and the header that replaces them. */
-  readonly url: URL
-  readonly authorization: { readonly authorization?: string }
-  /** Questions, to which somebody has to react in time, wait for nothing else. */
-  readonly questions: Lane
-  readonly others: Lane
-  readonly stop: AbortController
+function newSender(settings: WebhookSettings, options: WebhookOptions) {
+  const url = new URL(settings.url)
+  const { username, password } = url
+  url.username = ''
+  url.password = ''
+  const credentials = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64')
+  return {
+    settings,
+    options,
+    /** The receiver's address without the user and password that it may contain, and the header that replaces them. */
+    url,
+    authorization: username === '' && password === '' ? {} : { authorization: `Basic ${credentials}` },
+    /** Questions, to which somebody has to react in time, wait for nothing else. */
+    questions: newLane(MAX_QUESTIONS),
+    others: newLane(1),
+    stop: new AbortController(),
+  }
 }
+
+type Sender = ReturnType<typeof newSender>
 
 /** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
 async function post(sender: Sender, id: string, body: string): Promise<boolean> {
@@ -145,24 +157,12 @@ async function send(sender: Sender, message: Message): Promise<void> {
 }
 
 /** Creates a webhook that sends one message per subject, with retries. */
-export function createWebhook(settings: WebhookSettings, options: WebhookOptions): Webhook {
-  const url = new URL(settings.url)
-  const { username, password } = url
-  url.username = ''
-  url.password = ''
-  const credentials = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64')
-  const sender: Sender = {
-    settings,
-    options,
-    url,
-    authorization: username === '' && password === '' ? {} : { authorization: `Basic ${credentials}` },
-    questions: newLane(MAX_QUESTIONS),
-    others: newLane(1),
-    stop: new AbortController(),
-  }
+export function createWebhook(settings: WebhookSettings, options: WebhookOptions) {
+  const sender = newSender(settings, options)
   const sent = new LRUCache<string, true>({ max: MAX_SUBJECTS })
   return {
-    record(event) {
+    /** Queues a message if the receiver wants one about this event. Never throws and never waits. */
+    record(event: ProxyEvent): void {
       const message = ROWS[event.kind].message?.(event)
       if (!message || !settings.on.includes(message.type)) return
       const subject = `${message.type} ${message.subject}`
@@ -175,6 +175,7 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
       // If the store fails, twice is better than never.
       options.isFirst(subject).then(sendFirst, () => sendFirst(true))
     },
+    /** Drops the queue and aborts the current message. */
     close: () => sender.stop.abort(),
   }
 }

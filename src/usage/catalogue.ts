@@ -36,21 +36,6 @@ export interface ModelSettings {
     | undefined
 }
 
-/** Prices and context windows by model and upstream. */
-export interface Catalogue {
-  /** Resolves when the package is loaded, which happens once. */
-  load(): Promise<void>
-  readonly isLoaded: boolean
-  /** Resolves when the package is not being loaded: then every cost is known. Never rejects. */
-  settled(): Promise<void>
-  /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
-  priceOf(model: string, upstream: CatalogueUpstream): Price | undefined
-  /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
-  dearestAt(upstream: CatalogueUpstream): Price | undefined
-  /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
-  contextWindowOf(model: string, upstream: CatalogueUpstream): number | undefined
-}
-
 type Package = typeof import('@pydantic/genai-prices')
 
 const PER_MILLION = 1_000_000
@@ -163,10 +148,7 @@ export function configuredValue<K extends 'price' | 'contextWindow'>(
  * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if
  * the package can't be loaded.
  */
-export function createCatalogue(
-  settings: readonly ModelSettings[],
-  failed: (error: Error) => void = () => undefined,
-): Catalogue {
+export function createCatalogue(settings: readonly ModelSettings[], failed: (error: Error) => void = () => undefined) {
   // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, Known>>()
   const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
@@ -198,12 +180,15 @@ export function createCatalogue(
     return now
   }
   return {
+    /** Resolves when the package is loaded, which happens once. */
     load,
+    /** Resolves when the package is not being loaded: then every cost is known. Never rejects. */
     settled: async () => loading?.catch(() => undefined),
     get isLoaded() {
       return loaded !== undefined
     },
-    dearestAt(upstream) {
+    /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
+    dearestAt(upstream: CatalogueUpstream): Price | undefined {
       if (!loaded) return undefined
       const before = dearestPrices.get(upstream.name)
       if (before) return before.price
@@ -211,10 +196,15 @@ export function createCatalogue(
       dearestPrices.set(upstream.name, { price })
       return price
     },
-    priceOf: (model, upstream) => knownOf(model, upstream).price,
-    contextWindowOf: (model, upstream) => knownOf(model, upstream).contextWindow,
+    /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
+    priceOf: (model: string, upstream: CatalogueUpstream) => knownOf(model, upstream).price,
+    /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
+    contextWindowOf: (model: string, upstream: CatalogueUpstream) => knownOf(model, upstream).contextWindow,
   }
 }
+
+/** Prices and context windows by model and upstream. */
+export type Catalogue = ReturnType<typeof createCatalogue>
 
 /** The model and the upstream of a response, and where its usage goes. */
 interface UsageRecord {

@@ -4,7 +4,7 @@
  */
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
-import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
+import { readText } from '../dialect/shared/response-tail.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
@@ -54,45 +54,37 @@ export interface ObserverTarget {
   readonly fault: (error: Error) => void
 }
 
-/** The state of an observed response: its beginning and its end, by reference. */
-interface Observed {
-  readonly target: ObserverTarget
-  readonly coding: string
-  readonly streams: boolean
-  readonly withCalls: boolean
-  readonly head: Buffer[]
-  headLength: number
-  readonly tail: Buffer[]
-  tailLength: number
-  length: number
-  isOver: boolean
-  /** How many bytes are needed before the next search for the id; 0: no more searches. */
-  nextSearch: number
-  /** Unset if nobody asks for the text, or after a fault in reading it. */
-  text: ResponseText | undefined
-}
-
-/** Returns an observer of a successful response. */
-export function observeResponse(target: ObserverTarget): ResponseObserver {
+/** Returns the state of a response to observe: its beginning and its end, by reference. */
+function newObserved(target: ObserverTarget) {
   const { dialect, head, withText = false, begin } = target
   const coding = contentEncoding(head.headers)
-  const isPlain = coding === 'identity'
   const streams = isEventStream(head.headers)
-  const observed: Observed = {
+  return {
     target,
     coding,
     streams,
     withCalls: begin !== undefined,
-    head: [],
+    tailBytes: begin ? TAIL_WITH_CALLS : TAIL_BYTES,
+    head: [] as Buffer[],
     headLength: 0,
-    tail: [],
+    tail: [] as Buffer[],
     tailLength: 0,
     length: 0,
     isOver: false,
-    nextSearch: begin && isPlain ? 1 : 0,
+    /** How many bytes are needed before the next search for the id; 0: no more searches. */
+    nextSearch: begin && coding === 'identity' ? 1 : 0,
+    /** Unset if nobody asks for the text, or after a fault in reading it. */
     text: withText ? readText(dialect, streams) : undefined,
   }
-  const decoding = begin && !isPlain ? decodeHead(observed) : undefined
+}
+
+type Observed = ReturnType<typeof newObserved>
+
+/** Returns an observer of a successful response. */
+export function observeResponse(target: ObserverTarget): ResponseObserver {
+  const observed = newObserved(target)
+  const isPlain = observed.coding === 'identity'
+  const decoding = target.begin && !isPlain ? decodeHead(observed) : undefined
   return {
     take(chunk) {
       keep(observed, chunk)
@@ -123,8 +115,6 @@ function readTextOf(observed: Observed, chunk?: Buffer): string | undefined {
   return undefined
 }
 
-const tailBytesFor = (withCalls: boolean) => (withCalls ? TAIL_WITH_CALLS : TAIL_BYTES)
-
 function keep(observed: Observed, chunk: Buffer): void {
   observed.length += chunk.length
   if (observed.headLength < HEAD_BYTES) {
@@ -132,8 +122,8 @@ function keep(observed: Observed, chunk: Buffer): void {
     observed.headLength += chunk.length
     return
   }
-  const { tail, coding, withCalls } = observed
-  const kept = coding === 'identity' ? tailBytesFor(withCalls) : MAX_ENCODED
+  const { tail, coding, tailBytes } = observed
+  const kept = coding === 'identity' ? tailBytes : MAX_ENCODED
   tail.push(chunk)
   observed.tailLength += chunk.length
   for (let first = tail[0]; first && observed.tailLength - first.length >= kept; first = tail[0]) {
@@ -152,21 +142,20 @@ function wholeBody({ head, headLength, tail, tailLength, length }: Observed): Bu
 }
 
 function keptBody(observed: Observed): Body {
-  const { head, headLength, tail, tailLength, length, streams, withCalls } = observed
+  const { head, headLength, tail, tailLength, tailBytes, length, streams, withCalls } = observed
   const whole = wholeBody(observed)
   if (!whole) return { head: joined(head), tail: joined(tail), whole, length, streams, withCalls }
-  const end = tailLength >= tailBytesFor(withCalls) ? whole.subarray(headLength) : whole
+  const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
   return { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls }
 }
 
 function settleEncoded(observed: Observed): void {
-  const { coding, target, streams, withCalls } = observed
+  const { coding, target, streams, withCalls, tailBytes } = observed
   const settleWith = (plain: Buffer | undefined) => {
     if (plain) readTextOf(observed, plain)
     // The length of a body that cannot be decoded says little: only the request is estimated.
     const body = plain ?? Buffer.alloc(0)
     const { length } = body
-    const tailBytes = tailBytesFor(withCalls)
     const isLong = length > HEAD_BYTES + tailBytes
     const tail = isLong ? body.subarray(-tailBytes) : body
     const whole = isLong ? undefined : body
@@ -237,12 +226,13 @@ function settle(observed: Observed, body: Body): void {
     const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
     if (!isUnreadable) fault(error as Error)
   }
-  const { tail, length } = body
-  const estimate = (): CallUsage => {
+  let usage: CallUsage
+  if (metadata.usage) usage = { estimated: false, ...metadata.usage }
+  else {
+    const { tail, length } = body
     // The characters that the model wrote in the tail, in proportion to the whole body.
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
-    return { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
+    usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  const usage: CallUsage = metadata.usage ? { estimated: false, ...metadata.usage } : estimate()
   report({ callsNothing, facts, text: readTextOf(observed), ...metadata, usage })
 }
