@@ -261,11 +261,7 @@ function requestListener(
       // `OPTIONS *` asks about the server and not about an upstream (RFC 9110, section 9.3.7).
       if (hasBody(request.rawHeaders)) response.setHeader('connection', 'close')
       response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' }).end()
-    } else if (
-      target === '/' &&
-      (method === 'GET' || method === 'HEAD') &&
-      request.headers.accept?.includes('text/html')
-    ) {
+    } else if (target === '/' && /^(?:GET|HEAD)$/.test(method) && request.headers.accept?.includes('text/html')) {
       // A person opens the bare address in a browser; programs do not accept HTML.
       response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
     } else if (state.draining.signal.aborted) {
@@ -370,11 +366,10 @@ async function loadPrices({ policies, catalogue }: Services): Promise<void> {
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   const { config, state, services, access } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
-  const { emit } = services
   const clients = createClientServer({
     clientIdle,
     maxOpenFiles,
-    refused: (open, isNews) => emit({ kind: 'connection_refused', open, isNews }),
+    refused: (open, isNews) => services.emit({ kind: 'connection_refused', open, isNews }),
   })
   handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({

@@ -3,8 +3,6 @@ import { tokens } from '../core/budget/meters.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
 import { counted, fitted } from './terminal-text.ts'
 
-export type Bill = ReturnType<typeof createBill>
-
 export function createBill() {
   // Requests are all that clients sent, guarded or not, also those that failed.
   const sums = { requests: 0, iterations: 0, tokens: 0, cost_usd: 0, notices: 0, loops: 0, stops: 0 }

@@ -171,44 +171,33 @@ function parse(args: readonly string[]) {
   }
 }
 
-/** Runs a command and returns its exit code. Throws `UsageError`. */
-async function runCommand(typed: readonly string[], terminal: Terminal): Promise<number> {
-  const { values, positionals } = parse(typed)
-  const [name = 'start', ...args] = positionals
-  if (values['help'] || name === 'help' || values['version']) {
-    terminal.out(values['help'] || name === 'help' ? help() : `${VERSION}\n`)
-    return 0
-  }
-  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
-  if (!command) throw new UsageError(`there is no command ${name}`)
-  const { takes: [least, most, missing] = [0, 0, ''], own = [] } = command
-  if (args.length > most) throw new UsageError(`unexpected argument ${args[most]}`)
-  if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
-  for (const flag of Object.keys(OWN_FLAGS) as (keyof typeof OWN_FLAGS)[]) {
-    if (values[flag] === undefined || own.includes(flag)) continue
-    const takers = Object.keys(COMMANDS).filter((taker) => COMMANDS[taker]?.own?.includes(flag))
-    throw new UsageError(`--${flag} is for ${takers.join(', ')}`)
-  }
-  return command.run({ args, flags: values as Call['flags'] }, terminal)
-}
-
-/** Runs the command line `args`, without node and script. Reports wrong usage and configuration. */
-export async function run(args: readonly string[], terminal: Terminal): Promise<number> {
+/** Runs the command line `typed`, without node and script; returns the exit code. Reports wrong usage and configuration. */
+export async function run(typed: readonly string[], terminal: Terminal): Promise<number> {
   try {
-    return await runCommand(args, terminal)
+    const { values, positionals } = parse(typed)
+    const [name = 'start', ...args] = positionals
+    if (values['help'] || name === 'help' || values['version']) {
+      terminal.out(values['help'] || name === 'help' ? help() : `${VERSION}\n`)
+      return 0
+    }
+    const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+    if (!command) throw new UsageError(`there is no command ${name}`)
+    const { takes: [least, most, missing] = [0, 0, ''], own = [] } = command
+    if (args.length > most) throw new UsageError(`unexpected argument ${args[most]}`)
+    if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
+    for (const flag of Object.keys(OWN_FLAGS) as (keyof typeof OWN_FLAGS)[]) {
+      if (values[flag] === undefined || own.includes(flag)) continue
+      const takers = Object.keys(COMMANDS).filter((taker) => COMMANDS[taker]?.own?.includes(flag))
+      throw new UsageError(`--${flag} is for ${takers.join(', ')}`)
+    }
+    return await command.run({ args, flags: values as Call['flags'] }, terminal)
   } catch (error) {
-    if (error instanceof ConfigError) {
+    if (error instanceof ConfigError)
       terminal.err(`governor: the configuration is wrong\n  ${error.message.replaceAll('\n', '\n  ')}\n`)
-      return 2
-    }
-    if (error instanceof ClientError) {
-      terminal.err(`governor: ${error.message}\n`)
-      return 1
-    }
-    if (error instanceof UsageError) {
+    else if (error instanceof UsageError)
       terminal.err(`governor: ${error.message}: --help shows the commands and flags\n`)
-      return 2
-    }
-    throw error
+    else if (error instanceof ClientError) terminal.err(`governor: ${error.message}\n`)
+    else throw error
+    return error instanceof ClientError ? 1 : 2
   }
 }

@@ -17,8 +17,6 @@ const GROUPINGS = {
 } as const
 type Grouping = keyof typeof GROUPINGS
 
-const isGrouping = (text: string): text is Grouping => Object.hasOwn(GROUPINGS, text)
-
 const SUMS = ['runs', 'iterations', 'calls', 'input', 'cached_input', 'cache_write', 'output', 'cost_usd'] as const
 type Sums = Record<(typeof SUMS)[number], number> & { price_known: boolean }
 
@@ -60,7 +58,7 @@ function add(sums: Sums, line: JournalLine): void {
   sums.price_known &&= line.price_known
 }
 
-function tableOf(by: Grouping, groups: readonly (readonly [string, Sums])[], columns: number): string {
+function tableOf(by: string, groups: readonly (readonly [string, Sums])[], columns: number): string {
   const rows = [['runs', 'iterations', 'calls', 'input', 'cached', 'output', 'cost']]
   for (const [, sums] of groups) {
     const { runs, iterations, calls, input, cached_input, output, cost_usd, price_known: isKnown } = sums
@@ -87,14 +85,15 @@ function csvText(text: string): string {
 /** Adds the journal up. Returns 1 if there is nothing to add. Throws `UsageError` and `ConfigError`. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, json, csv } = flags
-  if (!isGrouping(by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
+  if (!Object.hasOwn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
+  const keyOf = GROUPINGS[by as Grouping]
   const from = since === undefined ? 0 : timeOf(since)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
   const groups = new Map<string, Sums>()
   const total = { ...NOTHING }
   for await (const line of journalLines(path)) {
     if (Date.parse(line.time) < from) continue
-    const key = GROUPINGS[by](line)
+    const key = keyOf(line)
     const sums = groups.get(key) ?? { ...NOTHING }
     groups.set(key, sums)
     add(sums, line)

@@ -15,13 +15,6 @@ import {
 import type { Detail, Row } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, plainLines } from './terminal-text.ts'
 
-/** Returns the beginning of a session's name or id that the other commands take. */
-function handleOf(row: Row): string {
-  const label = labelOf(row)
-  if (label === row.name) return label
-  return row.name?.slice(0, 13) ?? row.id.slice(0, 9)
-}
-
 export interface TableStyle {
   readonly columns: number
   /** Colours say how urgent a state is. */
@@ -36,9 +29,11 @@ const NUMBERS = ['RISK', 'ITERATION', 'COST', '$/MIN'].map((title) => TITLES.ind
 const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
 
 function cellsOf(row: Row, hasLabel: boolean): readonly string[] {
-  const { iteration, max_iterations: max } = row
+  const { id, name, iteration, max_iterations: max } = row
+  const label = labelOf(row)
   return [
-    hasLabel ? labelOf(row) : handleOf(row),
+    // Without labels, the beginning of the name or id, which the other commands take.
+    hasLabel || label === name ? label : (name?.slice(0, 13) ?? id.slice(0, 9)),
     stateOf(row).text,
     `${Math.round(row.risk * 100)}%`,
     max > 0 ? `${iteration}/${max}` : String(iteration),

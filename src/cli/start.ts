@@ -8,7 +8,7 @@ import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { VERSION } from '../version.ts'
-import { type Bill, createBill } from './bill.ts'
+import { createBill } from './bill.ts'
 import type { Call, Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
 import { jsonLine } from './terminal-text.ts'
@@ -97,6 +97,9 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
   return serve(loaded, flags, terminal, log, true)
 }
 
+/** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
+const SAME_SIGNAL_MS = 1000
+
 async function serve(
   { config, file }: Loaded,
   flags: Flags,
@@ -112,7 +115,15 @@ async function serve(
   // A reload requires the file that was read: without it, the defaults would silently come back.
   const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }
   terminal.onSignal('SIGHUP', () => reload(governor, config, reloadFlags, terminal, log))
-  const stopped = untilStopped(governor, terminal, log, bill)
+  let stoppingSince: number | undefined
+  const stopped = new Promise<void>((resolve) => {
+    for (const name of ['SIGTERM', 'SIGINT'] as const)
+      terminal.onSignal(name, () => {
+        if (performance.now() - (stoppingSince ?? Number.POSITIVE_INFINITY) > SAME_SIGNAL_MS) terminal.exit(1)
+        stoppingSince ??= performance.now()
+        resolve()
+      })
+  })
   const upstreams: Record<string, string> = {}
   for (const [name, { url }] of Object.entries(config.upstreams)) upstreams[name] = new URL(url).origin
   const { max_iterations } = config.budget
@@ -135,9 +146,12 @@ async function serve(
         `  agent  OPENAI_BASE_URL=${address}/v1 or ANTHROPIC_BASE_URL=${address}\n`,
     )
   }
-  const code = await stopped
+  await stopped
+  log.info({}, 'draining')
+  const isComplete = await governor.drain()
+  log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
   if (isForPeople) terminal.err(`\n${bill.text()}`)
-  return code
+  return 0
 }
 
 /** Applies the policies of the current file; a wrong file changes nothing. `running`: the one at the start. */
@@ -152,28 +166,4 @@ function reload(governor: Governor, running: Config, flags: Flags, terminal: Ter
     if (!(error instanceof ConfigError)) throw error
     log.error({ problems: error.message.split('\n') }, 'configuration not reloaded: the one before stays in force')
   }
-}
-
-/** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
-const SAME_SIGNAL_MS = 1000
-
-/** Waits for the first SIGTERM or SIGINT and drains; a second one ends at once. */
-function untilStopped(governor: Governor, terminal: Terminal, log: Logger, bill: Bill): Promise<number> {
-  return new Promise((resolve) => {
-    let stoppingSince: number | undefined
-    const stop = () => {
-      if (stoppingSince !== undefined) {
-        if (performance.now() - stoppingSince > SAME_SIGNAL_MS) terminal.exit(1)
-        return
-      }
-      stoppingSince = performance.now()
-      log.info({}, 'draining')
-      governor.drain().then((isComplete) => {
-        log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
-        resolve(0)
-      })
-    }
-    terminal.onSignal('SIGTERM', stop)
-    terminal.onSignal('SIGINT', stop)
-  })
 }

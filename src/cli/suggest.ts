@@ -96,12 +96,6 @@ function jsonOf(group: RunGroup): object {
   return { ...rest, ...others, cost_usd: cost, budget }
 }
 
-function shown(name: Amount, value: number): string {
-  if (name === 'tokens') return tokens(value, 0).used
-  if (name === 'cost') return value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`
-  return String(value)
-}
-
 /** A group as a table, each line of which is a comment in YAML. */
 function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): readonly string[] {
   const few = runs < LEAST_RUNS ? ` (no suggestion below ${LEAST_RUNS})` : ''
@@ -113,8 +107,12 @@ function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): re
   ]
   for (const amount of AMOUNTS) {
     const { p50, p95, max } = spreads[amount]
-    const cells = [p50, p95, max].map((value) => shown(amount, value).padStart(10))
-    lines.push(`#   ${amount.replace('_', ' ').padEnd(12)}${cells.join('')}`)
+    let line = `#   ${amount.replace('_', ' ').padEnd(12)}`
+    for (const value of [p50, p95, max]) {
+      const cost = value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`
+      line += (amount === 'cost' ? cost : amount === 'tokens' ? tokens(value, 0).used : String(value)).padStart(10)
+    }
+    lines.push(line)
   }
   return lines
 }

@@ -184,18 +184,14 @@ function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }:
   return [`${at}found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}${inLine(issue.path)}`]
 }
 
-/** Sets the URLs of the upstreams that always exist, as a file may set only a key or headers of them. */
-function fillInUrls(tree: Json): void {
-  const upstreams = tree['upstreams']
-  for (const [name, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
-    const settings = isObject(upstreams) ? upstreams[name] : undefined
-    if (isObject(settings) && settings['url'] === undefined) settings['url'] = url
-  }
-}
-
 /** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
 export function checkConfig(tree: Json, name: string, source: Omit<Source, 'name'> = {}): Config {
-  fillInUrls(tree)
+  const upstreams = tree['upstreams']
+  for (const [upstream, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
+    const settings = isObject(upstreams) ? upstreams[upstream] : undefined
+    // A file may set only a key or headers of the upstreams that always exist.
+    if (isObject(settings) && settings['url'] === undefined) settings['url'] = url
+  }
   const checked = configSchema.safeParse(tree, { error: expected })
   if (checked.success) return checked.data
   const problems = checked.error.issues.flatMap((issue) => problem(issue, tree, { name, ...source }))
