@@ -11,19 +11,6 @@ import { createBill } from './bill.ts'
 import type { Call, Terminal } from './command.ts'
 import { listen } from './start.ts'
 
-/** Programs that do not read the variables of base URLs, and what tells them where to send requests. */
-const OTHERS: Readonly<Record<string, (address: string) => { args?: readonly string[]; env?: Environment }>> = {
-  codex: (address) => ({ args: ['-c', `openai_base_url="${address}/v1"`] }),
-  opencode(address) {
-    const provider = { options: { baseURL: `${address}/v1` } }
-    return {
-      env: {
-        OPENCODE_CONFIG_CONTENT: JSON.stringify({ provider: { openai: provider, anthropic: provider } }),
-      },
-    }
-  },
-}
-
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
   const port = env['PORT'] || 8787
@@ -82,9 +69,15 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   if (!listening) return 1
   const { governor, address } = listening
   terminal.err(`governor: guards ${file} at ${address}, page ${governor.page}\n`)
-  const { args: added = [], env: more = {} } = OTHERS[basename(file)]?.(address) ?? {}
-  const env = { ...more, ...childEnvironment(terminal.env, address, config.upstreams['openai']?.url ?? '') }
-  const code = await runProgram(file, [...added, ...args], env, terminal)
+  // Two programs do not read the variables of base URLs.
+  const provider = { options: { baseURL: `${address}/v1` } }
+  const opencode = JSON.stringify({ provider: { openai: provider, anthropic: provider } })
+  const env = {
+    ...(basename(file) === 'opencode' ? { OPENCODE_CONFIG_CONTENT: opencode } : {}),
+    ...childEnvironment(terminal.env, address, config.upstreams['openai']?.url ?? ''),
+  }
+  if (basename(file) === 'codex') args.unshift('-c', `openai_base_url="${address}/v1"`)
+  const code = await runProgram(file, args, env, terminal)
   await governor.close()
   terminal.err(bill.text())
   if (bill.facts().requests === 0)

@@ -117,7 +117,7 @@ const keys = {
     ),
   }),
   client_override: key(
-    z.union([z.boolean(), z.literal('lower_only')], { error: 'expected one of true, false, lower_only' }),
+    z.union([z.boolean(), z.literal('lower_only')], 'expected one of true, false, lower_only'),
     true,
     'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or ' +
       'false. lower_only: only if they lower the limit.',

@@ -19,10 +19,11 @@ const webhook = z.strictObject({
   secret: optional(
     z
       .string()
-      .min(16, { error: 'expected at least 16 characters' })
-      .refine((secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)), {
-        error: 'expected base64 of at least 16 bytes after whsec_',
-      }),
+      .min(16, 'expected at least 16 characters')
+      .refine(
+        (secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)),
+        'expected base64 of at least 16 bytes after whsec_',
+      ),
     'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
       '`whsec_` and base64.',
     '$' + '{GOVERNOR_WEBHOOK_SECRET}',
@@ -38,9 +39,10 @@ const webhook = z.strictObject({
 
 export const events = z.strictObject({
   webhook: webhook
-    .refine(({ url, secret }) => url === undefined || secret !== undefined, {
-      error: 'has a url and no secret: receivers could not tell the messages from forged ones',
-    })
+    .refine(
+      ({ url, secret }) => url === undefined || secret !== undefined,
+      'has a url and no secret: receivers could not tell the messages from forged ones',
+    )
     .prefault({})
     .describe('A receiver of messages.'),
 })

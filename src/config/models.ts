@@ -22,9 +22,10 @@ const entry = z
         'if a model costs nothing.',
     ),
   })
-  .refine((value) => value.context_window !== undefined || value.price !== undefined, {
-    error: 'has no effect: expected a price, a context_window, or both',
-  })
+  .refine(
+    (value) => value.context_window !== undefined || value.price !== undefined,
+    'has no effect: expected a price, a context_window, or both',
+  )
 
 const EXAMPLE = {
   model: 'qwen3-*',

@@ -40,7 +40,7 @@ const quirk = z
       .describe('Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.'),
     source: optional(z.string(), 'Where the wording is documented or was seen.'),
     status: optional(
-      z.union([status, z.array(status).min(1)], { error: 'expected an HTTP status from 200 to 599, or a list' }),
+      z.union([status, z.array(status).min(1)], 'expected an HTTP status from 200 to 599, or a list'),
       'HTTP status, or a list of them.',
     ),
     code: optional(pattern, "Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
@@ -59,9 +59,10 @@ const quirk = z
           'input_too_large (Governor reads the rest from the words of the message).',
       ),
   })
-  .refine(({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined, {
-    error: 'matches everything: expected a status, a code or a text',
-  })
+  .refine(
+    ({ status, code, text }) => status !== undefined || code !== undefined || text !== undefined,
+    'matches everything: expected a status, a code or a text',
+  )
   .transform((row): Row => ({ ...row, status: typeof row.status === 'number' ? [row.status] : row.status }))
 
 const EXAMPLE: z.input<typeof quirk> = {

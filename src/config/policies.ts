@@ -40,12 +40,8 @@ function byRule<Key extends 'budget' | 'loop_guard', Settings>(
   const rules: Rule<Settings>[] = []
   for (const { [key]: changed, model, upstream, header } of config.overrides) {
     if (!changed) continue
-    rules.push({
-      model,
-      upstream,
-      headers: Object.entries(header),
-      settings: settingsOf(withOverride(config[key], changed)),
-    })
+    const settings = settingsOf(withOverride(config[key], changed))
+    rules.push({ model, upstream, headers: Object.entries(header), settings })
   }
   return { settings: settingsOf(config[key]), rules }
 }

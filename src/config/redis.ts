@@ -6,9 +6,9 @@ import { duration, key, section } from './units.ts'
 /** A shorter time than this passes in the process itself, when it is busy. */
 const MIN_TIMEOUT = 5
 
-const pemFile = z.string().refine((file) => file === '' || existsSync(file), {
-  error: 'expected the path of a PEM file: no such file',
-})
+const pemFile = z
+  .string()
+  .refine((file) => file === '' || existsSync(file), 'expected the path of a PEM file: no such file')
 
 const redisUrl = z.url({ protocol: /^rediss?$/, error: 'expected a redis:// or rediss:// URL' })
 
@@ -44,7 +44,7 @@ export const redis = z.strictObject({
     .prefault({})
     .describe('Redis Sentinel, in place of the address in url; user and password of url count for the server itself.'),
   timeout: key(
-    duration.refine((ms) => ms >= MIN_TIMEOUT, { error: `expected at least ${MIN_TIMEOUT}ms` }),
+    duration.refine((ms) => ms >= MIN_TIMEOUT, `expected at least ${MIN_TIMEOUT}ms`),
     '50ms',
     'Time that a request waits for the server. If an answer takes longer, the request is counted in memory; after ' +
       'three in a row Governor continues without the server until it answers again.',
@@ -53,7 +53,7 @@ export const redis = z.strictObject({
     z
       .string()
       .max(100)
-      .regex(/^[^{}\s]*$/, { error: 'expected a text without braces and white space' }),
+      .regex(/^[^{}\s]*$/, 'expected a text without braces and white space'),
     'governor:',
     'Beginning of all keys and channels. Replicas with the same prefix share their sessions.',
   ),

@@ -20,14 +20,15 @@ const limit = z.int().min(0)
 
 const origin = z
   .string()
-  .regex(/^(?:\*|null|[a-z][a-z0-9+.*-]*:\/\/[^\s/?#@]+)$/i, {
-    error: 'expected an origin such as https://app.example or http://localhost:3000',
-  })
+  .regex(
+    /^(?:\*|null|[a-z][a-z0-9+.*-]*:\/\/[^\s/?#@]+)$/i,
+    'expected an origin such as https://app.example or http://localhost:3000',
+  )
   .toLowerCase()
 
 const hostName = z
   .string()
-  .regex(/^[a-z0-9._*?-]+$/i, { error: 'expected a host name without scheme and port' })
+  .regex(/^[a-z0-9._*?-]+$/i, 'expected a host name without scheme and port')
   .toLowerCase()
 
 const server = section('Where Governor listens, and who may use it.', {
@@ -233,9 +234,12 @@ const ops = section(
   'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
   {
     admin_token: optional(
-      z.string().regex(/^[\x21-\x7e]{6,}$/, {
-        error: 'expected a token of at least 6 letters, digits and signs, without white space and line ends',
-      }),
+      z
+        .string()
+        .regex(
+          /^[\x21-\x7e]{6,}$/,
+          'expected a token of at least 6 letters, digits and signs, without white space and line ends',
+        ),
       'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The ' +
         'environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may ' +
         'do that.',
@@ -269,7 +273,7 @@ const ops = section(
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
 
 const nameHeader = headerName
-  .refine((name) => !HOLDS_KEY.test(name), { error: 'holds a key, which is never logged: expected another header' })
+  .refine((name) => !HOLDS_KEY.test(name), 'holds a key, which is never logged: expected another header')
   .toLowerCase()
 
 const sessions = section('How Governor distinguishes and remembers conversations.', {
@@ -308,7 +312,7 @@ const sessions = section('How Governor distinguishes and remembers conversations
   ),
   ttl: key(duration, '1h', 'How long Governor remembers an unused session.'),
   max_bytes: key(
-    size.refine((bytes) => bytes >= 1_024, { error: 'expected at least 1kb' }),
+    size.refine((bytes) => bytes >= 1_024, 'expected at least 1kb'),
     '256mb',
     'Memory that all sessions together may take, roughly; at most an eighth of the memory that the process may use.',
   ),
@@ -334,7 +338,7 @@ const sessions = section('How Governor distinguishes and remembers conversations
                 end: filled.describe('How it ends, letter by letter.'),
               }),
             ],
-            { error: 'expected a text, or text and end' },
+            'expected a text, or text and end',
           ),
         ),
         [],
@@ -358,9 +362,10 @@ const override = z
     budget: optional(budgetOverride, 'Any key of the budget.'),
     loop_guard: optional(z.strictObject(overrideShape(loopGuard.unwrap().shape)), 'Any key of the loop guard.'),
   })
-  .refine((value) => value.budget !== undefined || value.loop_guard !== undefined, {
-    error: 'has no effect: expected a budget, a loop_guard, or both',
-  })
+  .refine(
+    (value) => value.budget !== undefined || value.loop_guard !== undefined,
+    'has no effect: expected a budget, a loop_guard, or both',
+  )
 
 const RELOADED = { reloaded: true }
 
@@ -451,29 +456,23 @@ function isOwnAddress(url: string, listening: string, port: number): boolean {
 }
 
 /** The schema of a configuration file, with the checks that need several sections. */
-export const configSchema = file.superRefine(
-  ({ server: { host, port }, upstreams: configured, budget: thresholds, overrides, models: modelEntries }, context) => {
-    for (const [name, { url }] of Object.entries(configured)) {
-      if (!isOwnAddress(url, host, port)) continue
-      const message = 'is the address on which Governor listens: expected the address of the provider'
-      context.addIssue({ code: 'custom', path: ['upstreams', name, 'url'], message })
-    }
-    const checkUpstreams = (list: readonly { readonly upstream?: string | undefined }[], path: readonly string[]) => {
-      for (const [at, { upstream: name }] of list.entries()) {
-        if (name === undefined || Object.hasOwn(configured, name)) continue
-        const message = `no such upstream: expected one of ${Object.keys(configured).join(', ')}`
-        context.addIssue({ code: 'custom', path: [...path, at, 'upstream'], message })
-      }
-    }
-    checkUpstreams(overrides, ['overrides'])
-    for (const [at, override] of overrides.entries()) {
-      const message = override.budget && outOfOrder(withOverride(thresholds, override.budget))
-      const path = ['overrides', at, 'budget', 'caution_threshold']
-      if (message) context.addIssue({ code: 'custom', path, message })
-    }
-    checkUpstreams(modelEntries, ['models'])
-  },
-)
+export const configSchema = file.superRefine(({ server, upstreams, budget, overrides, models }, context) => {
+  const complain = (path: PropertyKey[], message: string) => context.addIssue({ code: 'custom', path, message })
+  for (const [name, { url }] of Object.entries(upstreams))
+    if (isOwnAddress(url, server.host, server.port))
+      complain(
+        ['upstreams', name, 'url'],
+        'is the address on which Governor listens: expected the address of the provider',
+      )
+  for (const [section, entries] of Object.entries({ overrides, models }))
+    for (const [at, { upstream }] of entries.entries())
+      if (upstream !== undefined && !Object.hasOwn(upstreams, upstream))
+        complain([section, at, 'upstream'], `no such upstream: expected one of ${Object.keys(upstreams).join(', ')}`)
+  for (const [at, override] of overrides.entries()) {
+    const message = override.budget && outOfOrder(withOverride(budget, override.budget))
+    if (message) complain(['overrides', at, 'budget', 'caution_threshold'], message)
+  }
+})
 
 const SECTIONS: Readonly<Record<string, z.ZodType>> = file.shape
 

@@ -16,9 +16,9 @@ function unitType(units: Readonly<Record<string, number>>, expected: string, max
     return Math.round(Number(digits) * (units[unit.toLowerCase()] ?? 1))
   }
   return z
-    .string({ error: expected })
-    .regex(pattern, { error: expected })
-    .refine((text) => !(amountOf(text) > max), { error: `too much: ${expected}` })
+    .string(expected)
+    .regex(pattern, expected)
+    .refine((text) => !(amountOf(text) > max), `too much: ${expected}`)
     .transform(amountOf)
 }
 
@@ -36,7 +36,7 @@ export const size = unitType(BYTES, 'expected a size such as 512kb, 64mb or 1gb'
 const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M'
 
 /** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
-export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], { error: COUNT })
+export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], COUNT)
 
 export const filled = z.string().min(1)
 

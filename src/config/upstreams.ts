@@ -14,30 +14,29 @@ const NOT_FIXED = new Set(['connection', 'content-length', 'expect', 'keep-alive
 const upstream = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
-    .refine((url) => !/^[^/]*\/\/[^/]*@/.test(url), {
-      error: 'expected a URL without user name and password: put keys into api_key or headers',
-    })
-    .refine((url) => !/[?#]/.test(url), {
-      error: 'expected a URL without a query: requests bring their own',
-    })
-    .refine((url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url), {
-      error: 'expected the base URL of the API: requests bring the rest of the path',
-    })
+    .refine(
+      (url) => !/^[^/]*\/\/[^/]*@/.test(url),
+      'expected a URL without user name and password: put keys into api_key or headers',
+    )
+    .refine((url) => !/[?#]/.test(url), 'expected a URL without a query: requests bring their own')
+    .refine(
+      (url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url),
+      'expected the base URL of the API: requests bring the rest of the path',
+    )
     .describe('Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.'),
   api_key: optional(
-    z.string().regex(HEADER_VALUE, { error: 'expected a key without line breaks or white space around it' }),
+    z.string().regex(HEADER_VALUE, 'expected a key without line breaks or white space around it'),
     "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who may " +
       'use it.',
     `\${NAME_API_KEY}`,
   ),
   headers: key(
     z.record(
-      headerName.refine((name) => !NOT_FIXED.has(name.toLowerCase()), {
-        error: 'set by Governor for each request: expected another header',
-      }),
-      z.string().refine((value) => value === '' || HEADER_VALUE.test(value), {
-        error: 'expected a header value, on one line',
-      }),
+      headerName.refine(
+        (name) => !NOT_FIXED.has(name.toLowerCase()),
+        'set by Governor for each request: expected another header',
+      ),
+      z.string().refine((value) => value === '' || HEADER_VALUE.test(value), 'expected a header value, on one line'),
     ),
     {},
     'Headers that Governor sets on every request to this upstream, in place of headers of the same name. A header ' +
@@ -63,10 +62,11 @@ export const upstreams = z
     z
       .string()
       .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/, 'expected a name of letters, digits, - and _')
-      .refine((name) => !RESERVED_NAMES.includes(name), {
-        error: `reserved for Governor's own paths: expected a name other than ${RESERVED_NAMES.join(', ')}`,
-      })
-      .refine((name) => !/^v\d+$/.test(name), { error: 'looks like an API version: expected another name' }),
+      .refine(
+        (name) => !RESERVED_NAMES.includes(name),
+        `reserved for Governor's own paths: expected a name other than ${RESERVED_NAMES.join(', ')}`,
+      )
+      .refine((name) => !/^v\d+$/.test(name), 'looks like an API version: expected another name'),
     upstream,
   )
   .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))

@@ -1,22 +1,8 @@
 /** Reads recorded conversations: one request body per line, or one message of a conversation per line. */
-import type { Conversation } from '../../core/conversation.ts'
 import { isObject, type Json, parseObject } from '../../core/json-object.ts'
 import { chat } from '../../dialect/chat/index.ts'
-import type { Dialect } from '../../dialect/dialect.ts'
 import { messages as anthropic } from '../../dialect/messages/index.ts'
 import { responses } from '../../dialect/responses/index.ts'
-
-export interface Line {
-  readonly text: string
-  /** 1-based. */
-  readonly number: number
-}
-
-export interface Recording {
-  /** The id in the line; `undefined` if it has none. */
-  readonly id: string | undefined
-  readonly conversation: Conversation
-}
 
 /** The most characters of a conversation with one message per line. */
 const MAX_HELD = 67_108_864
@@ -28,7 +14,7 @@ function isMessage(value: Json | undefined): boolean {
 }
 
 /** Yields the conversations of a file: its lines, or one list of all messages if the first line is a message. */
-export async function* conversationsIn(lines: AsyncIterable<string>): AsyncGenerator<Line> {
+export async function* conversationsIn(lines: AsyncIterable<string>) {
   const held: string[] = []
   let first: number | undefined
   let length = 0
@@ -46,28 +32,20 @@ export async function* conversationsIn(lines: AsyncIterable<string>): AsyncGener
   if (first !== undefined && held.length > 0) yield { text: `[${held.join(',')}]`, number: first }
 }
 
-/** Returns the API whose items or messages these are. */
-function dialectOf(items: readonly Json[]): Dialect {
-  if (items.some(({ role, type }) => typeof role !== 'string' && typeof type === 'string')) return responses
-  const hasBlocks = items.some(
-    ({ content }) =>
-      Array.isArray(content) &&
-      content.some((part) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result')),
-  )
-  return hasBlocks ? anthropic : chat
-}
-
 /**
  * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, or with `input` for
  * Responses), or a list of messages. `undefined` if it is neither. Throws `SyntaxError` if it is not JSON.
  */
-export function readRecording(text: string): Recording | undefined {
+export function readRecording(text: string) {
   const value: unknown = JSON.parse(text)
   const top: Json = Array.isArray(value) ? { messages: value } : isObject(value) ? value : {}
   const { id, messages, input } = top
   const list = Array.isArray(messages) ? messages : input
   if (!Array.isArray(list) || !list.every(isObject)) return undefined
-  const dialect = list === input ? responses : dialectOf(list)
+  const isItem = ({ role, type }: Json) => typeof role !== 'string' && typeof type === 'string'
+  const isBlock = (part: unknown) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result')
+  const hasBlock = ({ content }: Json) => Array.isArray(content) && content.some(isBlock)
+  const dialect = list === input || list.some(isItem) ? responses : list.some(hasBlock) ? anthropic : chat
   const key = dialect === responses ? 'input' : 'messages'
   const body = Array.isArray(value) ? `{"${key}":${text}}` : text
   const request = dialect.read({ path: '', body: Buffer.from(body) })
