@@ -17,16 +17,14 @@ const CLIENTS = [
   { name: 'another client', use: `its base URL: ${ADDRESS}/v1, or ${ADDRESS} for Anthropic's API` },
 ] as const
 
-interface Answers {
-  readonly client: (typeof CLIENTS)[number]
-  readonly dollars: number
-  readonly mode: 'enforce' | 'observe'
+const DEFAULTS = {
+  client: CLIENTS[0] as (typeof CLIENTS)[number],
+  dollars: 5,
+  mode: 'enforce' as 'enforce' | 'observe',
 }
 
-const DEFAULTS: Answers = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
-
 /** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
-async function ask(terminal: Terminal): Promise<Answers> {
+async function ask(terminal: Terminal): Promise<typeof DEFAULTS> {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
   const answer = async <Value>(question: string, otherwise: Value, read: (text: string) => Value | undefined) => {

@@ -15,14 +15,6 @@ import {
 import type { Detail, Row } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, plainLines } from './terminal-text.ts'
 
-export interface TableStyle {
-  readonly columns: number
-  /** Colours say how urgent a state is. */
-  readonly hasColours?: boolean
-  /** Sessions are chosen by keys, so that those without a name are shown by client, model and begin. */
-  readonly hasLabels?: boolean
-}
-
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const STATE = TITLES.indexOf('STATE')
 const NUMBERS = ['RISK', 'ITERATION', 'COST', '$/MIN'].map((title) => TITLES.indexOf(title))
@@ -45,9 +37,11 @@ function cellsOf(row: Row, hasLabel: boolean): readonly string[] {
   ]
 }
 
-/** Returns the lines of a table: the titles of the columns that fit, and one line for each session. */
-export function tableLines(rows: readonly Row[], style: TableStyle): readonly string[] {
-  const { columns, hasColours = false, hasLabels = false } = style
+/**
+ * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a session
+ * without a name is shown by client, model and begin.
+ */
+export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
   const widths = [isWide ? 28 : 14 + Math.min(14, room), 17, 4, 9, 6, 6, isWide ? 13 : 7, isWide ? 15 : 8]
@@ -69,7 +63,7 @@ export function tableLines(rows: readonly Row[], style: TableStyle): readonly st
 /** Returns a table of sessions, or a sentence if there are none. */
 export function sessionTable(rows: readonly Row[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
-  return `${tableLines(rows, { columns }).join('\n')}\n`
+  return `${tableLines(rows, columns).join('\n')}\n`
 }
 
 /** Returns what was said in a session, for people. Texts stand indented under who said them. */
@@ -99,15 +93,8 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
 
 const TAIL = 20
 
-export interface SessionLines {
-  readonly facts: readonly string[]
-  readonly iterations: readonly string[]
-  /** Its final answer; no line has a character that a terminal acts on. */
-  readonly answer: readonly string[]
-}
-
-/** Returns one session in full, for people. */
-export function sessionLines(session: Detail, columns: number): SessionLines {
+/** Returns one session in full, for people, in three parts; no line has a character that a terminal acts on. */
+export function sessionLines(session: Detail, columns: number) {
   const facts: string[] = []
   const add = (name: string, text: string) => facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
   const { terminal, final_answer: answer, loop, asking, agents, seconds_to_limit: left } = session

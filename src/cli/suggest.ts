@@ -13,20 +13,8 @@ const AT_ONCE = 8
 const AMOUNTS = ['iterations', 'tool_calls', 'tokens', 'cost'] as const satisfies readonly LimitName[]
 type Amount = (typeof AMOUNTS)[number]
 
-/** Amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
-export interface Spread {
-  readonly p50: number
-  readonly p95: number
-  readonly max: number
-}
-
 /** Completed runs of one agent with one model; `null` where runs name none. */
-export interface RunGroup {
-  readonly agent: string | null
-  readonly model: string | null
-  readonly runs: number
-  readonly spreads: Readonly<Record<Amount, Spread>>
-}
+export type RunGroup = ReturnType<typeof groupRuns>[number]
 
 /** Returns the smallest of the values, which are sorted, that at least this share of them does not exceed. */
 function percentile(sorted: readonly number[], share: number): number {
@@ -34,7 +22,7 @@ function percentile(sorted: readonly number[], share: number): number {
 }
 
 /** Returns the completed runs of each agent and model, those with most runs first. */
-export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
+export function groupRuns(runs: readonly RunView[]) {
   const groups = new Map<string, RunView[]>()
   for (const run of runs) {
     if (run.state !== 'completed') continue
@@ -43,36 +31,28 @@ export function groupRuns(runs: readonly RunView[]): readonly RunGroup[] {
     if (group) group.push(run)
     else groups.set(key, [run])
   }
-  const found: RunGroup[] = []
-  for (const group of groups.values()) {
+  const found = [...groups.values()].map((group) => {
     const [{ agent, model } = { agent: null, model: null }] = group
-    const spreads = {} as Record<Amount, Spread>
+    /** The amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
+    const spreads = {} as Record<Amount, Record<'p50' | 'p95' | 'max', number>>
     for (const name of AMOUNTS) {
       // A cost with a missing part gives no limit.
       const amountOf = (run: RunView) => (name !== 'cost' ? run[name] : run.price_known ? (run.cost_usd ?? 0) : 0)
       const sorted = group.map(amountOf).sort((a, b) => a - b)
       spreads[name] = { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: percentile(sorted, 1) }
     }
-    found.push({ agent, model, runs: group.length, spreads })
-  }
+    return { agent, model, runs: group.length, spreads }
+  })
   return found.sort((a, b) => b.runs - a.runs)
 }
 
-/** A limit of runs: the key in the configuration, and its value at p95 and at twice that. */
-interface Suggestion {
-  readonly name: Amount
-  readonly key: string
-  readonly p95: number
-  readonly twice: number
-}
-
-/** Returns the limits for a group, none where too few runs are known; 0 would be no limit. */
-export function suggestionsFor({ runs, agent, model, spreads }: RunGroup): readonly Suggestion[] {
-  if (runs < LEAST_RUNS || (agent === null && model === null)) return []
+/** Returns the limits for a group, at p95 and at twice that; none where too few runs are known. 0 would be no limit. */
+export function suggestionsFor({ runs, agent, model, spreads }: RunGroup) {
   // Rounds up to what the limit counts in; money to cents.
   const roundedUp = (name: Amount, value: number) =>
     name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
-  const limits: Suggestion[] = []
+  if (runs < LEAST_RUNS || (agent === null && model === null)) return []
+  const limits = []
   for (const name of AMOUNTS) {
     const { p95 } = spreads[name]
     const key = METERS[name].limit.setting

@@ -96,7 +96,7 @@ function draw(terminal: Terminal, screen: Screen): void {
     const room = Math.max(1, rows - 3)
     const start = Math.max(0, (chosen ? screen.rows.indexOf(chosen) : -1) - room + 1)
     const shown = screen.rows.slice(start, start + room)
-    const table = tableLines(shown, { columns: columns - 2, hasColours, hasLabels: true })
+    const table = tableLines(shown, columns - 2, hasColours, true)
     lines.push(coloured(fitted(screen.head, columns).trimEnd(), 'bold', hasColours))
     for (const [at, line] of table.entries()) lines.push(`${at > 0 && shown[at - 1] === chosen ? '>' : ' '} ${line}`)
     if (shown.length === 0)

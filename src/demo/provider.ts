@@ -6,27 +6,16 @@ import type OpenAI from 'openai'
 
 type Body = OpenAI.ChatCompletionCreateParams
 
-export interface ScriptedCall {
-  readonly name: string
-  readonly arguments: Readonly<Record<string, unknown>>
-}
-
 export interface Script {
   /** The calls that it makes in order, again from the start after the last. */
-  readonly calls: readonly ScriptedCall[]
+  readonly calls: readonly { readonly name: string; readonly arguments: Readonly<Record<string, unknown>> }[]
   /** Its answer if it is offered no tools or must choose none. */
   readonly answer: string
   /** Its answer if it reads that its call was blocked; unset: it calls on. */
   readonly whenBlocked?: string
 }
 
-export interface ScriptedProvider {
-  /** The base URL without a path: `http://127.0.0.1:port`. */
-  readonly url: string
-  /** All requests so far as the model got them, oldest first. */
-  readonly received: readonly Body[]
-  close(): Promise<void>
-}
+export type ScriptedProvider = Awaited<ReturnType<typeof startScriptedProvider>>
 
 /** Returns the message of the model: a call as long as it is offered tools, else its answer. */
 function messageOf(body: Body, number: number, { calls, answer, whenBlocked }: Script) {
@@ -41,7 +30,8 @@ function messageOf(body: Body, number: number, { calls, answer, whenBlocked }: S
 }
 
 /** Starts the model on a free port of the loopback address. */
-export async function startScriptedProvider(script: Script): Promise<ScriptedProvider> {
+export async function startScriptedProvider(script: Script) {
+  /** All requests so far as the model got them, oldest first. */
   const received: Body[] = []
   const server = http.createServer(async (request, response) => {
     const chunks: Buffer[] = []
@@ -64,9 +54,10 @@ export async function startScriptedProvider(script: Script): Promise<ScriptedPro
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   return {
+    /** The base URL without a path. */
     url: `http://127.0.0.1:${port}`,
     received,
-    async close() {
+    async close(): Promise<void> {
       const closed = once(server, 'close')
       server.close()
       server.closeAllConnections()
