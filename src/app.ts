@@ -50,7 +50,6 @@ import { createWebhook } from './telemetry/webhook.ts'
 import { configuredValue, createCatalogue } from './usage/catalogue.ts'
 import { VERSION } from './version.ts'
 
-/** A proxy with its server. */
 export interface Governor {
   /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
   readonly routes: ReadonlySet<string>
@@ -66,7 +65,6 @@ export interface Governor {
   close(): Promise<void>
 }
 
-/** The environment of a Governor, besides its configuration. */
 export interface GovernorOptions {
   readonly log: Logger
   /** Remembers sessions; the default is a store in memory. */
@@ -79,13 +77,11 @@ export interface GovernorOptions {
   readonly maxOpenFiles?: number | undefined
   /** Times the wait for the end of quiet runs; the default is the system's clock. */
   readonly after?: typeof afterDelay
-  /** The HTTP proxies for upstreams. */
   readonly proxies?: Proxies | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
   readonly dialects?: readonly Dialect[]
   /** Versions of OpenTelemetry's conventions, as in OTEL_SEMCONV_STABILITY_OPT_IN. */
   readonly semanticConventions?: string | undefined
-  /** Gets every event, as log and metrics do. */
   readonly onEvent?: Emit
 }
 
@@ -112,7 +108,6 @@ function createState(config: Config) {
   setMaxListeners(0, draining.signal)
   return {
     openRequests: 0,
-    /** Called when the last request under way has ended. */
     onIdle: undefined as (() => void) | undefined,
     /** Sessions in the store when the metrics were last rendered. */
     sessions: 0,
@@ -279,7 +274,6 @@ function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
-/** Creates all parts of a Governor but its server. */
 function createParts(config: Config, options: GovernorOptions) {
   const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
   const { ops, sessions, redis } = config
