@@ -9,11 +9,9 @@ import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
 
-/** How many iterations a session keeps, of all its threads together. */
+/** How many iterations, finished runs and minutes of its spend a session keeps, of all its threads together. */
 export const MAX_ITERATIONS_KEPT = 48
-/** How many finished runs a session keeps. */
 export const MAX_RUNS_KEPT = 16
-/** How many minutes of its spend a session keeps. */
 export const MAX_MINUTES_KEPT = 60
 /** How many characters it keeps of what Governor said in one iteration. */
 const MAX_SAID = 400
@@ -21,8 +19,17 @@ const MAX_SAID = 400
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
 
+/** What was spent. */
+interface Spend {
+  readonly tokens: number
+  /** US dollars. */
+  readonly cost: number
+  /** Unset if all prices are known. */
+  readonly costGap?: CostGap | undefined
+}
+
 /** One model call of a run, with its outcome. */
-export interface IterationRecord {
+export interface IterationRecord extends Omit<Spend, 'tokens'> {
   /** Number of the thread in its session, from 1. */
   readonly thread: number
   readonly iteration: number
@@ -43,35 +50,22 @@ export interface IterationRecord {
   readonly said?: string | undefined
   readonly input: number
   readonly output: number
-  /** US dollars. */
-  readonly cost: number
-  /** Unset if the price is known. */
-  readonly costGap?: CostGap | undefined
 }
 
 /** What a session used within one minute. */
-export interface MinuteRecord {
+export interface MinuteRecord extends Spend {
   /** When the minute began, in milliseconds since the epoch. */
   readonly at: number
-  readonly tokens: number
-  /** US dollars. */
-  readonly cost: number
-  /** Unset if all prices are known. */
-  readonly costGap?: CostGap | undefined
 }
 
 /** How a run went. */
-export interface RunRecord {
+export interface RunRecord extends Spend {
   readonly thread: number
   /** When its first request came, and its last one or the answer to that, in milliseconds since the epoch. */
   readonly startedAt: number
   readonly endedAt: number
   readonly iterations: number
   readonly toolCalls: number
-  readonly tokens: number
-  readonly cost: number
-  /** Unset if all prices are known. */
-  readonly costGap?: CostGap | undefined
   /** The model, and the client's program, of its newest request; unset if that is not known. */
   readonly model?: string | undefined
   readonly agent?: string | undefined
@@ -84,7 +78,7 @@ export interface RunRecord {
 /** A run whose end is known. */
 export type EndedRun = RunRecord & { readonly state: EndState }
 
-/** The record of a session that operators can read. */
+/** The record of a session, see above. */
 export interface SessionRecord {
   /** The client's own name for it, which may be a secret. */
   readonly name: string | undefined
@@ -106,16 +100,11 @@ export const EMPTY_RECORD: SessionRecord = {
   runs: [],
 }
 
-/** The facts about a request when its answer is over. */
-export interface IterationFacts {
+/** The facts about a request when its answer is over. Times are milliseconds since the epoch. */
+export interface IterationFacts
+  extends Pick<IterationRecord, 'status' | 'verdict' | 'tier' | 'loop' | 'overflow' | 'said'> {
   readonly askedAt: number
   readonly endedAt: number
-  readonly status: number
-  readonly verdict: IterationRecord['verdict']
-  readonly tier: IterationRecord['tier']
-  readonly loop: Pattern | undefined
-  readonly overflow: Recovery | undefined
-  readonly said?: string | undefined
 }
 
 /** Adds what an answer used to the minute in which it ended. */
@@ -146,7 +135,11 @@ export function withIteration(
 ): SessionRecord {
   const { iterations } = record
   const { askedAt, endedAt, said } = facts
-  const at = placeOf(iterations, thread, iteration, facts, usage)
+  const isSame = (one: IterationRecord) => one.thread === thread && one.at === askedAt
+  let at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
+  // A late cost may come after further iterations.
+  const isLateCost = usage !== undefined && usage.input + usage.output === 0
+  if (at === -1 && isLateCost) at = iterations.findLastIndex(isSame)
   const before = iterations[at]
   const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
   const entry: IterationRecord = {
@@ -158,7 +151,7 @@ export function withIteration(
     thread,
     iteration: before?.iteration ?? iteration,
     at: askedAt,
-    durationMs: before && isLateCost(usage) ? before.durationMs : Math.max(0, endedAt - askedAt),
+    durationMs: before && isLateCost ? before.durationMs : Math.max(0, endedAt - askedAt),
     tools: before?.tools ?? [],
     said: said?.slice(0, MAX_SAID) ?? before?.said,
     input: (before?.input ?? 0) + input,
@@ -171,23 +164,6 @@ export function withIteration(
     minutes: withUsage(record.minutes, endedAt, usage),
     iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
   }
-}
-
-function isLateCost(usage: CallUsage | undefined): boolean {
-  return usage !== undefined && usage.input + usage.output === 0
-}
-
-/** Returns where an iteration stands; -1 if it is new. A late cost may come after further iterations. */
-function placeOf(
-  iterations: readonly IterationRecord[],
-  thread: number,
-  iteration: number,
-  { askedAt }: IterationFacts,
-  usage: CallUsage | undefined,
-): number {
-  const isSame = (one: IterationRecord) => one.thread === thread && one.at === askedAt
-  const at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
-  return at === -1 && isLateCost(usage) ? iterations.findLastIndex(isSame) : at
 }
 
 /** Adds the names of the tools that the newest iteration of a thread called, if they are not known yet. */

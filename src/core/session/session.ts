@@ -16,16 +16,11 @@ import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 
-/** How many threads a session remembers. */
+/** How many threads a session remembers, and how many user messages and response ids each thread. */
 export const MAX_THREADS = 64
-/** How many user messages a thread remembers. */
 export const MAX_USER_MESSAGES = 16
-/** How many response ids a thread remembers. */
 export const MAX_RESPONSES = 8
-/**
- * How many requests a run remembers. A retry comes right after the request that it repeats: an older body sent again
- * is a model call like any other.
- */
+/** How many requests a run remembers. A retry comes soon: an older body sent again is a model call like any other. */
 export const MAX_RECENT_REQUESTS = 4
 
 /** A request that was counted, known by a hash of its bytes. */
@@ -63,7 +58,6 @@ export interface LimitPair {
 
 /** The settings of an operator for a thread; they take precedence over all others. */
 export interface ThreadSettings {
-  /** Limits of each run. */
   readonly budget?: Partial<Amounts> | undefined
   readonly loopMode?: LoopMode | undefined
 }
@@ -98,9 +92,9 @@ export interface Run {
   readonly id?: string | undefined
   /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** When its newest request came, in milliseconds since the epoch. */
+  /** When its newest request came. */
   readonly askedAt: number
-  /** When its newest answer or failure was over, in milliseconds since the epoch; unset before the first. */
+  /** When its newest answer or failure was over; unset before the first. */
   readonly quietSince?: number | undefined
   /** The highest iteration so far. */
   readonly iteration: number
@@ -121,9 +115,7 @@ export interface Run {
   readonly ownEnd?: Terminal | undefined
   /** Its end was reported to metrics, which count a run once, also where it goes on. */
   readonly isReported?: boolean | undefined
-  /** Unset until a request for the final answer has failed. */
   readonly stopTries?: StopAttempts | undefined
-  /** Unset if its requests ask only for plain text. */
   readonly demands?: readonly Demand[] | undefined
   /** The limits, the target and the demands of its newest request. */
   readonly limits?: LimitPair | undefined
@@ -135,13 +127,11 @@ export interface Run {
   readonly agent?: string | undefined
   /** Its newest request got no answer, or was too large; unset after an answer. */
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
-  /** Unset if no operator has changed anything. */
   readonly operator?: RunSettings | undefined
-  /** What an operator was asked about it; unset where nobody was asked. */
   readonly question?: Question | undefined
   /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
   readonly isDoubted?: boolean | undefined
-  /** The iterations and tool calls in its transcript that another thread has made; unset if there are none. */
+  /** What another thread has made of its transcript. */
   readonly inherited?: { readonly iterations: number; readonly toolCalls: number } | undefined
 }
 
@@ -153,16 +143,13 @@ export interface Thread {
   readonly id?: string | undefined
   /** Counts the threads of a session from 1. */
   readonly number?: number | undefined
-  /** Unset if no operator has changed anything. */
   readonly operator?: ThreadSettings | undefined
   readonly system: Hash
   /** The newest user messages that its newest request contained, oldest first. */
   readonly userMessageHashes: readonly Hash[]
-  /** How many user messages that request contained. */
+  /** How many user messages, and messages, that request contained, and whether it ended in a user message. */
   readonly userMessageCount: number
-  /** That request ended in a user message. */
   readonly endsInUserMessage?: boolean | undefined
-  /** How many messages that request contained. */
   readonly messages?: number | undefined
   /** How many messages the thread's first request contained; unset if that contained answers. */
   readonly promptLength?: number | undefined
@@ -174,7 +161,7 @@ export interface Thread {
   /** The run before, and its state for the loop guard, while a message of a harness may have seemed to end it. */
   readonly interrupted?: { readonly run: Run; readonly loopState: LoopState | undefined } | undefined
   readonly run: Run
-  /** Ids of its newest responses that a client can continue from, oldest first. */
+  /** Ids of its newest responses, oldest first. */
   readonly responses?: readonly string[] | undefined
   /** How much of the context window its newest answer left filled. */
   readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
@@ -211,9 +198,7 @@ export interface Session {
   readonly totals?: Totals | undefined
   /** The known context windows of its models; unset if no request overflowed. */
   readonly contexts?: SessionContexts | undefined
-  /** The record that operators can read; unset before the first request. */
   readonly record?: SessionRecord | undefined
-  /** Unset if no operator has changed anything. */
   readonly operator?: SessionSettings | undefined
 }
 
@@ -244,7 +229,7 @@ export interface RunState {
   readonly isNew: boolean
   /** The run that this request ended, where its end was not reported before. */
   readonly ended?: EndedRun | undefined
-  /** What the run and the whole session have used, this request included. */
+  /** This request included. */
   readonly used: Amounts
   readonly usedBySession: Amounts
   /** Tokens that fill the context window before this request; unset if that is not known. */
@@ -255,7 +240,7 @@ export interface RunState {
   readonly loop?: LoopFinding | undefined
   /** The fault that kept the loop guard from observing the request. */
   readonly loopFault?: Error | undefined
-  /** The mode of the loop guard, if an operator has set it. */
+  /** Set by an operator. */
   readonly loopMode?: LoopMode | undefined
   /** Context windows that are temporarily smaller for this session. */
   readonly reductions?: readonly Reduction[] | undefined

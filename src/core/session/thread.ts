@@ -20,10 +20,7 @@ export interface Continuation {
   readonly isNewRun?: boolean
   /** The conversation begins again from its prompt. */
   readonly dropsHistory?: boolean
-  /**
-   * The last message of the thread's newest request seemed to be a user's, but this transcript kept the answer to it
-   * and dropped the message: the harness wrote it, so the run before goes on.
-   */
+  /** It kept the answer to the thread's last message and dropped the message: the harness wrote it; the run goes on. */
   readonly dropsMessage?: boolean
   /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt alone may begin any run. */
   readonly showsRun?: boolean
@@ -32,7 +29,7 @@ export interface Continuation {
 /** How well a transcript fits a thread. */
 interface Fit {
   readonly thread: Thread
-  /** 0: it shows the thread's user messages before all others. Larger: see `fitOf`. */
+  /** See `fitOf`; the smallest is the best. */
   readonly kind: 0 | 1 | 2 | 3
   /** How many answers it shows after the thread's newest one; all of them if the thread has shown none. */
   readonly newer: number
@@ -82,9 +79,8 @@ export function findThread(
 }
 
 /**
- * Returns whether a request forks its conversation: a user message continues from a response that the thread has
- * continued from already. The fork is a separate conversation, which may run at the same time. Without a user message
- * the request is one more step of the same run: an agent that goes back and tries again does not get its budget back.
+ * Returns whether a request begins a conversation of its own: with a user message it continues from a response that
+ * the thread has continued from already. Without one, an agent that goes back does not get its budget back.
  */
 function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
   const { previous, mayFork, userMessageHashes } = facts
