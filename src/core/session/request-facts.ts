@@ -2,7 +2,7 @@
 import { type Conversation, lastMessage } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf } from '../hash.ts'
-import { advance, assistantHash, assistantHashesOf, openerHash, type TranscriptState } from './transcript.ts'
+import { advance, assistantHash, openerHash, type TranscriptState } from './transcript.ts'
 
 /** An answer that may have begun a conversation: the first one after a user's words. */
 export interface Beginning {
@@ -96,7 +96,7 @@ export function factsOf(
   const last = lastMessage(conversation)
   const end = endsInPrefill(conversation, last) ? last : conversation.length
   const state = advance(from, conversation, end, registry)
-  const assistantHashes = assistantHashesOf(state, conversation)
+  const assistantHashes = state.assistantMessages.map((step) => assistantHash(step, conversation))
   return {
     fingerprint,
     bytes,

@@ -69,34 +69,22 @@ export function openerHash(step: AssistantMessage, conversation: Conversation): 
   return ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
 }
 
-/** A message without text, such as a picture, is the user's, unless it follows a tool's result, which it may show. */
-function isUsersPicture(conversation: Conversation, index: number): boolean {
-  return conversation.texts(index).length === 0 && (index === 0 || conversation.resultCount(index - 1) === 0)
-}
-
-/** Returns whether a text is the result of calls that are written out in the text of the message before it. */
-function isWrittenResult(said: string, conversation: Conversation, index: number): boolean {
-  if (index === 0 || !WRITTEN_RESULT.test(said)) return false
-  if (conversation.role(index - 1) !== 'assistant') return false
-  return conversation.texts(index - 1).some((text) => WRITTEN_CALLS.test(text))
-}
-
 /**
  * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if
  * the message is not the user's.
  */
 export function userText(conversation: Conversation, index: number, registry: HarnessRegistry): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
-  const said = humanText(conversation.texts(index), registry)
-  if (said !== '') return isWrittenResult(said, conversation, index) ? undefined : said
-  return conversation.resultCount(index) === 0 && isUsersPicture(conversation, index) ? '' : undefined
-}
-
-/** Keeps the first `oldest` entries and the newest eight. */
-function kept<Item>(list: readonly Item[], oldest: number): readonly Item[] {
-  return list.length <= oldest + MAX_ASSISTANT_MESSAGES
-    ? list
-    : [...list.slice(0, oldest), ...list.slice(-MAX_ASSISTANT_MESSAGES)]
+  const texts = conversation.texts(index)
+  const said = humanText(texts, registry)
+  if (said === '') {
+    // After a tool's result, a picture may show that.
+    const isPicture = texts.length === 0 && conversation.resultCount(index) === 0
+    return isPicture && (index === 0 || conversation.resultCount(index - 1) === 0) ? '' : undefined
+  }
+  if (index === 0 || !WRITTEN_RESULT.test(said) || conversation.role(index - 1) !== 'assistant') return said
+  // It is the result of calls that are written out in the text of the message before it.
+  return conversation.texts(index - 1).some((text) => WRITTEN_CALLS.test(text)) ? undefined : said
 }
 
 /** Returns the state before the first message. */
@@ -115,10 +103,13 @@ export function emptyTranscript(conversation: Conversation): TranscriptState {
   }
 }
 
-/** Adds entries to a list; without new entries it returns the same list. */
-function grown<Item>(known: readonly Item[], added: readonly Item[]): readonly Item[] {
+/** Adds entries to a list, and keeps the first `oldest` of all and the newest eight. */
+function withEntries<Item>(known: readonly Item[], added: readonly Item[], oldest: number): readonly Item[] {
   if (added.length === 0) return known
-  return known.length === 0 ? added : [...known, ...added]
+  const all = [...known, ...added]
+  const extra = all.length - oldest - MAX_ASSISTANT_MESSAGES
+  if (extra > 0) all.splice(oldest, extra)
+  return all
 }
 
 /**
@@ -171,18 +162,13 @@ export function advance(
   return {
     length: index,
     system: from.system,
-    userMessageHashes: grown(from.userMessageHashes, userMessageHashes),
+    userMessageHashes: [...from.userMessageHashes, ...userMessageHashes],
     hasUserRole,
-    openers: kept(grown(from.openers, openers), MAX_ASSISTANT_MESSAGES),
+    openers: withEntries(from.openers, openers, MAX_ASSISTANT_MESSAGES),
     iterations,
     toolCalls,
     newToolCalls,
     endsInUserMessage,
-    assistantMessages: kept(grown(from.assistantMessages, assistantMessages), 1),
+    assistantMessages: withEntries(from.assistantMessages, assistantMessages, 1),
   }
-}
-
-/** Returns hashes of the first and the newest assistant messages: one of them shows the thread. */
-export function assistantHashesOf(state: TranscriptState, conversation: Conversation): readonly Hash[] {
-  return state.assistantMessages.map((step) => assistantHash(step, conversation))
 }

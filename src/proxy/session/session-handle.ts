@@ -162,8 +162,6 @@ export function handleOf(made: Counted) {
     /** Records an attempt to get the final answer that brought no answer to record; returns all of them. */
     noteStopAttempt: (by: (tries: StopAttempts) => StopAttempts): Promise<StopAttempts> =>
       update(state, (session) => noteStopAttempt(session, counted, by), NO_STOP_ATTEMPTS),
-    /** Returns which calls of a response are blocked; none if the store fails. */
-    judge: (calls: readonly ToolCall[]) => judge(state, calls),
     question: questionOf(state),
     ...responseNotes(state),
   }
@@ -190,10 +188,10 @@ function questionOf(state: State) {
   }
 }
 
-/** The notes about responses to a counted request. */
+/** What becomes of the responses to a counted request. */
 function responseNotes(state: State) {
-  const { services, found, key, counted, transcript } = state
-  const { store, emit } = services
+  const { services, request, found, key, counted, runState, transcript } = state
+  const { store, emit, now } = services
   return {
     /**
      * Links the id that the head of a response states, as a client may continue from it before the response is over.
@@ -223,6 +221,18 @@ function responseNotes(state: State) {
         emit({ kind: 'failed_open', reason: 'store' })
       }
     },
+    /** Returns which calls of a response are blocked; none if the store fails. */
+    async judge(calls: readonly ToolCall[]): Promise<Judgement> {
+      const { wereCallsJudged: isAgain } = state
+      state.wereCallsJudged = true
+      const at = now()
+      const by = (session: Session) => judgeCalls(session, counted, calls, request, runState.loopMode, isAgain, at)
+      const judgement = await update(state, by, NOTHING_BLOCKED)
+      if (judgement.fault) countFault(emit, judgement.fault, 'loop_guard')
+      const block = judgement.blocked.find((one) => one !== undefined)
+      if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
+      return judgement
+    },
     /** Keeps what the model answered, where transcripts are kept. */
     noteText(text: string, metadata: AnswerMetadata): void {
       const [first] = key === undefined ? idsIn(found, metadata) : []
@@ -230,18 +240,6 @@ function responseNotes(state: State) {
       transcript?.answered(text, metadata.callsNothing === true, begun)
     },
   }
-}
-
-async function judge(state: State, calls: readonly ToolCall[]): Promise<Judgement> {
-  const { services, request, counted, runState, wereCallsJudged: isAgain } = state
-  state.wereCallsJudged = true
-  const judged = { request, runState, isAgain, now: services.now() }
-  const by = (session: Session) => judgeCalls(session, counted, calls, judged)
-  const judgement = await update(state, by, NOTHING_BLOCKED)
-  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
-  const block = judgement.blocked.find((one) => one !== undefined)
-  if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
-  return judgement
 }
 
 async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
