@@ -225,10 +225,10 @@ function responseNotes(state: State) {
     async judge(calls: readonly ToolCall[]): Promise<Judgement> {
       const { wereCallsJudged: isAgain } = state
       state.wereCallsJudged = true
-      const at = now()
-      const by = (session: Session) => judgeCalls(session, counted, calls, request, runState.loopMode, isAgain, at)
+      const judged = { request, runState, isAgain, now: now() }
+      const by = (session: Session) => judgeCalls(session, counted, calls, judged)
       const judgement = await update(state, by, NOTHING_BLOCKED)
-      if (judgement.fault) countFault(emit, judgement.fault, 'loop_guard')
+      for (const { guard, error } of judgement.faults) countFault(emit, error, guard)
       const block = judgement.blocked.find((one) => one !== undefined)
       if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
       return judgement
