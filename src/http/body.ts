@@ -115,12 +115,14 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
     const whole = announced > ONE_PIECE ? Buffer.allocUnsafeSlow(announced) : undefined
     const chunks: Buffer[] = []
     let length = 0
-    let isOver = false
     const leave = (why: Unread) => {
-      isOver = true
-      request.off('data', take)
-      request.pause()
+      request.off('data', take).off('end', finish).pause()
       resolve({ kind: 'rest', why, stream: streamOf(request, chunks) })
+    }
+    const finish = () => {
+      const [only] = chunks
+      const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
+      resolve({ kind: 'whole', bytes })
     }
     const take = (chunk: Buffer) => {
       if (whole) chunk.copy(whole, length)
@@ -129,21 +131,12 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
       if (length > max) leave('body_too_large')
       else if (length > announced && !lease.grow(chunk.length, REQUESTS_PART)) leave('no_room')
     }
-    request.on('data', take)
+    request.on('data', take).on('end', finish)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.
     request.read(0)
-    request.on('end', () => {
-      if (isOver) return
-      isOver = true
-      const [only] = chunks
-      const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
-      resolve({ kind: 'whole', bytes })
-    })
     // `close` always comes; `error` comes only if there is a listener for it.
     request.on('close', () => {
-      if (isOver) return
-      isOver = true
-      reject(new ClientGone('the client left in the middle of its request'))
+      if (!request.readableEnded) reject(new ClientGone('the client left in the middle of its request'))
     })
   })
 }

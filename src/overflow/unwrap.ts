@@ -83,10 +83,7 @@ function collectText(text: string, collected: Collected, depth: number): void {
   // A message may be only a code.
   if (/^\w{3,64}$/.test(text)) collected.codes.add(text.toLowerCase())
   const cut = bounded(text)
-  if (depth >= MAX_DEPTH) {
-    collected.texts.push(cut)
-    return
-  }
+  if (depth >= MAX_DEPTH) return void collected.texts.push(cut)
   const events = cut.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'))
   if (events.length > 0) {
     for (const line of events.slice(0, MAX_ITEMS)) collectText(line.slice(5).trim(), collected, depth + 1)
@@ -94,10 +91,7 @@ function collectText(text: string, collected: Collected, depth: number): void {
   }
   const inside = embeddedJson(cut)
   if (inside === undefined) {
-    if (!cut.includes("{'")) {
-      collected.texts.push(cut)
-      return
-    }
+    if (!cut.includes("{'")) return void collected.texts.push(cut)
     // A dictionary as Python prints it: its texts, one per line, without the names of its fields.
     for (const [, code = ''] of cut.matchAll(/'(?:code|type|status|reason)': ?'([\w.-]{1,64})'/g))
       collected.codes.add(code.toLowerCase())
@@ -123,8 +117,8 @@ function collect(value: unknown, collected: Collected, depth: number): void {
   // Python validators put the place and the message into two fields.
   const { loc, msg } = value
   if (Array.isArray(loc) && typeof msg === 'string') {
-    collected.texts.push(`${String(loc.findLast((part) => typeof part === 'string') ?? '')}: ${bounded(msg)}`)
-    return
+    const place: unknown = loc.findLast((part) => typeof part === 'string')
+    return void collected.texts.push(`${place ?? ''}: ${bounded(msg)}`)
   }
   const fields = Object.entries(value).slice(0, MAX_FIELDS)
   for (const [key, field] of fields) collectField(key, field, collected, depth)
@@ -141,11 +135,8 @@ function collectField(key: string, field: unknown, collected: Collected, depth: 
     if (Number.isSafeInteger(field) && field > 0 && key.length <= 64) collected.numbers.set(key.toLowerCase(), field)
   } else if (name === 'choices' && !collected.isError) {
     // Everything in a choice of a stream except its error comes from the model.
-    collect(
-      Array.isArray(field) ? field.map((choice) => isRecord(choice) && choice['error']) : [],
-      collected,
-      depth + 1,
-    )
+    const choices = Array.isArray(field) ? field.slice(0, MAX_ITEMS) : []
+    for (const choice of choices) if (isRecord(choice)) collect(choice['error'], collected, depth + 2)
   } else if (ENVELOPES.has(name) || (collected.isError && ENVELOPE_ENDS.test(name)))
     collect(field, collected, depth + 1)
 }
