@@ -268,6 +268,9 @@ export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void 
   if (body.holds === 0) deliver(body, sink, abort)
 }
 
+/** The chunks of a body, to be read once. */
+export type BodyChunks = AsyncGenerator<Buffer, void, undefined>
+
 /** Resolves at the next chunk or at the end of the body. */
 function nextChange(body: ResponseBody): Promise<void> {
   return new Promise((resolve) => {
@@ -280,7 +283,7 @@ function nextChange(body: ResponseBody): Promise<void> {
  * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the
  * event loop. A reader that stops early aborts the response. @throws {UpstreamFailed} if it breaks off
  */
-export async function* chunksOf({ body, abort }: UpstreamResponse): AsyncGenerator<Buffer, void, undefined> {
+export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
   let sincePause = 0
   try {
     for (;;) {
@@ -343,8 +346,8 @@ export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer):
   return { ...response, head, body }
 }
 
-/** Returns the body without its content coding, to be read once; `undefined` if the coding is unknown. */
-export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | undefined {
+/** Returns the body without its content coding; `undefined` if the coding is unknown. */
+export function plainBody(response: UpstreamResponse): BodyChunks | undefined {
   const encoding = contentEncoding(response.head.headers)
   if (encoding === 'identity') return chunksOf(response)
   const decoder = decoderFor(encoding, true)
@@ -352,7 +355,7 @@ export function plainBody(response: UpstreamResponse): AsyncIterable<Buffer> | u
 }
 
 /** Yields a decoded body. @throws {UpstreamFailed} if it breaks off, or is not in that coding */
-async function* decode(response: UpstreamResponse, decoder: Transform): AsyncGenerator<Buffer, void, undefined> {
+async function* decode(response: UpstreamResponse, decoder: Transform): BodyChunks {
   pipeline(chunksOf(response), decoder, () => undefined)
   try {
     yield* decoder
@@ -371,23 +374,22 @@ export function withoutCompression(call: UpstreamCall): UpstreamCall {
   return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
 
-/** The beginning of a body, and the rest unless that was all. */
-export interface Beginning {
-  readonly bytes: Buffer
-  readonly rest: AsyncIterable<Buffer> | undefined
-}
-
-/** Reads a body of at most `max` bytes for which `lease` has room, and hardly more. @throws as `body` does */
-export async function readUpTo(body: AsyncIterable<Buffer>, max: number, lease: Lease): Promise<Beginning> {
-  const iterator = body[Symbol.asyncIterator]()
+/**
+ * Reads a body of at most `max` bytes for which `lease` has room, and hardly more. Returns its beginning, and the rest unless
+ * that was all. @throws as `body` does
+ */
+export async function readUpTo(
+  body: BodyChunks,
+  max: number,
+  lease: Lease,
+): Promise<{ bytes: Buffer; rest?: BodyChunks }> {
   const chunks: Buffer[] = []
   let length = 0
   for (;;) {
-    const { done, value } = await iterator.next()
-    if (done) return { bytes: Buffer.concat(chunks, length), rest: undefined }
+    const { done, value } = await body.next()
+    if (done) return { bytes: Buffer.concat(chunks, length) }
     chunks.push(value)
     length += value.length
-    if (length > max || !lease.grow(value.length))
-      return { bytes: Buffer.concat(chunks, length), rest: { [Symbol.asyncIterator]: () => iterator } }
+    if (length > max || !lease.grow(value.length)) return { bytes: Buffer.concat(chunks, length), rest: body }
   }
 }

@@ -31,11 +31,12 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   let isTooMuch = false
   for (const whole of sentencesOf(glossed(plain))) {
     const sentence = withoutMarks(withoutAdvice(whole))
-    const clause = { sentence, words: wordsOf(sentence), figures: figuresOf(sentence) }
+    const words = wordsOf(sentence)
+    const clause = { sentence, words, phrase: words.join(' '), figures: figuresOf(sentence) }
     if (countsThings(clause)) continue
     clauses.push(clause)
     figures.push(...clause.figures)
-    isTooMuch ||= saysTooMuch(clause.words)
+    isTooMuch ||= saysTooMuch(words)
   }
   const telling = clauses.filter((clause) => statesOverflow(clause, isTooMuch))
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined

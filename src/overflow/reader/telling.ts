@@ -6,6 +6,8 @@ import { cueOf, hasAny, MODALS, nounOf, TOKENS, wordSet } from './words.ts'
 export interface Clause {
   readonly sentence: Sentence
   readonly words: readonly string[]
+  /** All words. */
+  readonly phrase: string
   readonly figures: readonly Figure[]
 }
 
@@ -15,21 +17,19 @@ const STRONG = wordSet(`
 
 /** Names of the request's field for the output cap. */
 const OUTPUT_FIELD = new RegExp(
-  '^(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens' +
-    '|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)$',
+  '(?:^| )(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens' +
+    '|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)(?: |$)',
 )
 
-/** True if a word is certainly about a context; a single `token` may be a key. */
-function isStrong(word: string, next: string): boolean {
-  if (word === 'token') return /^(?:limits?|count|length|budget|window|size|quota)$/.test(next)
-  return STRONG.has(word) || OUTPUT_FIELD.test(word) || (word.includes('_') && nounOf(word) !== undefined)
-}
-
-/** A message that is too long; one that is otherwise too much is no matter of context. */
-const LONG_MESSAGE = /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/
-
-const MODEL_LENGTH =
-  /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/
+/** Phrases that are certainly about a context. */
+const ABOUT_CONTEXT = [
+  OUTPUT_FIELD,
+  // A single `token` may be a key.
+  /(?:^| )token (?:limits?|count|length|budget|window|size|quota)(?: |$)/,
+  // A message that is otherwise too much is no matter of context.
+  /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/,
+  /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/,
+]
 
 /** Things that a request may have too many of, besides tokens. */
 const THINGS = wordSet(`
@@ -39,8 +39,7 @@ const THINGS = wordSet(`
 const NUMBER_OF_THINGS = /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
-export function countsThings({ sentence, words }: Clause): boolean {
-  const phrase = words.join(' ')
+export function countsThings({ sentence, phrase }: Clause): boolean {
   if (/token|context/.test(phrase)) return false
   if (NUMBER_OF_THINGS.test(phrase)) return true
   return sentence.some(
@@ -75,22 +74,21 @@ const FULL = wordSet('full exhausted overflow overflowed overflows depleted fill
 
 /** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
 export function statesOverflow(clause: Clause, isTooMuch: boolean): boolean {
-  const { words, figures } = clause
-  const phrase = words.join(' ')
+  const { words, phrase, figures } = clause
   const most = Math.max(0, ...figures.map(({ value }) => value))
   // The compared numbers are too small to be tokens.
   const isSmall = most < 16 || (most < 100 && figures.some(({ role }) => role === 'value'))
   if (isSmall && figures.some(({ role }) => role === 'limit')) return false
   if (statesBound(clause, isTooMuch)) return true
   const isAboutContext =
-    words.some((word, at) => isStrong(word, words[at + 1] ?? '')) ||
-    LONG_MESSAGE.test(phrase) ||
-    MODEL_LENGTH.test(phrase)
+    hasAny(words, STRONG) ||
+    ABOUT_CONTEXT.some((pattern) => pattern.test(phrase)) ||
+    words.some((word) => word.includes('_') && nounOf(word) !== undefined)
   if (!isAboutContext) return false
   const isFull =
     (words.includes('context') || words.includes('window')) &&
     words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
-  return isFull || saysTooMuch(words) || statesRule(clause, phrase)
+  return isFull || saysTooMuch(words) || statesRule(clause)
 }
 
 /** Words about limits of a part of the request. */
@@ -99,9 +97,9 @@ const PARTS = wordSet('system prediction description descriptions instructions t
 const MOST = wordSet('max maximum limit limited most only')
 
 /** True if a sentence states a limit in tokens that only an overflow error would state. */
-function statesBound({ sentence, words, figures }: Clause, isTooMuch: boolean): boolean {
+function statesBound({ sentence, words, phrase, figures }: Clause, isTooMuch: boolean): boolean {
   if (!hasAny(words, MOST) || (!isTooMuch && hasAny(words, PARTS))) return false
-  if (words.some((word) => word === 'not' || word.endsWith("n't"))) return false
+  if (/(?:^| )not(?: |$)|n't(?: |$)/.test(phrase)) return false
   return figures.some(({ role, value, noun, at }) => {
     if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) return false
     // `8192 tokens`, `8192 input tokens`
@@ -114,12 +112,11 @@ const HELD = wordSet(`
   capped cap`)
 
 /** True for a rule of a field: `max_tokens must be at most 4096`, `input length should be within [1, 8192]`. */
-function statesRule({ words, figures }: Clause, phrase: string): boolean {
+function statesRule({ words, phrase, figures }: Clause): boolean {
   // A lower bound.
   if (words.includes('least') || words.includes('greater')) return false
   const limits = figures.filter(({ role }) => role === 'limit')
-  const isOutput =
-    words.some((word) => OUTPUT_FIELD.test(word)) || /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
+  const isOutput = OUTPUT_FIELD.test(phrase) || /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
   if (isOutput && limits.some(({ value }) => value >= 16) && hasAny(words, HELD)) return true
   return (
     /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase) &&

@@ -190,7 +190,7 @@ function onlyCall(calls: readonly ToolCall[] = [], names: readonly string[] = []
 async function takeWhole(
   answer: Answer,
   response: UpstreamResponse,
-  plain: AsyncIterable<Buffer>,
+  plain: AsyncGenerator<Buffer>,
   keeps: readonly string[],
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
