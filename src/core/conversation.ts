@@ -1,7 +1,6 @@
 /**
- * A request as the core sees it: messages, decoded only when they are read. An index over the raw bytes is behind it,
- * so reading message 3 costs message 3 and not the whole body. No field of a provider is known here: each dialect maps
- * its API onto these types.
+ * A request as the core sees it: messages, decoded only when they are read, from an index over the raw bytes. No field of
+ * a provider is known here: each dialect maps its API onto these types.
  */
 import type { Work } from './work.ts'
 
@@ -26,7 +25,7 @@ export interface ToolResult {
   readonly text: string
 }
 
-/** The result of the call `callId`, as the bytes of its JSON string in the request. */
+/** The same as the bytes of its JSON string in the request. */
 export interface RawResult {
   readonly callId: string
   readonly bytes: Uint8Array
@@ -74,9 +73,8 @@ export interface Conversation {
   prepare?(index: number): Iterable<void> | undefined
   /** Drops what was decoded; it is decoded again if it is read again. */
   forget(): void
-  /** The number of calls in a message, without decoding them. */
+  /** The number of calls or results in a message, without decoding them. */
   callCount(index: number): number
-  /** The number of results in a message, without decoding them. */
   resultCount(index: number): number
 }
 

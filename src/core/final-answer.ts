@@ -35,9 +35,8 @@ const MARKUP: readonly (readonly [open: string, close: string])[] = [
 
 const LONGEST_MARK = Math.max(...MARKUP.map(([open]) => open.length))
 
-/** How a call, or a list of calls, begins that a model writes as plain JSON, in a code block or not. */
+/** How a call, or a list of calls, begins that a model writes as plain JSON, in a code block or not, and what may become it. */
 const JSON_CALL = /^(?:```(?:json)?\s*)?(?:\[\s*)?\{\s*"(?:name|type|function)"\s*:/
-/** Text that may still become such a beginning. */
 const JSON_CALL_SO_FAR = /^(?:```(?:j|js|jso|json)?\s*)?(?:\[\s*)?(?:\{\s*(?:"[a-z]{0,8}(?:"\s*)?)?)?$/
 /** Characters; longer texts count as answers. */
 const MAX_JSON_CALL = 65_536
@@ -63,9 +62,8 @@ function isJsonCall(text: string): boolean {
   }
 }
 
-/** The beginning of a reply that comes in pieces. Changed by `mayStillBeMarkup` alone. */
+/** The beginning of a reply that comes in pieces. `isJson`: the client asked for an object, so that one is an answer. */
 export interface ReplyStart {
-  /** The client asked for an object, so that an object is an answer even if it looks like a call. */
   readonly isJson: boolean
   /** Text that is not decided yet. It stays short, so that no character is read again with each piece. */
   rest: string

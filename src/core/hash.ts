@@ -73,18 +73,12 @@ export function lacksMiddle(text: string): boolean {
   return / \[… [0-9a-z]{1,13} …\] /.test(text)
 }
 
-function listOf(parts: readonly string[]): string {
-  let list = ''
-  for (const part of parts) list += lengthPrefixed(part)
-  return list
-}
-
 /** Hashes a list of texts, with sha256 because they may be secrets: different lists give different hashes. */
 export function hashOf(...parts: readonly string[]): Hash {
-  return hash('sha256', listOf(parts), 'base64url') as Hash
+  return hash('sha256', parts.map(lengthPrefixed).join(''), 'base64url') as Hash
 }
 
 /** Returns an id made of several texts, for people and headers: 128 bits of their sha256 in hex. */
 export function nameOf(...parts: readonly string[]): string {
-  return hash('sha256', listOf(parts), 'hex').slice(0, 32)
+  return hash('sha256', parts.map(lengthPrefixed).join(''), 'hex').slice(0, 32)
 }

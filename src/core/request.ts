@@ -3,7 +3,7 @@ import type { Conversation } from './conversation.ts'
 import type { BudgetPolicy } from './decide.ts'
 import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'
-import type { LoopMode, LoopPolicy } from './loop/patterns.ts'
+import type { LoopPolicy } from './loop/patterns.ts'
 import type { RequestFacts } from './session/request-facts.ts'
 import type { LimitPair } from './session/session.ts'
 import type { TranscriptState } from './session/transcript.ts'
@@ -39,9 +39,4 @@ export interface Request {
   readonly limits: LimitPair
   /** Governor adds, blocks and stops nothing. */
   readonly observesOnly: boolean
-}
-
-/** Returns the loop guard's policy with the mode that an operator has set, if any. */
-export function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPolicy {
-  return mode === undefined || mode === policy.mode ? policy : { ...policy, mode }
 }

@@ -12,10 +12,6 @@ export class TooMuchToRead extends SyntaxError {
 export const STEPS_PER_VALUE = 4
 /** Steps to hash a tool call, and once more to guess from its words what it does. */
 export const STEPS_PER_CALL = 60
-const BYTES_HASHED_PER_STEP = 64
-const BYTES_DECODED_PER_STEP = 16
-/** Characters that regular expressions go through in one step. */
-const CHARACTERS_SEARCHED_PER_STEP = 4
 
 /** Steps in one go: 10 ms, and 6 ms for each megabyte of the body, which the index of small messages takes. */
 const MAX_STEPS = 200_000
@@ -66,17 +62,17 @@ export class Work {
 
   /** Counts the hashing of so many bytes. Throws `TooMuchToRead`. */
   hash(bytes: number): void {
-    this.spend(bytes / BYTES_HASHED_PER_STEP)
+    this.spend(bytes / 64)
   }
 
   /** Counts the decoding of a text of so many bytes. Throws `TooMuchToRead`. */
   decode(bytes: number): void {
-    this.spend(bytes / BYTES_DECODED_PER_STEP)
+    this.spend(bytes / 16)
   }
 
   /** Counts the search of a text of so many characters with regular expressions. Throws `TooMuchToRead`. */
   search(characters: number): void {
-    this.spend(characters / CHARACTERS_SEARCHED_PER_STEP)
+    this.spend(characters / 4)
   }
 
   /** Nobody else waits: nothing is too much in one go from now on. */

@@ -89,8 +89,6 @@ export interface MeterRow {
         readonly value: 'whole' | 'count' | 'decimal'
         /** Its description in the configuration. */
         readonly help: string
-        /** Returns the amount that a run or a session has used. */
-        readonly used: (sums: Sums) => number
         /** Returns the amount that one iteration used; `undefined` for time, which passes by itself. */
         readonly usedByIteration: ((one: IterationSums) => number) | undefined
         /** The terminal reason of a run that reaches the limit. */
@@ -117,7 +115,6 @@ export const METERS = {
       setting: 'max_iterations',
       value: 'whole',
       help: 'Model calls.',
-      used: ({ iterations }) => iterations,
       usedByIteration: () => 1,
       reason: 'max_iterations',
       noun: 'iteration',
@@ -133,7 +130,6 @@ export const METERS = {
       setting: 'max_tool_calls',
       value: 'whole',
       help: 'Tool calls; parallel calls count each.',
-      used: ({ toolCalls }) => toolCalls,
       usedByIteration: ({ tools }) => tools.length,
       reason: 'max_tool_calls',
       noun: 'tool call',
@@ -151,7 +147,6 @@ export const METERS = {
       help:
         'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k ' +
         'and 2M.',
-      used: ({ usage }) => (usage ? usage.input + usage.output : 0),
       usedByIteration: ({ input, output }) => input + output,
       reason: 'max_tokens',
       noun: 'token',
@@ -167,7 +162,6 @@ export const METERS = {
       setting: 'max_cost_usd',
       value: 'decimal',
       help: 'US dollars, for models whose price is known (see models, and unknown_price).',
-      used: ({ usage }) => (usage ? usage.cost : 0),
       usedByIteration: ({ cost }) => cost,
       reason: 'max_cost',
       noun: 'cost',
@@ -183,7 +177,6 @@ export const METERS = {
       setting: 'max_seconds',
       value: 'decimal',
       help: 'Seconds since the first request.',
-      used: (sums) => sums.seconds,
       usedByIteration: undefined,
       reason: 'max_seconds',
       noun: 'time',
@@ -234,8 +227,14 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
 }
 
 /** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */
-export function amountsOf(sums: Sums): Amounts {
-  return amountsBy((name) => METERS[name].limit.used(sums) || 0)
+export function amountsOf({ iterations, toolCalls, usage, seconds }: Sums): Amounts {
+  return {
+    iterations: iterations || 0,
+    tool_calls: toolCalls || 0,
+    tokens: usage ? usage.input + usage.output || 0 : 0,
+    cost: usage?.cost || 0,
+    seconds: seconds || 0,
+  }
 }
 
 /** No limit on any meter. */

@@ -14,18 +14,16 @@ export type Style = 'tiers' | 'countdown' | 'tracker'
 /** The settings that decide the tier of a meter. */
 export interface Thresholds {
   readonly style: Style
-  /** Share of the budget, 0 to 1, at which caution starts. */
+  /** Shares of the budget, 0 to 1, at which the tiers start. */
   readonly caution: number
-  /** Share of the budget, 0 to 1, at which warning starts. */
   readonly warning: number
   /** Tiers of small budgets start earlier, and those of large ones later: see `FLOORS`. */
   readonly adaptive: boolean
 }
 
-/** The highest tier of a run's meters. */
+/** The highest tier of a run's meters, and the meter that has it, which the notice names. */
 export interface Pressure {
   readonly tier: Tier
-  /** The meter that has it; the notice names it. */
   readonly meter: Meter
 }
 
@@ -33,15 +31,10 @@ export interface Pressure {
  * How many units are left when a tier starts, with `adaptive`. With fixed shares, an agent with 5 iterations would hear
  * of it when one is left, which is too late, and one with 1,000 when 300 are left, which is nagging.
  */
-const FLOORS = {
-  caution: { least: 3, most: 30 },
-  warning: { least: 2, most: 10 },
-} as const
+const FLOORS = { caution: { least: 3, most: 30 }, warning: { least: 2, most: 10 } } as const
 
-/** How many units are left when the tiers of a countdown start. */
+/** How many units are left when the tiers of a countdown start, and when a tracker begins to state each request. */
 const COUNTDOWN = { caution: 3, warning: 1 } as const
-
-/** With fewer iterations or tool calls left, a tracker states them in every request. */
 const TRACKER_NEAR_END = 20
 
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */

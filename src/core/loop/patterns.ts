@@ -28,6 +28,11 @@ export interface LoopPolicy {
   readonly volatile: MaskMode
 }
 
+/** Returns the loop guard's policy with the mode that an operator has set, if any. */
+export function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPolicy {
+  return mode === undefined || mode === policy.mode ? policy : { ...policy, mode }
+}
+
 /** True if the calls of a tool do not count. */
 export function isExempt(tool: string, { exemptTools }: LoopPolicy): boolean {
   return exemptTools.some((glob) => globMatches(glob, tool))
@@ -63,12 +68,9 @@ interface SearchContext extends CallHistory {
   readonly isCertain: boolean
 }
 
-/** The least number of equal calls that is a repetition. */
-const LEAST = 2
-
-/** Returns how often is too often: more for a loop that waits for something, one less for another after a warning. */
+/** Returns how often is too often: more for a loop that waits, one less, but at least 2, for another after a warning. */
 function patience(threshold: number, isWaiting: boolean, { limits, less }: SearchContext): number {
-  return isWaiting ? threshold * limits.pollMultiplier : Math.max(LEAST, threshold - less)
+  return isWaiting ? threshold * limits.pollMultiplier : Math.max(2, threshold - less)
 }
 
 /**
@@ -113,14 +115,14 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
   const laps = isWaiting ? Math.min(LAPS * limits.pollMultiplier, WINDOW / 2) : LAPS
   const fresh = isWaiting ? laps : laps - less
   const turns = window.slice(-2 * laps)
-  const isTurn = turns.every((entry, at) => {
-    if (entry.step <= handledAt && at >= turns.length - 2 * fresh) return false
+  if (turns.length < 2 * laps) return undefined
+  for (const [at, entry] of turns.entries()) {
+    if (entry.step <= handledAt && at >= turns.length - 2 * fresh) return undefined
     // Calls of one response are made side by side, not in turn.
-    if (turns[at - 1]?.step === entry.step) return false
+    if (turns[at - 1]?.step === entry.step) return undefined
     const earlier = turns[at - 2]
-    return !earlier || isSamePair(earlier, entry, isCertain)
-  })
-  if (!isTurn || turns.length < 2 * laps) return undefined
+    if (earlier && !isSamePair(earlier, entry, isCertain)) return undefined
+  }
   return { calls: [first.call, second.call], count: laps, span: turns.length, hasNews: false, isWaiting }
 }
 
@@ -206,8 +208,6 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   },
 }
 
-const ROWS = Object.entries(PATTERNS) as readonly (readonly [Pattern, PatternRow])[]
-
 /**
  * Returns the loop that the newest call completes; `undefined` if it completes none. Of several, one whose results are
  * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a
@@ -225,12 +225,12 @@ export function findLoop(
   for (const isCertain of [true, false]) {
     const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0, isCertain }
     let best: Loop | undefined
-    for (const [pattern, { find, isOfResponses }] of ROWS) {
+    for (const pattern of Object.keys(PATTERNS) as Pattern[]) {
+      const { find, isOfResponses } = PATTERNS[pattern]
       const found = isOfResponses && !isLast ? undefined : find(context)
       if (!found) continue
       const loop = { pattern, ...found, hasNews: found.hasNews || !isCertain }
-      const isBetter = !best || (loop.hasNews === best.hasNews ? loop.span > best.span : best.hasNews)
-      if (isBetter) best = loop
+      if (!best || (loop.hasNews === best.hasNews ? loop.span > best.span : best.hasNews)) best = loop
     }
     if (best) return best
   }

@@ -1,9 +1,9 @@
 /** How one more request changes its session. */
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/observe.ts'
-import type { LoopMode } from '../loop/patterns.ts'
+import { inMode, type LoopMode } from '../loop/patterns.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
-import { inMode, type Request } from '../request.ts'
+import type { Request } from '../request.ts'
 import { addCall } from '../usage.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, isLate, recordOf, retryOf, withDemands } from './run.ts'
