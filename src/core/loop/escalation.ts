@@ -23,22 +23,14 @@ export interface LoopMemory {
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
   /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
-  readonly answers: { readonly call: Hash; readonly times: readonly number[] } | undefined
+  readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
   /** The loop whose calls are blocked; unset while there is none. */
-  readonly blockedLoop: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
+  readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
   /** How many responses had calls blocked. */
   readonly blocks: number
 }
 
-export const NO_LOOP: LoopMemory = {
-  history: EMPTY_HISTORY,
-  loops: [],
-  levels: {},
-  warnedCalls: [],
-  answers: undefined,
-  blockedLoop: undefined,
-  blocks: 0,
-}
+export const NO_LOOP: LoopMemory = { history: EMPTY_HISTORY, loops: [], levels: {}, warnedCalls: [], blocks: 0 }
 
 /** A loop that was found, with the notice about it. */
 export interface LoopFinding extends Loop {
@@ -123,7 +115,7 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
     // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
     history: {
       ...history,
-      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) },
+      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0 } : {}) },
       handledAt: history.steps,
     },
     loops: [...loops.filter((other) => other !== known).slice(1 - MAX_LOOPS), { loop: hash, pattern, count }],

@@ -29,33 +29,22 @@ export interface LoopState {
   /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
   readonly newestIndex: number
   /** Hash of the words that a human said last. */
-  readonly lastUserMessage: Hash | undefined
+  readonly lastUserMessage?: Hash | undefined
   /** The loop that the newest assistant message completed. */
-  readonly finding: LoopFinding | undefined
+  readonly finding?: LoopFinding | undefined
   /** The model got the notice about it. */
-  readonly isWarned: boolean
+  readonly isWarned?: boolean
   /** Calls whose results are to come without them, oldest first. */
-  readonly pendingCalls: readonly PendingCall[] | undefined
+  readonly pendingCalls?: readonly PendingCall[] | undefined
   /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
-  readonly pendingNotice: string | undefined
+  readonly pendingNotice?: string | undefined
   /** The same notice, once the request that carries it is there: it answers the newest assistant message. */
-  readonly currentNotice: string | undefined
+  readonly currentNotice?: string | undefined
   /** The request whose response had calls blocked last, and how many responses had calls blocked before it. */
-  readonly lastBlock: { readonly request: string; readonly blocks: number } | undefined
+  readonly lastBlock?: { readonly request: string; readonly blocks: number } | undefined
 }
 
-export const INITIAL_LOOP_STATE: LoopState = {
-  memory: NO_LOOP,
-  assistantHashes: [],
-  newestIndex: -1,
-  lastUserMessage: undefined,
-  finding: undefined,
-  isWarned: false,
-  pendingCalls: undefined,
-  pendingNotice: undefined,
-  currentNotice: undefined,
-  lastBlock: undefined,
-}
+export const INITIAL_LOOP_STATE: LoopState = { memory: NO_LOOP, assistantHashes: [], newestIndex: -1 }
 
 /** The most hashes of assistant messages and calls without results that are remembered, the newest. */
 const MAX_ASSISTANT_HASHES = 16
