@@ -5,18 +5,15 @@
  */
 import type { Overflow } from '../overflow/overflow.ts'
 
-/** The context window of a model at an upstream. */
+/** The context window of a model at an upstream; without tokens if it is unknown. */
 export interface BaseContext {
-  /** Unset if the source is `unknown`. */
   readonly tokens: number | undefined
   readonly source: 'config' | 'provider' | 'catalogue' | 'unknown'
 }
 
-/** The windows that a provider has stated for one model at one upstream; plain JSON. */
+/** The windows that a provider has stated for one model, in its list and in an overflow error; plain JSON. */
 export interface KnownWindow {
-  /** Stated in a list of models. */
   readonly declared?: number
-  /** Stated in an overflow error. */
   readonly learned?: number
 }
 
@@ -28,7 +25,6 @@ export function isWindow(tokens: number): boolean {
   return Number.isSafeInteger(tokens) && tokens >= 16 && tokens <= 100_000_000
 }
 
-/** The smallest window that the provider has stated. */
 function statedWindow({ declared, learned }: KnownWindow): number | undefined {
   if (declared === undefined || learned === undefined) return learned ?? declared
   return Math.min(declared, learned)
@@ -75,7 +71,6 @@ export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
   return { ...(keepsDeclared ? { declared } : {}), ...(keepsLearned ? { learned } : {}) }
 }
 
-/** A model at an upstream. */
 interface ModelPlace {
   readonly upstream: string
   readonly model: string
@@ -106,7 +101,6 @@ export const NO_CONTEXTS: SessionContexts = { reductions: [] }
 /** The window of the standard tier, for plans without long context. */
 export const STANDARD_TIER = 200_000
 
-/** A session uses few models; the oldest reductions are dropped. */
 const MAX_REDUCTIONS = 16
 
 interface OverflowedRequest extends ModelPlace {

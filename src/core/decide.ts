@@ -24,11 +24,10 @@ export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 /** The budget of one request, and how the model is informed about it. */
 export interface BudgetPolicy {
   readonly enabled: boolean
-  /** Limits of a run; 0 is no limit. */
+  /** Limits of a run and of a session; 0 is no limit. */
   readonly run: Amounts
   /** The limits that are announced, if an operator has changed the limits since: the same in every request of a run. */
   readonly stated?: Amounts | undefined
-  /** Limits of a session; 0 is no limit. */
   readonly session: Amounts
   readonly thresholds: Thresholds
   /** Style tracker: iterations between two statements, from 1. */
@@ -55,9 +54,7 @@ export interface Speech {
   readonly tier: Exclude<Tier, 'none'> | undefined
   /** The meter that the notice names; unset if it is only about a loop. */
   readonly meter: Meter | undefined
-  /** Where the notice is put. */
   readonly channel: Channel
-  /** Globs of the tools that the model is not offered this time. */
   readonly dropTools: readonly string[]
   /** The budget in words, for the system text: the same in every request of a run. */
   readonly announcement: string | undefined
@@ -82,10 +79,8 @@ export type Decision =
   | {
       readonly kind: 'stop'
       readonly verdict: 'stop'
-      /** Without a notice if the agent asks for the final answer itself. */
       readonly speech: Speech
       readonly limit: Limit
-      /** The text that replaces a missing answer of the model. */
       readonly fallback: string
       /** The model is not asked, as its price is not known. */
       readonly isUnpriced?: true
@@ -112,17 +107,14 @@ export type Decision =
       readonly storm: StormReply
     }
 
-/** The decision on nearly all requests. */
 const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun: false }
 
-/** Returns the budget in words. */
 function announcementOf({ announce, run, stated = run, texts, thresholds }: BudgetPolicy): string | undefined {
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
   const limited = announce.filter((name) => stated[name] > 0)
   return paragraphs('\n', ...limited.map((name) => fill(text, { name, used: 0, max: stated[name] })))
 }
 
-/** Joins the texts that are there; `undefined` if none is. */
 function paragraphs(separator: string, ...texts: readonly (string | undefined)[]): string | undefined {
   const present = texts.filter((text) => text !== undefined)
   return present.length === 0 ? undefined : present.join(separator)
@@ -137,7 +129,6 @@ interface BudgetNotice {
   readonly dropsTools: boolean
 }
 
-/** Returns the caution or warning that is due, if any. */
 function tierNotice(
   { thread: { loopState } }: RunState,
   policy: BudgetPolicy,
@@ -183,15 +174,11 @@ export interface DecisionInput {
   readonly policy: BudgetPolicy
   /** The loop about which the model gets a notice. */
   readonly loop?: LoopFinding | undefined
-  /** In tokens; 0 if it is not known. */
   readonly contextWindow?: number | undefined
   /** A statement that the next request does not repeat costs neither reasoning nor the prompt cache. */
   readonly mayState?: boolean | undefined
-  /** The price of the model is not known. */
   readonly isUnpriced?: boolean | undefined
-  /** The agent itself asks for its final answer. */
   readonly asksForSummary?: boolean | undefined
-  /** The model may make a call that has to be blocked. */
   readonly mayBlock?: boolean | undefined
   /** The error that the request gets at once, in a storm of errors. */
   readonly storm?: StormReply | undefined
@@ -273,7 +260,6 @@ function stop(
   return isUnpriced ? { ...stopped, isUnpriced } : stopped
 }
 
-/** Decides on a request that no limit stops. */
 function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
   const { runState, policy, asksForSummary, mayBlock, storm } = input
   const { finalAnswer, asksForOtherForm, iteration } = runState

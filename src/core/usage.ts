@@ -37,7 +37,6 @@ export interface Usage {
   readonly input: number
   readonly output: number
   readonly cachedInput: number
-  /** US dollars. */
   readonly cost: number
   /** Unset: all prices are known. */
   readonly costGap?: CostGap | undefined
@@ -45,7 +44,6 @@ export interface Usage {
   readonly estimated: boolean
 }
 
-/** The usage of no calls. */
 export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, estimated: false }
 
 /** The usage of one model call. */

@@ -35,7 +35,6 @@ export class Work {
     this.#max = MAX_STEPS + bytes * MAX_STEPS_PER_BYTE
   }
 
-  /** All steps so far. */
   get steps(): number {
     return this.#steps
   }

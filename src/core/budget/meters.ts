@@ -24,7 +24,6 @@ interface FormattedAmounts {
   readonly left: string
 }
 
-/** Formats counts. */
 function whole(used: number, max: number): FormattedAmounts {
   return { used: String(used), max: String(max), left: String(Math.max(0, max - used)) }
 }
@@ -34,7 +33,6 @@ export function tokens(used: number, max: number): FormattedAmounts {
   return { used: short(used, 1), max: short(max, 3), left: short(Math.max(0, max - used), 1) }
 }
 
-/** Formats US dollars: `$1.20`. */
 function dollars(used: number, max: number): FormattedAmounts {
   // Cents, unless the whole limit is only a few cents.
   const decimals = max < 0.1 ? 4 : 2
@@ -42,7 +40,6 @@ function dollars(used: number, max: number): FormattedAmounts {
   return { used: format(used), max: format(max), left: format(Math.max(0, max - cut(used, decimals))) }
 }
 
-/** Formats seconds: `90s`. */
 function seconds(used: number, max: number): FormattedAmounts {
   const passed = Math.floor(used)
   return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(Math.max(0, max - passed))}s` }
@@ -52,9 +49,7 @@ function seconds(used: number, max: number): FormattedAmounts {
 export interface Sums {
   readonly iterations: number
   readonly toolCalls: number
-  /** Unset before the first answer. */
   readonly usage: Usage | undefined
-  /** Seconds since it began. */
   readonly seconds: number
 }
 
@@ -65,7 +60,6 @@ export interface IterationSums {
   /** Tokens of prompt and answer. */
   readonly input: number
   readonly output: number
-  /** US dollars. */
   readonly cost: number
 }
 
@@ -87,11 +81,9 @@ export interface MeterRow {
         readonly setting: string
         /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
         readonly value: 'whole' | 'count' | 'decimal'
-        /** Its description in the configuration. */
         readonly help: string
         /** Returns the amount that one iteration used; `undefined` for time, which passes by itself. */
         readonly usedByIteration: ((one: IterationSums) => number) | undefined
-        /** The terminal reason of a run that reaches the limit. */
         readonly reason: string
         /** The limit in the sentence that tells the model of it, as `{limit}`. */
         readonly noun: string

@@ -12,13 +12,11 @@ export type Announce = 'auto' | 'always' | 'never'
 export interface BudgetSettings {
   readonly policy: BudgetPolicy
   readonly announce: Announce
-  /** Whether clients may set limits of their own. */
   readonly clientOverride: boolean | 'lower_only'
 }
 
 /** Settings for the requests that match every condition of the rule. */
 export interface Rule<Settings> {
-  /** Glob of model names. */
   readonly model?: string | undefined
   /** Globs of header values, by lower-case header name. */
   readonly headers: readonly (readonly [name: string, value: string])[]
@@ -62,7 +60,6 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
   // A tracker begins with the announcement.
   const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
   const names = LIMITS.filter((name) => declared[name] !== undefined)
-  // Nearly all clients declare nothing.
   if (names.length === 0 && !isAnnounced) return policy
   const run = amountsBy((name) => {
     const [limit, asked] = [policy.run[name], declared[name]]

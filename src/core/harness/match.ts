@@ -34,7 +34,6 @@ const WORD = '[^\\s()]{1,80}'
 
 const escaped = (text: string) => text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')
 
-/** Returns the source of an expression that matches a text with any white space between its words. */
 const folded = (text: string) => text.trim().split(/\s+/).map(escaped).join('\\s+')
 
 /** Returns an expression that matches one of the sources at the start of a text; without sources it matches none. */

@@ -26,7 +26,6 @@ export interface LoopMemory {
   readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
   /** The loop whose calls are blocked; unset while there is none. */
   readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
-  /** How many responses had calls blocked. */
   readonly blocks: number
 }
 
@@ -36,7 +35,6 @@ export const NO_LOOP: LoopMemory = { history: EMPTY_HISTORY, loops: [], levels: 
 export interface LoopFinding extends Loop {
   /** Id of the call that completed it. */
   readonly id: string
-  /** The tools of its calls. */
   readonly tools: readonly string[]
   /** Its calls, and all others of the same response that brought nothing new: the model is warned about each. */
   readonly warnedCalls: readonly Hash[]
@@ -59,12 +57,9 @@ export const MAX_BLOCKS = 3
 const MAX_ANSWERS = 40
 const ANSWERS_WITHIN = 600_000
 
-/** The most loops that are remembered, and the most calls that the model was warned about. */
+/** The most loops, and calls that the model was warned about, that are remembered. */
 const MAX_LOOPS = 16
 const MAX_WARNED_CALLS = 64
-
-/** The factor by which more warnings may be ignored about a loop whose results are too short to show any progress. */
-const TERSE_WARNINGS = 2
 
 /** The memory after a response, and the loop that it completes if the model gets a notice about that. */
 type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
@@ -84,7 +79,8 @@ function mayBlockLoop(
 ): boolean {
   if (mode !== 'enforce' || !PATTERNS[pattern].mayBlock || hasNews || isWaiting) return false
   const isTerse = history.window.every((entry) => entry.isTerse || !calls.includes(entry.call))
-  const least = maxWarningsBeforeBlock * (isTerse ? TERSE_WARNINGS : 1)
+  // Results that are too short to show any progress need twice the warnings.
+  const least = maxWarningsBeforeBlock * (isTerse ? 2 : 1)
   return (levels[pattern] ?? 0) >= least && (least === 0 || warnedCalls.includes(call))
 }
 

@@ -80,10 +80,7 @@ interface MessageOptions {
   readonly unknown?: ReadonlySet<Hash> | undefined
 }
 
-/**
- * Returns the state with the calls of the response at `index`, and the loop that they complete; -1: the response is not
- * in the transcript.
- */
+/** Returns the state with the calls of the response at `index`; -1: the response is not in the transcript. */
 function observeCalls(
   loopState: LoopState,
   reader: CallReader,
@@ -225,10 +222,7 @@ function placeholders(reader: CallReader, from: number, newest: number): Readonl
   return shared
 }
 
-/**
- * Returns the state once the model got the notice about the newest finding: only then it is a warning that can be
- * ignored. A notice that was sent again counts once.
- */
+/** Returns the state once the model got the notice about the newest finding. A notice sent again counts once. */
 export function noticeTold(loopState: LoopState): LoopState {
   const { finding, isWarned, memory } = loopState
   if (!finding || isWarned) return loopState

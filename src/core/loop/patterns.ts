@@ -52,13 +52,11 @@ export interface Loop {
   readonly span: number
   /** Something new came in between, or may have come: the loop may be work. */
   readonly hasNews: boolean
-  /** The loop waits for something. */
   readonly isWaiting: boolean
 }
 
 type FoundLoop = Omit<Loop, 'pattern'>
 
-/** The history in which a loop is looked for, with the limits that hold now. */
 interface SearchContext extends CallHistory {
   readonly last: HistoryEntry
   readonly limits: LoopPolicy
@@ -75,8 +73,7 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Searc
 
 /**
  * Equal calls with equal results: in a row, however long, or in the window. There, one new call may stand between two of
- * them, unless it changes something: to look again after a change is no repetition. If a call between them waits, the
- * loop waits.
+ * them, unless it changes something: to look again after a change is no repetition.
  */
 function equalCalls(context: SearchContext): FoundLoop | undefined {
   const { window, last, repeats, limits, isCertain, handledAt } = context
@@ -134,7 +131,6 @@ function standstill(context: SearchContext): FoundLoop | undefined {
   const isWaiting = recent.some(({ isPoll }) => isPoll)
   const count = steps - since
   if (count < patience(limits.standstill, isWaiting, context)) return undefined
-  // The newest call last, each call once.
   const calls = [...new Set(recent.map(({ call }) => call).reverse())].reverse() as [Hash, ...Hash[]]
   return { calls, count, span: recent.length, hasNews: false, isWaiting }
 }
@@ -167,7 +163,6 @@ interface PatternRow {
 
 /** The patterns; of two loops of one length the first one counts. A new one is a row here and in `docs/loops.md`. */
 export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
-  /** Two calls in turn. */
   ping_pong: {
     find: twoInTurn,
     isOfResponses: false,
@@ -176,7 +171,6 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
     mayBlock: true,
     span: 2,
   },
-  /** Responses without anything new; `count` counts responses. */
   cycle: {
     find: standstill,
     isOfResponses: true,
@@ -186,7 +180,6 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
     mayBlock: true,
     span: 1,
   },
-  /** One call with one result. */
   repetition: {
     find: equalCalls,
     isOfResponses: false,
@@ -197,7 +190,6 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
     mayBlock: true,
     span: 1,
   },
-  /** One call, whatever its results: if they differ, the calls may be work. */
   same_call: {
     find: sameCallInARow,
     isOfResponses: false,

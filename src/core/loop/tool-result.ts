@@ -53,7 +53,6 @@ const GOES_ON = new RegExp(
 /** Tells whether a result says that work goes on, and whether it is too short to show any progress, or missing. */
 export function progressIn(result: TranscriptResult | undefined): { goesOn: boolean; isTerse: boolean } {
   if (!result) return { goesOn: false, isTerse: true }
-  // A long result is mostly not decoded for this.
   const isLong = result.json && result.json.bytes.length > SHORT_BYTES
   const text = isLong ? undefined : result.text()
   if (text === undefined || text.length > SHORT) return { goesOn: false, isTerse: false }
@@ -65,7 +64,6 @@ export function exactHash({ json, text }: TranscriptResult, volatile: MaskMode):
   return json && volatile !== 'none' ? hashOfBytes(json.bytes) : hashOfText(withoutNotices(text()))
 }
 
-/** The hashes by which results are compared. */
 export type ResultHashes = Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>
 
 /** The first character of the hashes of a text that was compared with another; exact hashes never begin with it. */
@@ -113,7 +111,6 @@ const COUNT_DIGITS = String.raw`(?:\d{7,12}|\d{14,32})`
  * first character that does not match, so the whole expression is linear on any text.
  */
 const MASKS: readonly string[] = [
-  // UUIDs
   '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}',
   // Dates: 2026-03-04, with or without a time; 04/03/2026; March 4, 2026; 4 Mar 2026
   String.raw`\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]${CLOCK}${ZONE})?`,
@@ -126,7 +123,6 @@ const MASKS: readonly string[] = [
   String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?${MEASURED}(?: ?${UNIT}|[hm])(?![0-9a-z])`,
   // "duration_ms": 12, "wall_time_seconds": 0.000007211
   `(?:${DURATION_KEY}|${UNIT_KEY})${MEASURED}(?![\\d.:a-z%])`,
-  // 0x7f3a5c0010
   '0x[0-9a-f]{4,16}(?![0-9a-z])',
   // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, which differs only if the digested bytes differ;
   // digits after a point are the rest of a measure.
@@ -144,10 +140,7 @@ const VOLATILE = new RegExp(`(?=[0-9a-fjlmnoprst])(?<![0-9a-z])(?:${MASKS.join('
 const REMINDER = '<system-reminder>'
 const REMINDER_END = '</system-reminder>'
 
-/**
- * What harnesses add to every result, about how the call was run and not what it brought: codex's chunk ids and times,
- * gemini-cli's process groups.
- */
+/** What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups. */
 const HARNESS_FIELDS = new RegExp(
   String.raw`^(?:Chunk ID: \w{1,64}|Wall time: [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$` +
     String.raw`|"(?:chunk_id|wall_time_seconds)": ?(?:"\w{0,64}"|[\d.e+-]{1,40})`,
@@ -174,10 +167,7 @@ const MAX_MASKED = 131_072
 /** Longer texts are compared with their lines as they come: sorting them costs too much. */
 const MAX_SORTED_LINES = 20_000
 
-/**
- * Returns the text with what is volatile masked, and its lines sorted: parallel workers and unordered listings give the
- * same lines in another order.
- */
+/** Returns the text with what is volatile masked, and its lines sorted, as parallel workers give them in any order. */
 export function maskVolatile(text: string): string {
   const half = MAX_MASKED / 2
   const masked = (part: string) => part.replace(VOLATILE, '#')
