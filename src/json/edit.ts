@@ -133,12 +133,12 @@ export function withMembers(json: Buffer, values: Readonly<Record<string, string
 }
 
 /** Returns edits that remove items from a list, or members from an object, together with their commas. */
-export function removeItems<Item extends Span>(items: readonly Item[], isRemoved: (item: Item) => boolean): Edit[] {
+export function removeItems<Item extends Span>(items: readonly Item[], removed: ReadonlySet<Item>): Edit[] {
   const edits: Edit[] = []
   let lastKept: Item | undefined
   let gap: { start: number; end: number } | undefined
   for (const item of items) {
-    if (isRemoved(item)) {
+    if (removed.has(item)) {
       gap = { start: lastKept ? lastKept.end : (gap?.start ?? item.start), end: item.end }
       continue
     }
@@ -152,5 +152,5 @@ export function removeItems<Item extends Span>(items: readonly Item[], isRemoved
 
 /** Returns edits that remove the members in `keys` from an object. */
 export function removeMembers(fields: readonly Member[], keys: ReadonlySet<string>): Edit[] {
-  return removeItems(fields, ({ key }) => keys.has(key))
+  return removeItems(fields, new Set(fields.filter(({ key }) => keys.has(key))))
 }

@@ -4,7 +4,6 @@ import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/j
 /** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty later. */
 const WHOLE = new Set(['id', 'type', 'role', 'index'])
 
-/** Adds a piece of an object to its fields, except some. */
 function grow(target: Map<string, unknown>, piece: Json, except: readonly string[] = []): void {
   for (const [key, value] of Object.entries(piece)) {
     if (except.includes(key)) continue

@@ -45,18 +45,7 @@ import {
   textsOfParts,
 } from '../shared/request-list.ts'
 import { requestMembers } from '../shared/request-members.ts'
-import { responseFacts, textsUnder } from '../shared/response-tail.ts'
-import {
-  callsOf,
-  chatCallsNothing,
-  chatMetadata,
-  listedCalls,
-  messagesAfterBlock,
-  readChatAnswer,
-  replyInChat,
-  withoutChatCalls,
-  writeChatAnswer,
-} from './reply.ts'
+import { callsOf, chatReplies, listedCalls, messagesAfterBlock } from './reply.ts'
 import { chatStream } from './stream.ts'
 
 const ROLES: readonly NamedRole[] = [
@@ -182,7 +171,8 @@ function conversationOf(index: RequestIndex): Conversation {
     work,
     model: stringIn(json, fields, 'model'),
     streams: isTrue(json, fields, 'stream'),
-    offersTools: ['tools', 'functions'].some((name) => holdsItems(json, member(fields, name)?.value)),
+    offersTools:
+      holdsItems(json, member(fields, 'tools')?.value) || holdsItems(json, member(fields, 'functions')?.value),
     length: items.length,
     systemText() {
       const texts: string[] = []
@@ -271,15 +261,9 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
 /** The dialect of Chat Completions. */
 export const chat: Dialect = {
   ...dialectMembers(chatStream),
+  ...chatReplies,
   name: 'chat',
   api: openai,
   claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
   read,
-  metadata: chatMetadata,
-  callsNothing: chatCallsNothing,
-  responseFacts: (response) => responseFacts(response, undefined, textsUnder(response.tail, 'finish_reason')),
-  readAnswer: readChatAnswer,
-  writeAnswer: writeChatAnswer,
-  withoutCalls: withoutChatCalls,
-  reply: replyInChat,
 }

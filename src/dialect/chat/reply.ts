@@ -10,13 +10,14 @@ import type {
   AnswerChange,
   BlockedMessage,
   BufferedCalls,
+  Dialect,
   GovernorReply,
   ReadAnswer,
   ResponseMetadata,
   ResponseTail,
 } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
-import { lastObject, lastText } from '../shared/response-tail.ts'
+import { lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
@@ -63,11 +64,11 @@ export function choicesOf(body: Json): Json[] {
 }
 
 /** Returns the text of a content that is a string or a list of parts. */
-export function contentText(content: unknown): string {
+function contentText(content: unknown): string {
   if (typeof content === 'string') return content
-  return objectsOf(content)
-    .map(({ text }) => textOf(text))
-    .join('')
+  let all = ''
+  for (const { text } of objectsOf(content)) all += textOf(text)
+  return all
 }
 
 /** Returns the text of a message or a delta: its content, refusal, and transcript of audio. */
@@ -89,8 +90,8 @@ export function finishWithoutCalls(reason: unknown): unknown {
 
 /** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
 export function isFailure(body: Json): boolean {
-  const hasFailed = ({ error, finish_reason: reason }: Json) => error || textOf(reason).endsWith('error')
-  return Boolean(body['error']) || choicesOf(body).some(hasFailed)
+  const inChoice = choicesOf(body).some(({ error, finish_reason: reason }) => error || textOf(reason).endsWith('error'))
+  return inChoice || Boolean(body['error'])
 }
 
 /** Returns true if a response or a chunk says that the provider cut the answer off. */
@@ -99,7 +100,7 @@ export function isCutOff(body: Json): boolean {
 }
 
 /** Reads the usage: at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */
-export function chatMetadata({ tail }: ResponseTail): ResponseMetadata {
+function chatMetadata({ tail }: ResponseTail): ResponseMetadata {
   const usage = lastObject(tail, 'usage')
   return {
     usage: usage && tokenUsage(usage, usage['prompt_tokens_details'], usage['completion_tokens_details']),
@@ -109,8 +110,8 @@ export function chatMetadata({ tail }: ResponseTail): ResponseMetadata {
 /** A list of calls that is not empty. Text of the model can't match, as its quotes are escaped. */
 const CALLS = /"(?:tool_calls"\s{0,4}:\s{0,4}\[\s{0,4}\{|function_call"\s{0,4}:\s{0,4}\{)/
 
-/** Returns true if the response certainly contains no tool calls. Some providers send `stop` beside calls. */
-export function chatCallsNothing({ tail }: ResponseTail): boolean {
+function chatCallsNothing({ tail }: ResponseTail): boolean {
+  // Some providers send `stop` beside calls.
   const reason = lastText(tail, 'finish_reason')
   if (reason === undefined || finishWithoutCalls(reason) !== reason) return false
   return !CALLS.test(tail.toString('latin1'))
@@ -121,8 +122,7 @@ export function bufferedCallsOf(message: Json): BufferedCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
 }
 
-/** Reads a whole response; `undefined` if it is no chat completion. */
-export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
+function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8')) ?? {}
   const choices = choicesOf(answer)
   const message = choices[0]?.['message']
@@ -137,8 +137,7 @@ export function readChatAnswer(body: Buffer): ReadAnswer | undefined {
 
 const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {})
 
-/** Writes a whole response as the final answer of a run. */
-export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
+function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer, earlier } = change
   return writeAnswer(body, change, (answer) => {
     let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
@@ -158,8 +157,7 @@ export function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
   })
 }
 
-/** Writes a whole response without the calls in `blocked`, with text and usage of the `earlier` responses added. */
-export function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
+function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (answer, before) => {
     const texts = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
     const said = texts.filter((text) => text !== '').join('\n\n')
@@ -207,8 +205,7 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
   return [isListed ? { ...message, tool_calls: listed.map(asInput) } : message, ...answers]
 }
 
-/** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created` in the reply is in seconds. */
-export function replyInChat(
+function replyInChat(
   { text, model, terminal: governor }: FinalAnswer,
   streams: boolean,
   id: string,
@@ -232,3 +229,14 @@ export function replyInChat(
     dataFrame(DONE),
   ])
 }
+
+/** How Chat Completions reads and writes responses that are not rewritten as a stream. */
+export const chatReplies = {
+  metadata: chatMetadata,
+  callsNothing: chatCallsNothing,
+  responseFacts: (response) => responseFacts(response, undefined, textsUnder(response.tail, 'finish_reason')),
+  readAnswer: readChatAnswer,
+  writeAnswer: writeChatAnswer,
+  withoutCalls: withoutChatCalls,
+  reply: replyInChat,
+} as const satisfies Partial<Dialect>

@@ -25,7 +25,6 @@ interface ChatPart extends Part {
   readonly places: readonly number[]
 }
 
-/** The state of one client's stream. */
 interface ChatStream {
   /** The fields that all chunks of the client's stream share. */
   envelope: Json | undefined
@@ -33,9 +32,7 @@ interface ChatStream {
   hasRole: boolean
   /** The message of the current response; only set while its calls are held. */
   assembly: Assembly | undefined
-  /** The current response contains a chunk. */
   hasChunk: boolean
-  /** The current response contains a choice. */
   hasChoices: boolean
   /** The first response has several choices, whose calls are not held. */
   hasSeveralChoices: boolean
@@ -47,7 +44,6 @@ const newResponse = (mode: StreamMode) => ({
   hasChoices: false,
 })
 
-/** Returns the delta of a choice; an empty object if it has none. */
 const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
 
 /** True for the choice that clients read. */
@@ -60,7 +56,6 @@ function withChoices(chunk: Json, change: (choice: Json, delta: Json) => Json): 
   return choices.every((choice, at) => choice === before[at]) ? chunk : { ...chunk, choices }
 }
 
-/** True if the chunk states a finish reason. */
 function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
 }
@@ -181,8 +176,9 @@ function withoutBlocked(part: ChatPart, { blocked, hasShownRest, usage }: KeptCa
     const kept: Json[] = []
     for (const [at, piece] of objectsOf(calls).entries()) {
       const place = part.places[at] ?? 0
-      const before = [...blocked].filter((other) => other < place).length
-      if (!blocked.has(place)) kept.push({ ...piece, index: place - before })
+      let index = place
+      for (const other of blocked) if (other < place) index--
+      if (!blocked.has(place)) kept.push({ ...piece, index })
     }
     return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
   }

@@ -30,7 +30,6 @@ export interface Block extends Span {
   readonly type: string
 }
 
-/** The byte offsets of a message's content. */
 export interface Content {
   readonly json: Buffer
   readonly work: Work | undefined
@@ -86,7 +85,6 @@ function blockOf({ json, work }: Content, block: Block): Json {
   return isObject(value) ? value : {}
 }
 
-/** Returns the number of blocks of a type. */
 export function countOf({ blocks }: Content, type: string): number {
   let count = 0
   for (const block of blocks) if (block.type === type) count++
@@ -134,12 +132,10 @@ export function isRunByProvider({ type }: Block): boolean {
   return type.endsWith('_tool_use')
 }
 
-/** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
   return blocks.filter(isRunByProvider).map((block) => stringIn(json, members(json, block, work), 'id'))
 }
 
-/** Returns the tool results in a content. */
 export function resultsOf(content: Content): ToolResult[] {
   const results: ToolResult[] = []
   for (const block of content.blocks) {

@@ -35,7 +35,7 @@ import {
   stringIn,
 } from '../shared/request-list.ts'
 import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
-import { firstText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstText } from '../shared/response-tail.ts'
 import { anthropic, messagesBoundThinking } from './api.ts'
 import {
   beginsWithBilling,
@@ -50,15 +50,7 @@ import {
   systemTextOf,
   textsAndCallsOf,
 } from './content.ts'
-import {
-  messagesAfterBlock,
-  readMessage,
-  replyInMessages,
-  resultMessage,
-  resultsOfBlocked,
-  withoutMessageCalls,
-  writeMessage,
-} from './reply.ts'
+import { messagesAfterBlock, messagesReplies, resultMessage, resultsOfBlocked } from './reply.ts'
 import { messagesStream } from './stream.ts'
 import { messagesCallsNothing, messagesMetadata } from './usage.ts'
 
@@ -279,6 +271,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
 /** The dialect of Messages. */
 export const messages: Dialect = {
   ...dialectMembers(messagesStream),
+  ...messagesReplies,
   name: 'messages',
   api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
@@ -288,9 +281,4 @@ export const messages: Dialect = {
   metadata: messagesMetadata,
   boundThinking: messagesBoundThinking,
   callsNothing: messagesCallsNothing,
-  responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
-  readAnswer: readMessage,
-  writeAnswer: writeMessage,
-  withoutCalls: withoutMessageCalls,
-  reply: replyInMessages,
 }

@@ -12,7 +12,8 @@ import type { FinalAnswer } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { createFrameReader, dataFrame, dataOf, type Frame } from '../../sse/frames.ts'
-import type { AnswerChange, BlockedMessage, BufferedCalls, GovernorReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, BlockedMessage, BufferedCalls, Dialect, GovernorReply, ReadAnswer } from '../dialect.ts'
+import { responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { contentAt, drained, textsAndCallsOf } from './content.ts'
 
@@ -69,7 +70,6 @@ function bufferedCallsOf(id: string, content: string): BufferedCalls {
   return { calls, text: texts.join(''), message: { id, content }, ...(id === '' ? {} : { id }) }
 }
 
-/** Reads a whole response; `undefined` if it is no message. */
 export function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
@@ -78,8 +78,7 @@ export function readMessage(body: Buffer): ReadAnswer | undefined {
   return { text, calls, end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete', buffered }
 }
 
-/** Writes a whole response as the final answer of a run. */
-export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
+function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer, earlier } = change
   return writeAnswer(body, change, (answer) => {
     const reason = dropCalls ? stopWithoutCalls(answer['stop_reason']) : answer['stop_reason']
@@ -101,11 +100,7 @@ export function writeMessage(body: Buffer, change: AnswerChange): Buffer {
   })
 }
 
-/**
- * Writes a whole response without the calls in `blocked` (places among its calls), with the content and the usage of
- * the `earlier` responses added.
- */
-export function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
+function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (answer, before) => {
     let call = 0
     const kept = contentOf(answer).filter((block) => !isCall(block) || !blocked.has(call++))
@@ -118,7 +113,6 @@ export function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, 
   })
 }
 
-/** Returns the results of a blocked message as blocks of a user message. */
 function resultsOf({ buffered, results }: BlockedMessage): Json[] {
   return buffered.calls.map(({ id }, at) => ({ type: 'tool_result', tool_use_id: id, content: results[at] }))
 }
@@ -156,7 +150,6 @@ export interface Assembly {
   readonly blocks: AssembledBlock[]
   /** Blocks by the indexes that the provider sends. */
   readonly byIndex: Map<unknown, AssembledBlock>
-  /** The number of its calls. */
   calls: number
   hasEnd: boolean
 }
@@ -187,21 +180,20 @@ export function addEvent(assembly: Assembly, data: Json): Assembly {
   return assembly
 }
 
-/** Returns the JSON of a block; `undefined` for a text block without text, which the API refuses in the input. */
-function blockJson({ start, texts, json }: AssembledBlock): string | undefined {
-  const block: Json = { ...start, ...Object.fromEntries(texts) }
-  if (block['type'] === 'text' && textOf(block['text']) === '') return undefined
-  const whole = Buffer.from(JSON.stringify(block))
-  if (json === '') return whole.toString()
-  parseForeign(json, json.length)
-  return withMembers(whole, { input: json }).toString()
-}
-
 /** Returns the calls of a streamed response; `undefined` if it has no beginning, or ended in the middle of a call. */
 export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
+  const content: string[] = []
   try {
-    return bufferedCallsOf(id, `[${blocks.flatMap((block) => blockJson(block) ?? []).join()}]`)
+    for (const { start, texts, json } of blocks) {
+      const block: Json = { ...start, ...Object.fromEntries(texts) }
+      // The API refuses a text block without text in the input.
+      if (block['type'] === 'text' && textOf(block['text']) === '') continue
+      const whole = JSON.stringify(block)
+      if (json !== '') parseForeign(json, json.length)
+      content.push(json === '' ? whole : withMembers(Buffer.from(whole), { input: json }).toString())
+    }
+    return bufferedCallsOf(id, `[${content.join()}]`)
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error
@@ -216,8 +208,7 @@ export function streamedMessage(body: Buffer): BufferedCalls | undefined {
   return assembly.hasEnd ? assembled(assembly) : undefined
 }
 
-/** Returns a reply of Governor's own. */
-export function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
+function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
   const { text, model, terminal: governor } = answer
   const delta = { stop_reason: governor.truncated ? 'max_tokens' : 'end_turn', stop_sequence: null }
   const message = {
@@ -237,3 +228,12 @@ export function replyInMessages(answer: FinalAnswer, streams: boolean, id: strin
     event({ type: 'message_stop' }),
   ])
 }
+
+/** How Messages reads and writes whole responses. */
+export const messagesReplies = {
+  responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
+  readAnswer: readMessage,
+  writeAnswer: writeMessage,
+  withoutCalls: withoutMessageCalls,
+  reply: replyInMessages,
+} as const satisfies Partial<Dialect>

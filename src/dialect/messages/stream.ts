@@ -25,7 +25,6 @@ interface MessagesPart extends Part {
   readonly calls: number
 }
 
-/** The state of one client's stream. */
 interface MessagesStream {
   /** The client has received the beginning of a message. */
   hasBegun: boolean
@@ -37,7 +36,6 @@ interface MessagesStream {
   isTextOpen: boolean
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
   readonly indexes: Map<unknown, number>
-  /** The current response. */
   assembly: Assembly
   usage: unknown
 }
@@ -52,7 +50,6 @@ const KINDS: ReadonlyMap<unknown, Part['kind']> = new Map([
   ['error', 'failed'],
 ] as const)
 
-/** True for the beginning of a text block. */
 function isText({ type, content_block: block }: Json): boolean {
   return type === 'content_block_start' && propertyOf(block, 'type') === 'text'
 }

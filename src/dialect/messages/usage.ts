@@ -66,7 +66,6 @@ export function messagesMetadata(response: ResponseTail): ResponseMetadata {
   return { usage: messagesUsage(usage), id, calls: buffered?.calls }
 }
 
-/** True if the response certainly contains no tool calls. */
 export function messagesCallsNothing({ tail }: ResponseTail): boolean {
   const reason = lastText(tail, 'stop_reason')
   return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'

@@ -31,9 +31,14 @@ function outputItem(call: Json, text: string): Json | undefined {
 
 /** Returns the results of a blocked message as items; `undefined` if one of its calls can't be answered with a text. */
 function resultItems({ buffered, results }: BlockedMessage): Json[] | undefined {
-  const calls = objectsOf(propertyOf(buffered.message, 'output')).filter(isClientCall)
-  const outputs = calls.map((call, at) => outputItem(call, results[at] ?? ''))
-  return outputs.every((item) => item !== undefined) ? outputs : undefined
+  const items: Json[] = []
+  for (const call of objectsOf(propertyOf(buffered.message, 'output'))) {
+    if (!isClientCall(call)) continue
+    const item = outputItem(call, results[items.length] ?? '')
+    if (!item) return undefined
+    items.push(item)
+  }
+  return items
 }
 
 /**

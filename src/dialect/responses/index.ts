@@ -1,6 +1,6 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
-import { isObject, type Json, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
 import {
@@ -45,9 +45,9 @@ import {
   stringIn,
 } from '../shared/request-list.ts'
 import { requestMembers, toolLists } from '../shared/request-members.ts'
-import { firstText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstText } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
-import { readResponse, replyInResponses, withoutResponseCalls, writeResponse } from './reply.ts'
+import { responsesReplies } from './reply.ts'
 import { responsesStream } from './stream.ts'
 import { responsesCallsNothing, responsesMetadata } from './usage.ts'
 import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
@@ -289,8 +289,9 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     banTools(ban) {
       const background = withoutBackground(index)
       if (ban === 'choice_none') return [setMember(object, fields, 'tool_choice', '"none"'), ...background]
-      const offers = items.every(({ tools }) => tools) ? [] : removeItems(items, ({ tools }) => tools !== undefined)
-      return [...removeMembers(fields, TOOL_FIELDS), ...offers, ...background]
+      const offers = new Set(items.filter(({ tools }) => tools))
+      const emptied = offers.size === items.length ? [] : removeItems(items, offers)
+      return [...removeMembers(fields, TOOL_FIELDS), ...emptied, ...background]
     },
     keepForced(name) {
       const choice = JSON.stringify({ type: 'function', name })
@@ -315,6 +316,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
 /** The dialect of Responses. */
 export const responses: Dialect = {
   ...dialectMembers(responsesStream),
+  ...responsesReplies,
   name: 'responses',
   api: openai,
   claims: (segments) => segments.at(-1) === 'responses',
@@ -322,16 +324,4 @@ export const responses: Dialect = {
   responseId: (head) => firstText(head, 'id'),
   metadata: responsesMetadata,
   callsNothing: responsesCallsNothing,
-  responseFacts(response) {
-    // The end of a response has its status at the top; that of a stream is the type of its last event.
-    const { tail, whole, streams } = response
-    const status = streams
-      ? textsUnder(tail, 'type').findLast((type) => /^response\.(?:completed|incomplete|failed)$/.test(type))
-      : textOf(parseObject(whole?.toString('utf8') ?? '')?.['status'])
-    return responseFacts(response, 'response', status ? [status.replace('response.', '')] : [])
-  },
-  readAnswer: readResponse,
-  writeAnswer: writeResponse,
-  withoutCalls: withoutResponseCalls,
-  reply: replyInResponses,
 }

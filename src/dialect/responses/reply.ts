@@ -1,7 +1,8 @@
 /** Whole responses that end a run: without tool calls, with the terminal state. */
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
-import type { AnswerChange, GovernorReply, ReadAnswer } from '../dialect.ts'
+import type { AnswerChange, Dialect, GovernorReply, ReadAnswer } from '../dialect.ts'
+import { responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import {
   bufferedCallsOf,
@@ -15,8 +16,7 @@ import {
   withAddedText,
 } from './wire.ts'
 
-/** Reads a whole response; `undefined` if the body is no response. */
-export function readResponse(body: Buffer): ReadAnswer | undefined {
+function readResponse(body: Buffer): ReadAnswer | undefined {
   const response = parseObject(body.toString('utf8'))
   if (!response || !Array.isArray(response['output'])) return undefined
   const output = objectsOf(response['output'])
@@ -34,15 +34,14 @@ function outputOf(response: Json, output: readonly Json[]): Json {
   return { output, ...('output_text' in response ? { output_text: textOfOutputItems(output) } : {}) }
 }
 
-/** Writes a whole response as the final answer of a run. */
-export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
+function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   const { dropCalls, text, footer, terminal, earlier } = change
   return writeAnswer(body, change, (response) => {
     const id = governorId('msg', response['id'])
     let output = objectsOf(response['output'])
     const isSame = text === undefined && footer === undefined && earlier.length === 0
     if (isSame && !(dropCalls && output.some(isClientCall))) return undefined
-    if (dropCalls) output = itemsLeft(output, () => true)
+    if (dropCalls) output = itemsLeft(output, 'all')
     if (text !== undefined) output = [messageItem(id, text)]
     if (footer !== undefined) {
       const last = output.findLast(({ type }) => type === 'message')
@@ -53,15 +52,11 @@ export function writeResponse(body: Buffer, change: AnswerChange): Buffer {
   })
 }
 
-/**
- * Writes a whole response without the calls in `blocked`, with the messages and the usage of the `earlier` responses
- * added.
- */
-export function withoutResponseCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
+function withoutResponseCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   return rewritten(body, earlier, (response, before) => {
     const output = objectsOf(response['output'])
     const messages = before.flatMap((one) => objectsOf(one['output'])).filter(({ type }) => type === 'message')
-    return outputOf(response, [...messages, ...itemsLeft(output, (call) => blocked.has(call))])
+    return outputOf(response, [...messages, ...itemsLeft(output, blocked)])
   })
 }
 
@@ -78,8 +73,7 @@ const NO_USAGE = {
   total_tokens: 0,
 }
 
-/** Returns a reply of Governor's own. `createdAt` is in ms since the epoch; `created_at` in the reply is in seconds. */
-export function replyInResponses(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): GovernorReply {
+function replyInResponses(answer: FinalAnswer, streams: boolean, id: string, createdAt: number): GovernorReply {
   const isTruncated = answer.terminal.truncated === true
   const status = isTruncated ? 'incomplete' : 'completed'
   const base: Json = {
@@ -121,3 +115,19 @@ export function replyInResponses(answer: FinalAnswer, streams: boolean, id: stri
   ]
   return streamReply(events.map((event, number) => eventFrame({ ...event, sequence_number: number })))
 }
+
+/** How Responses reads and writes whole responses. */
+export const responsesReplies = {
+  responseFacts(response) {
+    // The end of a response has its status at the top; that of a stream is the type of its last event.
+    const { tail, whole, streams } = response
+    const status = streams
+      ? textsUnder(tail, 'type').findLast((type) => /^response\.(?:completed|incomplete|failed)$/.test(type))
+      : textOf(parseObject(whole?.toString('utf8') ?? '')?.['status'])
+    return responseFacts(response, 'response', status ? [status.replace('response.', '')] : [])
+  },
+  readAnswer: readResponse,
+  writeAnswer: writeResponse,
+  withoutCalls: withoutResponseCalls,
+  reply: replyInResponses,
+} as const satisfies Partial<Dialect>

@@ -20,7 +20,6 @@ import {
   withAddedText,
 } from './wire.ts'
 
-/** An output item. */
 interface OutputItem {
   /** The newest state that the provider sent. */
   item: Json
@@ -47,7 +46,6 @@ interface ResponsesPart extends Part {
   readonly isChanged?: true
 }
 
-/** The state of one client's stream. */
 interface ResponsesStream {
   mode: StreamMode
   /** The number of the current response, counted from 0. */
@@ -58,9 +56,7 @@ interface ResponsesStream {
   readonly output: OutputItem[]
   /** The items of the current response, by the provider's indexes. */
   items: Map<unknown, OutputItem>
-  /** The current response has contained text. */
   hasText: boolean
-  /** The current response is complete. */
   isOver: boolean
   /** The calls of the newest response that were removed. */
   dropped: OutputItem[]
@@ -194,7 +190,7 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
   const entry = items.get(event['output_index'])
-  const left = itemsLeft(itemsOf(items.values()), (call) => blocked.has(call))
+  const left = itemsLeft(itemsOf(items.values()), blocked)
   return entry && left.includes(entry.item) ? part : undefined
 }
 
@@ -307,7 +303,6 @@ function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: Re
   return bytes
 }
 
-/** Adds a message of Governor's own to the client's output. */
 function addMessage(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
   const item = messageItem(governorId('msg', stream.latest['id']), text)

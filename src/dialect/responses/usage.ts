@@ -79,9 +79,9 @@ export function responsesMetadata(response: ResponseTail): ResponseMetadata {
 const CALLS =
   /"type"\s{0,4}:\s{0,4}"(?:(?:function|custom_tool|local_shell|shell|apply_patch|computer)_call|mcp_approval_request)"/
 
-/** True if the response certainly contains no tool calls: the last event of a stream repeats all output. */
 export function responsesCallsNothing({ tail, whole, streams }: ResponseTail): boolean {
   if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
+  // The last event of a stream repeats all output.
   const last = tail.lastIndexOf('"response.completed"')
   return last !== -1 && !CALLS.test(tail.toString('latin1', last))
 }

@@ -109,10 +109,9 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * Returns the items that are left of an output without its blocked calls; `isBlocked` takes a place among the calls.
- * Reasoning is removed together with the item after it: providers refuse reasoning that is sent back without that item.
+ * Returns the items that are left of an output without its blocked calls, which are places among its calls. Reasoning is removed together with the item after it: providers refuse reasoning that is sent back without that item.
  */
-export function itemsLeft(output: readonly Json[], isBlocked: (call: number) => boolean): Json[] {
+export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> | 'all'): Json[] {
   const kept: Json[] = []
   let reasoning: Json[] = []
   let isLost = false
@@ -123,7 +122,7 @@ export function itemsLeft(output: readonly Json[], isBlocked: (call: number) => 
       if (isLost) reasoning = []
       isLost = false
       reasoning.push(item)
-    } else if (isClientCall(item) && isBlocked(calls++)) isLost = true
+    } else if (isClientCall(item) && (blocked === 'all' || blocked.has(calls++))) isLost = true
     else {
       kept.push(...reasoning, item)
       reasoning = []

@@ -47,7 +47,7 @@ export function collapseRepeats({ items }: IndexedList, conversation: Conversati
     counts.set(end, (counts.get(before.end) ?? 1) + 1)
     counts.delete(before.end)
   }
-  const edits = removeItems(items, (item) => removed.has(item))
+  const edits = removeItems(items, removed)
   for (const [end, count] of counts) {
     const edit = addText(end - 1, `(This call was made ${count} times. Only its newest result is shown.)`)
     if (edit) edits.push(edit)

@@ -32,7 +32,17 @@ export function requestMembers(
 ) {
   return {
     index,
-    sessionIdAt: (path) => sessionIdAt(index, path),
+    sessionIdAt(path) {
+      let value = fieldOf(index, path[0] ?? '')
+      for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
+      // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
+      const id = typeof value === 'string' ? value : propertyOf(value, 'id')
+      if (typeof id !== 'string' || id.trim() === '') return undefined
+      if (path.at(-1) !== 'user_id') return id.trim()
+      // A user has many sessions. Only Claude Code names one there: in a JSON text, or older versions after `_session_`.
+      const session = textOf(parseObject(id, index.work)?.['session_id'])
+      return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
+    },
     demands: () => demandsIn(index, formatIn(index, formats)),
     hasFormat: () => formatIn(index, formats) !== undefined,
     forcedTools() {
@@ -51,26 +61,14 @@ export function requestMembers(
     parameters() {
       const stated: Record<string, number> = {}
       for (const [name, fields] of Object.entries(PARAMETERS)) {
-        const value = fields.map((field) => fieldOf(index, field)).find((it) => typeof it === 'number')
-        if (typeof value === 'number') stated[name] = value
+        for (const field of fields) {
+          const value = fieldOf(index, field)
+          if (typeof value === 'number') stated[name] ??= value
+        }
       }
       return stated
     },
   } as const satisfies Partial<DialectRequest>
-}
-
-/** Returns the session id at a path of keys in a body; `undefined` if there is none. */
-function sessionIdAt(request: IndexedList, path: readonly string[]): string | undefined {
-  let value = fieldOf(request, path[0] ?? '')
-  for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
-  // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
-  const id = typeof value === 'string' ? value : propertyOf(value, 'id')
-  if (typeof id !== 'string' || id.trim() === '') return undefined
-  if (path.at(-1) !== 'user_id') return id.trim()
-  // A user has many sessions. Only Claude Code names one there: in a JSON text, or after `_session_` in older versions.
-  const session = parseObject(id, request.work)?.['session_id']
-  if (typeof session === 'string' && session !== '') return session
-  return /_session_([0-9a-f-]{36})$/.exec(id)?.[1]
 }
 
 /**
@@ -122,11 +120,10 @@ const MAX_DEPTH = 4
 
 /** Returns every name in a tool choice: providers refuse a request that names a tool which it does not offer. */
 function namesIn(choice: unknown, depth = 0): string[] {
-  if (depth > MAX_DEPTH) return []
-  if (Array.isArray(choice)) return choice.flatMap((entry) => namesIn(entry, depth + 1))
-  if (!isObject(choice)) return []
-  const names = [textOf(choice['name']), textOf(choice['type'])]
-  return [...names, ...Object.values(choice).flatMap((value) => namesIn(value, depth + 1))]
+  if (depth > MAX_DEPTH || typeof choice !== 'object' || choice === null) return []
+  const names = isObject(choice) ? [textOf(choice['name']), textOf(choice['type'])] : []
+  for (const value of Object.values(choice)) names.push(...namesIn(value, depth + 1))
+  return names
 }
 
 /** Returns where the lists of tools stand: in a field (`functions` is Chat Completions' older form), and in items. */
@@ -152,9 +149,10 @@ function readTools(json: Buffer, list: Span, isUnwanted?: (name: string) => bool
   for (const tool of tools) {
     const value = decode(json, tool)
     const type = textOf(propertyOf(value, 'type'))
-    const named = [propertyOf(value, 'function'), propertyOf(value, 'custom'), value]
+    const called = textOf(propertyOf(propertyOf(value, 'function'), 'name'))
+    const custom = textOf(propertyOf(propertyOf(value, 'custom'), 'name'))
     // A provider's built-in tool has only a type.
-    const name = named.map((it) => textOf(propertyOf(it, 'name'))).find((it) => it !== '') ?? type
+    const name = called || custom || textOf(propertyOf(value, 'name')) || type
     const nested = type === 'namespace' && member(members(json, tool), 'tools')?.value
     const inner = nested ? readTools(json, nested, isUnwanted, depth + 1) : undefined
     const isSpace = inner !== undefined && inner.names.length > 0
@@ -162,6 +160,6 @@ function readTools(json: Buffer, list: Span, isUnwanted?: (name: string) => bool
     if ((name !== '' && isUnwanted?.(name)) || (isSpace && inner.isEmptied)) removed.add(tool)
     else if (inner) edits.push(...inner.edits)
   }
-  edits.push(...removeItems(tools, (tool) => removed.has(tool)))
+  edits.push(...removeItems(tools, removed))
   return { names, edits, isEmptied: removed.size === tools.length }
 }

@@ -195,7 +195,11 @@ function newState(
 
 const rawOf = ({ frame }: Part): Buffer => frame.raw
 
-const textIn = (parts: readonly Part[]): string => parts.map(({ text }) => text).join('')
+function textIn(parts: readonly Part[]): string {
+  let all = ''
+  for (const { text } of parts) all += text
+  return all
+}
 
 const allText = ({ textBefore, text }: StreamState): string =>
   textBefore === '' || text === '' ? textBefore + text : `${textBefore}\n\n${text}`
@@ -255,11 +259,12 @@ function show(state: StreamState, parts: readonly Part[]): Buffer[] {
 function pass(state: StreamState, opening: readonly Part[], parts: readonly Part[] = []): Buffer[] {
   const all = state.hasOpened ? parts : [...opening, ...parts]
   state.hasOpened = true
-  return all.flatMap((part) => {
-    if (part.kind === 'comment') return [part.frame.raw]
-    const bytes = show(state, [part])
-    return part.isLater ? bytes : [part.frame.raw]
-  })
+  const bytes: Buffer[] = []
+  for (const part of all) {
+    const shown = part.kind === 'comment' ? [] : show(state, [part])
+    bytes.push(...(part.isLater && part.kind !== 'comment' ? shown : [part.frame.raw]))
+  }
+  return bytes
 }
 
 /**
@@ -332,12 +337,14 @@ function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
   // The response after the last one may be incomplete and have left something open.
   const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
   const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
-  const bytes = last.buffered.flatMap((part) => {
-    if (part.kind === 'comment') return [terminated(part.frame)]
-    const kept = dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
-    return kept ? dialect.render(kept, dialectState) : []
-  })
-  return [...opening, ...closing, ...bytes]
+  const bytes = [...opening, ...closing]
+  for (const part of last.buffered) {
+    const isComment = part.kind === 'comment'
+    const kept = isComment ? undefined : dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
+    if (isComment) bytes.push(terminated(part.frame))
+    if (kept) bytes.push(...dialect.render(kept, dialectState))
+  }
+  return bytes
 }
 
 /** Returns the parts that were held because their text may be no answer, and expects the beginning of a reply. */
