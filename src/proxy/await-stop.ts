@@ -1,7 +1,6 @@
 /**
- * What a request waits for before it is stopped: an operator, who may extend its run, and another request of its thread
- * that is asked for the last answer already. The client gets no byte meanwhile: a comment or an unknown event breaks
- * clients, and nobody knows yet which response it will be.
+ * What a request waits for before it is stopped: an operator, and another request of its thread that asks for the last
+ * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
  */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
@@ -24,10 +23,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
   return held && (await awaitOther(held, evaluateAgain))
 }
 
-/**
- * Waits for an operator where a limit stops the request and an operator is asked. After a fault the request is stopped: a
- * limit that was reached stays reached.
- */
+/** Waits for an operator, if one is asked. After a fault a limit that was reached stays reached. */
 async function awaitOperator(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { emit, policies, draining } = turn.services
   let held = turn
@@ -114,15 +110,14 @@ async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | 
 /** Which request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked. */
 type Claim = { readonly by: string; readonly until: number } | undefined
 
-/** Milliseconds after which another request asks too, as the replica that asked may be gone. A claim is renewed in time. */
+/** Milliseconds until another request asks too, as a replica that is gone does not renew its claim. */
 const CLAIM_MS = 30_000
 
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
 /**
- * Asks for the last answer of a run once, however many of its requests reach the limit at the same time, and at how many
- * replicas: all others wait, and are evaluated again: then the run is over and has an answer. If it got none, the next
- * one asks.
+ * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. All others wait and
+ * are evaluated again, when the run has an answer; if it has none, the next one asks.
  */
 async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services, exchange } = turn

@@ -105,10 +105,7 @@ export function callFor({ services, request, route }: Exchange, body: UpstreamCa
   return { upstream, method, ...upstreamHead(route, request.rawHeaders, services), body }
 }
 
-/**
- * Sends a request to the upstream and returns its response, with its body still to come. It is aborted if the client
- * leaves. @throws {UpstreamFailed}
- */
+/** Sends a request and returns its response; aborts it if the client leaves. @throws {UpstreamFailed} */
 export function openUpstream(
   x: Exchange,
   call: UpstreamCall,

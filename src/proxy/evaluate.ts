@@ -34,9 +34,8 @@ import { refusalsKey } from './unsupported-edits.ts'
 const BYTES_PER_MESSAGE = 512
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a body that is not a
- * conversation, and for a conversation without tools (a title, a summary); or why the body cannot be read, also if
- * `lease` has no room for its text and the index of its messages.
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a conversation without
+ * tools (a title, a summary); or why the body cannot be read, also if `lease` has no room for it.
  */
 export async function evaluate(
   exchange: Exchange,

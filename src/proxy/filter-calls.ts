@@ -1,9 +1,7 @@
 /**
- * Blocks calls in the model's response that a guard does not let pass.
- *
- * Only responses that may have such calls are read. Text goes to the client as it comes; calls are held until they are
- * complete. Blocked calls are removed. If no call is left, the model is asked again, with a text of Governor as the result
- * of each call, and its next answer continues the same response.
+ * Blocks calls in the model's response that a guard does not let pass. Text goes to the client as it comes; calls are held
+ * until they are complete, and blocked ones are removed. If no call is left, the model is asked again, with a text of
+ * Governor as the result of each call, and its next answer continues the same response.
  */
 import { fill } from '../core/budget/notice.ts'
 import { type Block, NOTHING_BLOCKED } from '../core/guards.ts'
@@ -110,9 +108,8 @@ function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block
 }
 
 /**
- * Asks the model again, with Governor's texts as the results of its calls: after everything that it said, then without
- * fields that the API may not know. Returns the calls of its next response; `undefined` if no usable response comes: then
- * the client can still get the one before.
+ * Asks the model again, with Governor's texts as the results of its calls; then without fields that the API may not know.
+ * Returns the calls of its next response; `undefined` if none comes: then the client can still get the one before.
  */
 async function askAgain(
   { x, filter, variant }: Filtering,
@@ -138,10 +135,7 @@ async function askAgain(
   }
 }
 
-/**
- * Ends a run that goes on with blocked calls: the model is asked for its answer, without tools, after all responses or,
- * where that is not possible, without the blocked ones.
- */
+/** Ends a run: the model is asked for its answer, without tools, after all responses or without the blocked ones. */
 async function endRun(
   { x, client, filter, variant }: Filtering,
   rounds: readonly BlockedMessage[],

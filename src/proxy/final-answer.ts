@@ -34,10 +34,7 @@ export interface AnswerVariant extends RequestVariant {
 type Stop = Extract<Decision, { kind: 'stop' }>
 type SelfStop = Extract<Decision, { kind: 'self_stop' }>
 
-/**
- * The client's own bytes. At a stop they may bring calls, so they are sent only to learn whether the provider refuses them
- * as well: then it did not refuse the other variants for their form.
- */
+/** The client's own bytes. At a stop they show only whether the provider refused the other variants for their form. */
 const OWN_BYTES: AnswerVariant = { features: [], name: 'own_bytes' }
 
 /** How many responses without an answer are accepted before the fallback text. */
@@ -104,9 +101,8 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
 }
 
 /**
- * Returns the variant for an agent whose answer is a call of a forced tool. If the client names no tool, it is one that the
- * run has not called, as a tool for the answer is called once. Returns none if the provider keeps the history, which would
- * show that.
+ * Returns the variant for an agent whose answer is a call of a forced tool: of the named one, or of one that the run has not
+ * called, as a tool for the answer is called once. None if the provider keeps the history, which would show that.
  */
 function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
   const { names, isNamed } = sent.forcedTools()

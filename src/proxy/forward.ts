@@ -43,13 +43,9 @@ function spokenRequest(x: Turn): SpokenRequest {
   }
 }
 
-/** An accepted or refused request, and the headers for the client that say what the model got. */
 type Spoken = Attempt<SpokenRequest> & Pick<Turn, 'governorHeaders'>
 
-/**
- * Sends a request with its notice; if the provider seems not to support that, the client's own bytes. Records whether
- * the model got the notice. @throws {UpstreamFailed}
- */
+/** Sends a request with its notice, or the client's own bytes if the provider refuses that. @throws {UpstreamFailed} */
 export async function sendSpoken(x: Turn): Promise<Spoken> {
   let { governorHeaders } = x
   let notice: PlacedNotice | undefined

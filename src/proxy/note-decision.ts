@@ -79,10 +79,7 @@ export function governorHeadersOf(
   }
 }
 
-/**
- * Reports that the model got the notice of a request, and returns the response headers that state it. Resolves when the
- * session knows it, so that the client's next request finds it there.
- */
+/** Reports that the model got the notice, and returns the headers that state it once the next request finds it so. */
 export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<GovernorHeaders> {
   const { exchange, handle, decision, governorHeaders } = turn
   const { tier, meter, notice } = decision.speech ?? {}

@@ -92,7 +92,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
   }
 }
 
-/** Clients choose the names of models, so their number is bounded; further models are not reported. */
+/** How many models are reported: clients choose their names. */
 const MAX_NOTED = 1_000
 
 /** Creates the memory of the models whose unknown price was reported. */

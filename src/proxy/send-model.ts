@@ -1,7 +1,6 @@
 /**
- * Sends a request to a model. The only place that sends a request again: in another form while the provider refuses one,
- * and once for each kind of refusal that Governor can mend: an output cap that is too large, a beta that is not allowed,
- * and reasoning that was made for another prompt.
+ * Sends a request to a model. The only place that sends it again: in another form while the provider refuses one, and once
+ * for each refusal that can be mended: too large an output cap, a beta that is not allowed, reasoning for another prompt.
  */
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
@@ -29,16 +28,15 @@ export interface RequestVariant {
   readonly features: readonly RequestEdit[]
 }
 
-/** A variant, and the head and body that came for it. */
+/** A variant that was sent, and what came for it. */
 export interface Attempt<Variant extends RequestVariant> {
   readonly variant: Variant
   readonly response: UpstreamResponse
 }
 
 /**
- * True if an error status may mean that the upstream does not support an edit. Never for an overflow, because the request
- * would be too large in any form. `dropsTools`: tools are not offered, or must not be chosen; gateways that find no
- * provider for that answer 404.
+ * True if an error may mean that the upstream does not support an edit; never for an overflow, which any form would be.
+ * `dropsTools`: tools are not offered, or must not be chosen; gateways that find no provider for that answer 404.
  */
 export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false): boolean {
   if (overflow) return false
@@ -48,10 +46,8 @@ export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false)
 const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
 
 /**
- * Sends a request, and sends it again in another form for as long as an error comes and `next` returns another variant.
- * Returns the last attempt: one with a status below 400, or the error after which there was no other variant. If a variant
- * was accepted, the edit that only the refused one before it had is remembered as unsupported.
- * @throws {UpstreamFailed}
+ * Sends a request, and again in another form for as long as an error comes and `next` returns a variant. Returns the last
+ * attempt. The edit that only the last refused variant had is remembered as unsupported. @throws {UpstreamFailed}
  */
 export async function sendModel<Variant extends RequestVariant>(
   x: Turn,
@@ -84,9 +80,8 @@ export async function sendModel<Variant extends RequestVariant>(
 }
 
 /**
- * Sends one variant. If the provider refuses the history because its reasoning was made for a prompt with a notice of
- * Governor, which the history does not contain, the request is sent once more and asks the provider to drop such
- * reasoning. All later requests of the conversation do the same. @throws {UpstreamFailed}
+ * Sends one variant. If the provider refuses reasoning that was made for a prompt with a notice, which the history does not
+ * contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
  */
 async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
   const { exchange, runState, handle, dialect } = x
@@ -124,10 +119,7 @@ async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThin
   return plain !== undefined && bound.isBoundThinkingError(plain)
 }
 
-/**
- * Returns the call with the setting that makes the provider drop bound reasoning; `undefined` if the API has no such
- * setting, or after a fault of Governor.
- */
+/** Returns the call that makes the provider drop bound reasoning; `undefined` without such a setting, or after a fault. */
 function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall): UpstreamCall | undefined {
   try {
     const body = sent.body === x.call.body ? x.bytes : bodyOf(sent)
@@ -144,8 +136,8 @@ function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall)
 }
 
 /**
- * Sends one call and returns its response; without a turn it is unguarded. An overflow error gets its meaning added, or is
- * replaced by the response to a smaller request, if that is answered. @throws {UpstreamFailed}
+ * Sends one call; without a turn it is unguarded. An overflow error gets its meaning added, or is replaced by the answer to
+ * a smaller request. @throws {UpstreamFailed}
  */
 export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Promise<UpstreamResponse> {
   const { services, route } = x

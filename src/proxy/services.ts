@@ -67,9 +67,8 @@ export interface AccessSettings {
   readonly accessKeys: ReadonlySet<string>
   /** Access keys and the admin token, which never go upstream. */
   readonly ownValues: readonly string[]
-  /** Globs in lower case. */
+  /** Globs in lower case; hosts without a port. */
   readonly allowedOrigins: readonly string[]
-  /** Globs in lower case, of names without a port. */
   readonly allowedHosts: readonly string[]
   /** Only this machine can reach Governor; known once it listens. */
   readonly isOnLoopback: boolean
@@ -94,10 +93,7 @@ export interface Services extends AccessSettings {
   readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: SharedValues<readonly EditRefusal[]>
   readonly quietRuns: QuietRuns
-  /**
-   * Where this process has counted errors in a row, so that no other request waits for the store. A replica learns of
-   * the errors of all others with its own first one.
-   */
+  /** Where this process has counted errors in a row: no other request waits for the store. */
   readonly streaks: LRUCache<SessionKey, true>
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number

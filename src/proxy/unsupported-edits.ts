@@ -45,15 +45,14 @@ export function refusalsKey({ upstream, model }: Pick<Request, 'upstream' | 'mod
   return `${upstream} ${model}`
 }
 
-/** Returns true if an edit is not tried. */
+/** True if an edit is not tried. */
 export function isRefused(refusals: readonly EditRefusal[], edit: RequestEdit, now: number): boolean {
   return refusals.some((one) => one.edit === edit && one.isCertain && isCurrent(one, now))
 }
 
 /**
- * Returns the refusals after a request was accepted without this edit only. A 5xx is certain only if a second request
- * failed in the same way that was sent after the first was accepted without the edit: requests that fail side by side may
- * fail for one passing reason.
+ * Returns the refusals after a request was accepted without this edit only. A 5xx is certain once a request fails in the
+ * same way that was sent after that: requests that fail side by side may fail for one passing reason.
  */
 export function withRefusal(
   refusals: readonly EditRefusal[],

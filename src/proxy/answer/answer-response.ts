@@ -144,10 +144,7 @@ async function leaveBroken({ x, client }: Answer, stream: AnswerStream): Promise
   return taken
 }
 
-/**
- * Reads the stream of a response to a forced tool: one call of that tool is the answer. Text passes; calls are held until
- * they are complete.
- */
+/** Reads the stream of a response to a forced tool: one call of that tool is the answer. Calls are held. */
 async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
   const { x, client, isJson, footer } = answer
   const max = x.services.maxGuardedBody
@@ -181,7 +178,6 @@ async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: r
   return stream.endResponse() === 'broken' ? leaveBroken(answer, stream) : 'answered'
 }
 
-/** Returns the only call of a response if it calls one of these tools; else `undefined`. */
 function onlyCall(calls: readonly ToolCall[] = [], names: readonly string[] = []): ToolCall | undefined {
   const [call, other] = calls
   return call && !other && names.includes(call.name) ? call : undefined
@@ -221,10 +217,7 @@ async function takeWhole(
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
 }
 
-/**
- * Gives the client the model's answer as the end of the run, or the text of `fallback` in its place. `isRecorded`: the
- * client's next request does not ask the model again.
- */
+/** Gives the client the model's answer, or `fallback`. `isRecorded`: the next request does not ask again. */
 export async function completeAnswer(answer: Answer, fallback?: string, isRecorded = true): Promise<void> {
   const { x, client, stream, whole, terminal, footer } = answer
   if (stream && (fallback === undefined || stream.hasBegun)) return finishStream(answer, stream, fallback, isRecorded)
@@ -318,10 +311,7 @@ async function record(
   if (last) await saveResults(x, last, new Set(last.results.keys()), all)
 }
 
-/**
- * Saves the results of calls that the client has not seen, for its next request. `before`: responses whose calls were all
- * blocked before this one.
- */
+/** Saves results of calls that the client has not seen, for its next request. `before`: responses blocked before it. */
 export async function saveResults(
   x: Turn,
   round: BlockedMessage,
@@ -351,8 +341,8 @@ export async function redirectAll(
 }
 
 /**
- * Returns the id for an answer that Governor gives without the provider: the client continues from it, and its next request
- * then brings the results that the provider missed. `undefined` if the provider keeps no conversation.
+ * Returns the id for an answer without the provider: a request that continues from it brings the results that the provider
+ * missed. `undefined` if the provider keeps no conversation.
  */
 export async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
   const skipped = sent.skippedResults?.(services.newId())

@@ -18,7 +18,7 @@ export interface ResponseFilter {
   become(answer: Answer): Promise<void>
 }
 
-/** Makes one stream for the client from streams of the upstream. */
+/** Makes one stream from streams. */
 export function streamFilter(
   { dialect, services }: Turn,
   client: ClientStream,
@@ -67,7 +67,7 @@ export function streamFilter(
   }
 }
 
-/** Makes one whole response for the client from whole responses of the upstream. */
+/** Makes one whole body from whole bodies. */
 export function bodyFilter({ dialect, services }: Turn, client: ClientStream, lease: Lease): ResponseFilter {
   /** The bodies before the newest, without content coding. */
   const earlier: Buffer[] = []

@@ -76,10 +76,7 @@ function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = S
   if (split !== path) yield* readingsOf(split, others)
 }
 
-/**
- * Returns whether dot segments (RFC 3986, section 5.2.4) leave the beginning of a path. Empty segments are ignored, because
- * servers may merge `//`.
- */
+/** Returns whether dot segments (RFC 3986, section 5.2.4) leave a path; servers may merge `//`. */
 function climbsOut(path: string): boolean {
   let depth = 0
   for (const segment of path.split('/')) {
@@ -90,10 +87,7 @@ function climbsOut(path: string): boolean {
   return false
 }
 
-/**
- * Returns, in lower case, every first segment that a server may find in a target, without parameters: the one that stands
- * there, and the one to which dot segments lead.
- */
+/** Returns, in lower case and without parameters, every first segment that a server may find in a target. */
 export function firstSegmentsOf(target: string): string[] {
   const [path = ''] = pathOf(target).split('?', 1)
   const [, plain] = /^\/([\w-]+)(?:\/[\w-][\w.:@-]*)*\/?$/.exec(path) ?? []
@@ -159,10 +153,7 @@ export function routeOf(
   }
 }
 
-/**
- * Returns path and headers of a client's request as they go upstream: with the key and the fields set for the upstream, and
- * without values that only Governor may know.
- */
+/** Returns path and headers as they go upstream: with its key and its fields, without values of Governor's own. */
 export function upstreamHead(
   { upstream, path, api }: Route,
   headers: RawHeaders,

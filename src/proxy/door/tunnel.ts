@@ -21,7 +21,6 @@ export interface TunnelSettings {
   readonly websocket: 'refuse' | 'tunnel'
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
-  /** True for targets that no upstream may get. */
   readonly isOwnPath: (target: string) => boolean
 }
 
@@ -37,9 +36,8 @@ function errorBody(message: string, code: string): string {
 }
 
 /**
- * Ignores an upgrade that Governor does not support (h2c, which some HTTP clients ask for in every first request, and any on
- * its own paths), as a server may (RFC 9110, section 7.8). Node has already removed its parser from the connection, so the head is written
- * back without the Upgrade fields and the server reads it again.
+ * Ignores an upgrade (h2c, which some HTTP clients ask for at first, and any on Governor's own paths; RFC 9110, section 7.8).
+ * Node has removed its parser, so the head is written back without the Upgrade fields and the server reads it again.
  */
 function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
   const headers = withoutFields(request.rawHeaders, new Set(['upgrade', 'connection', 'http2-settings']))

@@ -189,8 +189,8 @@ const ERROR_PATHS = [['error'], ['response', 'error'], ['exception']]
 const MAX_CHOICES = 128
 
 /**
- * Returns an error in JSON with its meaning in `governor`, or, for the clients of a dialect, as the error that they
- * understand: the members around the error object stay, as clients read them. `undefined` if it has no error object.
+ * Returns an error in JSON with its meaning in `governor`, or as the error that clients of `dialect` understand, with the
+ * members around it. `undefined` if it has no error object.
  */
 function annotated(json: Buffer, annotation: Annotation, dialect?: Dialect): Buffer | undefined {
   if (typeof parsed(json.toString()) === 'string') return undefined

@@ -14,8 +14,8 @@ const EVENT_FIELD = /^(?:data|event|id|retry)?:/
 const FIRST_BYTES = 4_096
 
 /**
- * Waits for the whole body of an error and returns it; `undefined` if it is no error, too long or too slow. With
- * `readsAnswers` it also checks a body of status 200, whose first bytes show whether it is an error.
+ * Returns the whole body of an error; `undefined` if it is no error, too long or too slow. `readsAnswers`: it may also be
+ * one of status 200, as its first bytes show.
  */
 export async function errorBodyOf(response: UpstreamResponse, readsAnswers: boolean): Promise<Buffer | undefined> {
   const { status, headers } = response.head
@@ -73,9 +73,8 @@ function lastBoundary(bytes: Buffer): number {
 }
 
 /**
- * Returns a filter that gives each error frame of a stream to `change`. Chunks pass as they come and are searched for the
- * two words that error events contain. If a frame contains one, the rest of the frame waits until it is complete: no
- * client can read a frame before that, and the bytes before it have gone.
+ * Returns a filter that gives each error frame of a stream to `change`. Chunks pass as they come; after a word of error
+ * events the rest of its frame waits until it is complete, as no client can read a frame before that.
  */
 export function watchErrorFrames(change: FrameChange): ChunkFilter {
   /** The beginning of the current frame; of one that is too long only its last bytes, which may begin a blank line. */

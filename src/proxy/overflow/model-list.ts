@@ -41,7 +41,6 @@ const SERVED_FIELDS = ['loaded_context_length', 'top_provider.context_length', '
 const MAX_MODELS = 2_000
 const MAX_NAME = 200
 
-/** Returns the windows in those of the fields that hold one. */
 function windowsIn(entry: unknown, fields: readonly string[]): number[] {
   const found: number[] = []
   for (const field of fields) {

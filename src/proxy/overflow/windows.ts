@@ -19,11 +19,9 @@ export interface ModelAt {
   readonly model: string
 }
 
-/** The other sources of windows, in tokens. */
+/** The windows in the configuration and in the catalogue, in tokens. */
 export interface WindowSources {
-  /** The window in the configuration. */
   readonly configured: (of: ModelAt) => number | undefined
-  /** The window in the catalogue. */
   readonly catalogued: (of: ModelAt) => number | undefined
   /** Milliseconds since the epoch. */
   readonly now: () => number
@@ -49,7 +47,6 @@ export type Windows = ReturnType<typeof createWindows>
 /** Creates the windows of one Governor over the values that its processes share. */
 export function createWindows(known: SharedValues<KnownWindow>, { configured, catalogued, now }: WindowSources) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
-  /** The window of a model, with its source. */
   const base = (of: ModelAt): BaseContext => {
     const fromConfig = configured(of)
     const stated = known.copyOf(keyOf(of))
