@@ -1,13 +1,12 @@
 /** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
 
-import { declare } from '../core/context-window.ts'
 import { relay } from '../http/response.ts'
-import type { Head, UpstreamCall } from '../http/upstream.ts'
+import type { UpstreamCall } from '../http/upstream.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Exchange, failExchange, openUpstream } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteTold } from './note-decision.ts'
-import { asksForModels, observeModelList } from './overflow/model-list.ts'
+import { observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import { failRequest, type Turn } from './turn.ts'
@@ -72,10 +71,8 @@ export async function forward(x: Turn): Promise<void> {
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */
 export async function forwardUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
-  const { upstream, dialect } = x.route
-  const { windows } = x.services
-  const note = (model: string, window: number) => windows.change({ upstream, model }, declare, window)
-  const observerFor = asksForModels(call) ? (head: Head) => observeModelList(head, note) : undefined
-  const response = await (dialect ? sendOnce(x, call) : openUpstream(x, call, { observerFor }))
+  const response = x.route.dialect
+    ? await sendOnce(x, call)
+    : await openUpstream(x, call, { observerFor: (head) => observeModelList(x, call, head) })
   relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }

@@ -13,7 +13,7 @@ import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
-import type { SessionKey, ValueChange, ValueKind } from '../store/store.ts'
+import type { SessionKey, ValueKind } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import type { Turn } from './turn.ts'
@@ -28,27 +28,24 @@ export function createKnownStreaks(): Services['streaks'] {
   return new LRUCache({ max: MAX_STREAKS })
 }
 
-/** Changes a streak for all processes; `undefined` if the store fails. */
-function changeStreak<Result>(
+/** Changes a streak for all processes, and returns the reply; `undefined` if the store fails. */
+function changeStreak(
   { store, emit }: Services,
-  streak: SessionKey,
-  change: ValueChange<ErrorStreak | undefined, Result>,
-): Promise<Result | undefined> {
-  return unlessLost(
-    emit,
-    store.updateValue<ErrorStreak | undefined, Result | undefined>(STREAKS, streak, change),
-    undefined,
-  )
+  key: SessionKey,
+  by: (before: ErrorStreak | undefined) => { streak: ErrorStreak | undefined; reply?: StormReply | undefined },
+): Promise<StormReply | undefined> {
+  const stored = store.updateValue(STREAKS, key, (before) => {
+    const { streak, reply } = by(before)
+    return { value: streak, result: reply }
+  })
+  return unlessLost(emit, stored, undefined)
 }
 
 /** Returns the reply that a request gets in a storm of errors; `undefined` if it goes through. */
 export function stormReplyFor(services: Services, streak: SessionKey, now: number): Promise<StormReply | undefined> {
   const { storm } = services.policies
   if (!storm.enabled || !services.streaks.has(streak)) return Promise.resolve(undefined)
-  return changeStreak(services, streak, (before) => {
-    const { streak: value, reply } = enterStorm(before, storm, now)
-    return { value, result: reply }
-  })
+  return changeStreak(services, streak, (before) => enterStorm(before, storm, now))
 }
 
 /** Records a provider's success or error in the streak of its thread. `body`: that of an error, if it is whole. */
@@ -62,10 +59,7 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
     const now = services.now()
     const error = errorReplyOf(head, body, exchange.route.api, now)
     services.streaks.set(streak, true)
-    void changeStreak(services, streak, (before) => ({
-      value: withError(before, error, storm, now),
-      result: undefined,
-    }))
+    void changeStreak(services, streak, (before) => ({ streak: withError(before, error, storm, now) }))
   }
 }
 
@@ -74,8 +68,7 @@ export async function endProbe({ services, streak }: Turn, isSuccess: boolean): 
   if (!services.streaks.has(streak)) return
   if (isSuccess) services.streaks.delete(streak)
   await changeStreak(services, streak, (before) => ({
-    value: before && !isSuccess ? { ...before, probeUntil: 0 } : undefined,
-    result: undefined,
+    streak: before && !isSuccess ? { ...before, probeUntil: 0 } : undefined,
   }))
 }
 

@@ -1,10 +1,11 @@
 /** Reads context windows from the lists of models that clients ask for. */
-import { isWindow } from '../../core/context-window.ts'
+import { declare, isWindow } from '../../core/context-window.ts'
 import { parseForeign, propertyOf } from '../../core/json-object.ts'
 import { decoded } from '../../http/body.ts'
 import { headerOf } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
+import type { Exchange } from '../begin-exchange.ts'
 
 /** A model, by the name that clients use, and its window in tokens. */
 export interface DeclaredWindow {
@@ -71,17 +72,14 @@ export function declaredWindows(body: unknown): DeclaredWindow[] {
 const MAX_LIST = 1_048_576
 const MAX_DECODED = 4 * MAX_LIST
 
-/** Returns true if a request is a GET of the list of models or of one model. */
-export function asksForModels({ method, path }: UpstreamCall): boolean {
-  return method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
-}
-
-/** Returns an observer for a response, which reads the list at its end; `undefined` if it is none. */
+/** Returns an observer for a list of models, or one model, which reads it at its end; `undefined` for other responses. */
 export function observeModelList(
+  { services, route: { upstream } }: Exchange,
+  { method, path }: UpstreamCall,
   { status, headers }: Head,
-  declare: (model: string, window: number) => void,
 ): ResponseObserver | undefined {
-  if (status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
+  const isAsked = method === 'GET' && /\/models(?:\/[^?#]{1,200})?(?:[?#]|$)/.test(path)
+  if (!isAsked || status !== 200 || !/json/i.test(headerOf(headers, 'content-type') ?? '')) return undefined
   const chunks: Buffer[] = []
   let length = 0
   return {
@@ -95,7 +93,7 @@ export function observeModelList(
       try {
         const plain = await decoded(Buffer.concat(chunks), headerOf(headers, 'content-encoding'), MAX_DECODED)
         const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
-        for (const { model, window } of models) declare(model, window)
+        for (const { model, window } of models) services.windows.change({ upstream, model }, declare, window)
       } catch {
         // A body that is not a list of models is no error.
       }
