@@ -19,7 +19,6 @@ import { applyEdits } from '../json/edit.ts'
 import { type Link, sessionKey } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { isolated } from './fault.ts'
-import { governorHeadersOf } from './note-decision.ts'
 import { keptName } from './overflow/windows.ts'
 import { withEdits } from './request-edits.ts'
 import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf } from './session/identity.ts'
@@ -91,7 +90,7 @@ export async function evaluate(
     streak,
     policy,
     decision,
-    governorHeaders: governorHeadersOf(runState, policy, decision, found.name),
+    governorHeaders: {},
     thinking: { isDropped: runState.thread.dropsThinking === true },
   }
 }

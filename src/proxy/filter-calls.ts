@@ -20,9 +20,10 @@ import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-res
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
-import { isUnsupported, placesFor } from './request-edits.ts'
+import { placesFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import { failRequest, type Turn } from './turn.ts'
+import { isUnsupported } from './unsupported-edits.ts'
 
 const NO_CALLS: ReadonlySet<number> = new Set()
 

@@ -9,8 +9,8 @@ import { noteLoop, noteTold } from './note-decision.ts'
 import { observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
+import type { RequestEdit } from './services.ts'
 import { failRequest, type Turn } from './turn.ts'
-import type { RequestEdit } from './unsupported-edits.ts'
 
 /** The client's request with a notice, or unchanged. */
 export interface SpokenRequest extends RequestVariant {

@@ -26,6 +26,7 @@ export function noteDecision(turn: Turn): void {
     if (!isAssumed) void handle.change(noteDelivery, delivery, isRetry)
   })
   const { iteration, max } = iterationShown(runState, policy, decision)
+  const observed = 'observed' in decision ? decision.observed : undefined
   const stated = {
     verdict: verdict === 'warn' ? 'allow' : verdict,
     tier: verdict === 'warn' ? speech?.tier : undefined,
@@ -34,7 +35,7 @@ export function noteDecision(turn: Turn): void {
   handle.state.decided = { said: kind === 'stop' ? speech?.notice : undefined, ...stated }
   exchange.decided = {
     model: request.conversation.model,
-    observed: 'observed' in decision ? decision.observed : undefined,
+    observed,
     iteration,
     maxIterations: max > 0 ? max : undefined,
     meter: stated.tier && speech?.meter,
@@ -42,6 +43,15 @@ export function noteDecision(turn: Turn): void {
     parameters: exchange.span && turn.sent.parameters?.(),
     ...stated,
     ...handle.names,
+  }
+  turn.governorHeaders = {
+    'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
+    'x-governor-verdict': stated.verdict,
+    'x-governor-observed': observed,
+    'x-governor-session': handle.names.session,
+    'x-governor-tier': stated.tier,
+    'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),
+    'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
   }
 }
 
@@ -56,27 +66,6 @@ function iterationShown({ iteration }: RunState, policy: BudgetPolicy, decision:
   // A stopped run stays at its limit; a run that is only observed exceeds it.
   const isObserved = 'observed' in decision && decision.observed !== undefined
   return { iteration: max > 0 && !isObserved ? Math.min(made, max) : made, max }
-}
-
-/** Returns the response headers that state a decision. `session`: the id as the client knows it. */
-export function governorHeadersOf(
-  runState: RunState,
-  policy: BudgetPolicy,
-  decision: Decision,
-  session: string | undefined,
-): GovernorHeaders {
-  const { verdict, speech } = decision
-  const { loop, resendCount } = runState
-  const { iteration, max } = iterationShown(runState, policy, decision)
-  return {
-    'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
-    'x-governor-verdict': verdict === 'warn' ? 'allow' : verdict,
-    'x-governor-observed': 'observed' in decision ? decision.observed : undefined,
-    'x-governor-session': session,
-    'x-governor-tier': verdict === 'warn' ? speech?.tier : undefined,
-    'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),
-    'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
-  }
 }
 
 /** Reports that the model got the notice, and returns the headers that state it once the next request finds it so. */

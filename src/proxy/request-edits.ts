@@ -1,28 +1,11 @@
-/** The edits that Governor makes in requests, and which of them an upstream's model does not support. */
-
+/** The edits that Governor makes in requests. */
 import type { Channel } from '../core/decide.ts'
 import { globMatches } from '../core/glob.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { Turn } from './turn.ts'
-import { isRefused, type Refused, type RequestEdit, refusalsKey, withRefusal } from './unsupported-edits.ts'
-
-/** True if this request's upstream has refused an edit for its model. */
-export function isUnsupported({ services, request }: Turn, edit: RequestEdit): boolean {
-  return isRefused(services.unsupportedEdits.copyOf(refusalsKey(request)), edit, services.now())
-}
-
-/** Records that an upstream's model refused an edit, and reports it once the edit is not tried again. */
-export function noteRefused(x: Turn, refused: Refused): void {
-  const { services, request } = x
-  const now = services.now()
-  services.unsupportedEdits.change(refusalsKey(request), (refusals) => withRefusal(refusals, refused, now))
-  const { edit, status } = refused
-  if (!isUnsupported(x, edit)) return
-  const { upstream } = request
-  services.emit({ kind: 'alteration_refused', upstream, model: request.conversation.model, alteration: edit, status })
-}
+import { isUnsupported } from './unsupported-edits.ts'
 
 /** Returns edits that state the budget in the system text; none if the model refused them. */
 export function announcementFor(x: Turn): readonly Edit[] {

@@ -15,10 +15,11 @@ import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
 import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
-import { noteRefused, withEdits } from './request-edits.ts'
+import { withEdits } from './request-edits.ts'
+import type { RequestEdit } from './services.ts'
 import { noteOutcome } from './storm.ts'
 import type { Turn } from './turn.ts'
-import { type RequestEdit, refusalsKey, withAccepted } from './unsupported-edits.ts'
+import { noteAccepted, noteRefused } from './unsupported-edits.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
 export interface RequestVariant {
@@ -54,21 +55,19 @@ export async function sendModel<Variant extends RequestVariant>(
   first: Variant,
   next: (refused: Attempt<Variant>) => Variant | undefined,
 ): Promise<Attempt<Variant>> {
-  const { services, request } = x
   let refused: { readonly features: readonly RequestEdit[]; status: number; sentAt: number } | undefined
   let variant = first
   for (;;) {
     const { edits, features } = variant
-    const sentAt = services.now()
+    const sentAt = x.services.now()
     const response = await sendVariant(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
     const { status } = response.head
     if (status < 400) {
-      if (features.length > 0)
-        services.unsupportedEdits.change(refusalsKey(request), (refusals) => withAccepted(refusals, features))
+      if (features.length > 0) noteAccepted(x, features)
       const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
       const toolEdit = refused?.status === 404 && suspects.find((edit) => TOOL_EDITS.includes(edit))
       const edit = toolEdit || suspects[0]
-      if (refused && edit) noteRefused(x, { ...refused, edit })
+      if (refused && edit) noteRefused(x, edit, refused.status, refused.sentAt)
       return { variant, response }
     }
     const following = next({ variant, response })

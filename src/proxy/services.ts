@@ -1,6 +1,7 @@
 /** What the handling of every request shares; created once, in app.ts. */
 import type { LRUCache } from 'lru-cache'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
+import type { Channel } from '../core/decide.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
 import type { StormPolicy } from '../core/storm.ts'
@@ -19,7 +20,19 @@ import type { Windows } from './overflow/windows.ts'
 import type { IdentitySettings } from './session/identity.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { KnownPrefixes } from './session/read-transcript.ts'
-import type { EditRefusal } from './unsupported-edits.ts'
+
+/** A change that Governor makes to a request. */
+export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
+
+/** What is known of a provider's refusals of one edit. Times in milliseconds since the epoch. */
+export interface EditRefusal {
+  readonly edit: RequestEdit
+  readonly status: number
+  /** When the newest refused request was accepted without the edit. */
+  readonly at: number
+  /** False after the first 5xx, which may have been a fault of the moment. */
+  readonly isCertain: boolean
+}
 
 /** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */
 export type NoteUnpricedModel = (model: string, upstream: Upstream, handling: UnpricedHandling | undefined) => void

@@ -29,8 +29,8 @@ export interface Turn {
   /** The budget, with the limits that an operator has set. */
   readonly policy: BudgetPolicy
   readonly decision: Decision
-  /** The x-governor headers of every reply to it. */
-  readonly governorHeaders: GovernorHeaders
+  /** The x-governor headers of every reply to it; made when the decision is final. */
+  governorHeaders: GovernorHeaders
   /** The provider is asked to leave out reasoning that was made for another prompt. */
   readonly thinking: { isDropped: boolean }
 }

@@ -1,20 +1,8 @@
 /** Remembers which edits of Governor the provider of a model refuses. */
-import type { Channel } from '../core/decide.ts'
 import type { Request } from '../core/request.ts'
 import type { ValueKind } from '../store/store.ts'
-
-/** A change that Governor makes to a request. */
-export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
-
-/** What is known of a provider's refusals of one edit. Times in milliseconds since the epoch. */
-export interface EditRefusal {
-  readonly edit: RequestEdit
-  readonly status: number
-  /** When the newest refused request was accepted without the edit. */
-  readonly at: number
-  /** False after the first 5xx, which may have been a fault of the moment. */
-  readonly isCertain: boolean
-}
+import type { EditRefusal, RequestEdit } from './services.ts'
+import type { Turn } from './turn.ts'
 
 /** Servers are updated: a refused edit is tried again after an hour. */
 const CLIENT_ERROR_MS = 3_600_000
@@ -33,42 +21,42 @@ function isCurrent({ at, status }: EditRefusal, now: number): boolean {
   return Math.abs(now - at) < (status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS)
 }
 
-/** The outcome of an edited request that was sent at `sentAt`, in milliseconds since the epoch. */
-export interface Refused {
-  readonly edit: RequestEdit
-  readonly status: number
-  readonly sentAt: number
-}
-
 /** Returns the name under which refusals of a request's model at its upstream are kept. */
 export function refusalsKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
   return `${upstream} ${model}`
 }
 
-/** True if an edit is not tried. */
-export function isRefused(refusals: readonly EditRefusal[], edit: RequestEdit, now: number): boolean {
-  return refusals.some((one) => one.edit === edit && one.isCertain && isCurrent(one, now))
+/** True if this request's upstream has refused an edit for its model. */
+export function isUnsupported({ services, request }: Turn, edit: RequestEdit): boolean {
+  const now = services.now()
+  for (const one of services.unsupportedEdits.copyOf(refusalsKey(request)))
+    if (one.edit === edit && one.isCertain && isCurrent(one, now)) return true
+  return false
 }
 
 /**
- * Returns the refusals after a request was accepted without this edit only. A 5xx is certain once a request fails in the
- * same way that was sent after that: requests that fail side by side may fail for one passing reason.
+ * Records that a request with an edit, sent at `sentAt`, was refused, and one without it accepted; reports it once the edit
+ * is not tried again. A 5xx is certain once a request fails in the same way that was sent after that: requests that fail
+ * side by side may fail for one passing reason.
  */
-export function withRefusal(
-  refusals: readonly EditRefusal[],
-  { edit, status, sentAt }: Refused,
-  now: number,
-): readonly EditRefusal[] {
-  const before = refusals.find((one) => one.edit === edit && isCurrent(one, now))
-  if (before?.isCertain) return refusals
-  const isSecond = before?.status === status && sentAt >= before.at
-  const isCertain = status < 500 || isSecond
-  if (before && !isCertain) return refusals
-  return [...refusals.filter((one) => one.edit !== edit), { edit, status, at: now, isCertain }]
+export function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): void {
+  const { services, request } = x
+  const at = services.now()
+  services.unsupportedEdits.change(refusalsKey(request), (refusals) => {
+    const before = refusals.find((one) => one.edit === edit && isCurrent(one, at))
+    const isCertain = status < 500 || (before?.status === status && sentAt >= before.at)
+    if (before && (before.isCertain || !isCertain)) return refusals
+    return [...refusals.filter((one) => one.edit !== edit), { edit, status, at, isCertain }]
+  })
+  if (!isUnsupported(x, edit)) return
+  const { upstream, conversation } = request
+  services.emit({ kind: 'alteration_refused', upstream, model: conversation.model, alteration: edit, status })
 }
 
-/** Returns the refusals after a request was accepted with these edits: an earlier 5xx had another reason. */
-export function withAccepted(refusals: readonly EditRefusal[], edits: readonly RequestEdit[]): readonly EditRefusal[] {
-  const left = refusals.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
-  return left.length === refusals.length ? refusals : left
+/** Records that a request was accepted with these edits: an earlier 5xx had another reason. */
+export function noteAccepted({ services, request }: Turn, edits: readonly RequestEdit[]): void {
+  services.unsupportedEdits.change(refusalsKey(request), (refusals) => {
+    const left = refusals.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
+    return left.length === refusals.length ? refusals : left
+  })
 }
