@@ -20,14 +20,13 @@ import { type Link, sessionKey } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
-import { withEdits } from './request-edits.ts'
+import { refusalsKey, withEdits } from './request-edits.ts'
 import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf } from './session/identity.ts'
 import { findSession, openSession } from './session/open-session.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { FoundSession } from './session/session-handle.ts'
 import { stormReplyFor } from './storm.ts'
 import type { Turn } from './turn.ts'
-import { refusalsKey } from './unsupported-edits.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
 const BYTES_PER_MESSAGE = 512

@@ -20,10 +20,9 @@ import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-res
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
-import { placesFor } from './request-edits.ts'
+import { isUnsupported, placesFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import { failRequest, type Turn } from './turn.ts'
-import { isUnsupported } from './unsupported-edits.ts'
 
 const NO_CALLS: ReadonlySet<number> = new Set()
 
@@ -43,11 +42,11 @@ interface Filtering {
 export async function filterCalls(turn: Turn): Promise<void> {
   const { exchange, call, services } = turn
   const x = { ...turn, call: withoutCompression(call) }
-  const { variant, response, governorHeaders } = await sendSpoken(x)
+  const { variant, response } = await sendSpoken(x)
   if (response.head.status !== 200)
-    return relay(response, exchange.response, governorHeaders, (failure) => failRequest(x, failure))
+    return relay(response, exchange.response, x.governorHeaders, (failure) => failRequest(x, failure))
   const lease = leaseFor(services.buffers, exchange.response)
-  const client = openClientStream(exchange.response, governorHeaders)
+  const client = openClientStream(exchange.response, x.governorHeaders)
   const isStream = isEventStream(response.head.headers)
   const filter = isStream ? streamFilter(x, client, lease, response) : bodyFilter(x, client, lease)
   await judgeResponses({ x, client, filter, variant }, response)

@@ -18,11 +18,10 @@ import {
 import { openClientStream } from './answer/client-stream.ts'
 import { failExchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
-import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
+import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
 import type { Turn } from './turn.ts'
-import { isUnsupported } from './unsupported-edits.ts'
 
 /** One way to ask for the last answer. */
 export interface AnswerVariant extends RequestVariant {

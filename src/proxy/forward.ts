@@ -42,11 +42,8 @@ function spokenRequest(x: Turn): SpokenRequest {
   }
 }
 
-type Spoken = Attempt<SpokenRequest> & Pick<Turn, 'governorHeaders'>
-
 /** Sends a request with its notice, or the client's own bytes if the provider refuses that. @throws {UpstreamFailed} */
-export async function sendSpoken(x: Turn): Promise<Spoken> {
-  let { governorHeaders } = x
+export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
   let notice: PlacedNotice | undefined
   try {
     const made = await sendModel(x, spokenRequest(x), ({ variant, response }) => {
@@ -56,8 +53,8 @@ export async function sendSpoken(x: Turn): Promise<Spoken> {
     const { status } = made.response.head
     if (status >= 400) void x.handle.releaseIteration(status)
     else notice = made.variant.notice
-    if (notice) governorHeaders = await noteTold(x, notice)
-    return { governorHeaders, ...made }
+    if (notice) await noteTold(x, notice)
+    return made
   } finally {
     noteLoop(x, notice !== undefined)
   }
@@ -65,8 +62,8 @@ export async function sendSpoken(x: Turn): Promise<Spoken> {
 
 /** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
 export async function forward(x: Turn): Promise<void> {
-  const { response, governorHeaders } = await sendSpoken(x)
-  relay(response, x.exchange.response, governorHeaders, (failure) => failRequest(x, failure))
+  const { response } = await sendSpoken(x)
+  relay(response, x.exchange.response, x.governorHeaders, (failure) => failRequest(x, failure))
 }
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */

@@ -2,7 +2,7 @@
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { RunState } from '../core/session/session.ts'
 import { noteDelivery, resumeRun } from '../core/session/transitions.ts'
-import { type GovernorHeaders, isGone } from '../http/response.ts'
+import { isGone } from '../http/response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
 import type { Turn } from './turn.ts'
@@ -68,9 +68,9 @@ function iterationShown({ iteration }: RunState, policy: BudgetPolicy, decision:
   return { iteration: max > 0 && !isObserved ? Math.min(made, max) : made, max }
 }
 
-/** Reports that the model got the notice, and returns the headers that state it once the next request finds it so. */
-export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<GovernorHeaders> {
-  const { exchange, handle, decision, governorHeaders } = turn
+/** Reports that the model got the notice. Resolves once the next request finds it so. */
+export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<void> {
+  const { exchange, handle, decision } = turn
   const { tier, meter, notice } = decision.speech ?? {}
   emitFor(exchange, {
     kind: 'notice',
@@ -80,7 +80,7 @@ export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<G
   })
   noteVerdict(exchange, 'warn')
   await handle.noteTold(tier === 'warning', notice)
-  return { ...governorHeaders, 'x-governor-verdict': 'warn' }
+  turn.governorHeaders = { ...turn.governorHeaders, 'x-governor-verdict': 'warn' }
 }
 
 /** Emits the loop that a request completed; a retry of the request completes none. */

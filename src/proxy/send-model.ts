@@ -15,11 +15,10 @@ import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
 import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
-import { withEdits } from './request-edits.ts'
+import { noteAccepted, noteRefused, withEdits } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
 import { noteOutcome } from './storm.ts'
 import type { Turn } from './turn.ts'
-import { noteAccepted, noteRefused } from './unsupported-edits.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
 export interface RequestVariant {
