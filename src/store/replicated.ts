@@ -31,7 +31,7 @@ export interface ReplicatedOptions {
 /** A store that replicas share, with its connection to the remote store. */
 export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' | 'open' | 'close'> {
   /** Writes the changes that the remote store missed, as it does by itself when that is back. */
-  heal(): Promise<void>
+  heal(): Promise<unknown>
 }
 
 /** Bytes of one session in memory. The least recently used threads, of many sub-agents, are dropped first. */
@@ -124,9 +124,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
   const { limits, now, newId, lost } = options
   const { maxSessions: max, maxBytes, ttl } = limits
   const shared = { limits, now, replica: newId(), lost }
-  const heal = async () => {
-    await Promise.all([sessions.heal(), values.heal()])
-  }
+  const heal = () => Promise.all([sessions.heal(), values.heal()])
   const hooks = {
     answered: options.answered,
     settled: () => void heal(),
@@ -158,7 +156,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
       changes.note(key)
       return result
     },
-    get: (key) => sessions.get(key),
+    get: sessions.get,
     value: values.value,
     updateValue: values.updateValue,
     all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),

@@ -6,7 +6,6 @@
 import {
   type Attributes,
   type Context,
-  type Histogram,
   metrics,
   propagation,
   ROOT_CONTEXT,
@@ -14,7 +13,6 @@ import {
   SpanKind,
   SpanStatusCode,
   type TextMapGetter,
-  type Tracer,
   trace,
 } from '@opentelemetry/api'
 import { type ProxyEvent, type RequestEnded, ROWS } from './event.ts'
@@ -71,20 +69,6 @@ const PROVIDERS: Readonly<Record<string, string>> = {
 /** Name, value, name, value, …, like Node's raw headers. */
 type RawHeaders = readonly string[]
 
-/** The span of one request. */
-export interface RequestSpan {
-  /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
-  inject(headers: RawHeaders): RawHeaders
-  record(event: ProxyEvent): void
-  end(ended: RequestEnded): void
-}
-
-/** Creates the spans of requests. */
-export interface Tracing {
-  /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
-  begin(headers: RawHeaders, dialect: string, origin: string): RequestSpan | undefined
-}
-
 const GETTER: TextMapGetter<RawHeaders> = {
   get(headers, key) {
     const lower = key.toLowerCase()
@@ -94,22 +78,8 @@ const GETTER: TextMapGetter<RawHeaders> = {
   keys: (headers) => headers.filter((_, at) => at % 2 === 0),
 }
 
-interface Instruments {
-  readonly names: GenAiNames
-  readonly tracer: Tracer
-  readonly tokens: Histogram
-  readonly duration: Histogram
-}
-
-interface SpanState {
-  readonly span: Span
-  readonly context: Context
-  readonly attributes: Attributes
-  readonly beganAt: number
-  input: number
-  output: number
-  cached: number
-}
+type Instruments = ReturnType<typeof createInstruments>
+type SpanState = ReturnType<typeof newSpanState>
 
 function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
   const carrier: Record<string, string> = {}
@@ -169,39 +139,6 @@ function end(state: SpanState, { names, tokens, duration }: Instruments, ended: 
   span.end()
 }
 
-function beginSpan(
-  instruments: Instruments,
-  headers: RawHeaders,
-  dialect: string,
-  origin: string,
-): RequestSpan | undefined {
-  const { names, tracer } = instruments
-  const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
-  const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
-  // There is no SDK, or the trace is not sampled.
-  if (!span.isRecording()) return undefined
-  const { hostname, port, protocol } = new URL(origin)
-  const state: SpanState = {
-    span,
-    context: trace.setSpan(parent, span),
-    attributes: {
-      [names.operation]: CHAT,
-      [names.provider]: PROVIDERS[dialect] ?? dialect,
-      [names.serverAddress]: hostname,
-      [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
-    },
-    beganAt: performance.now(),
-    input: 0,
-    output: 0,
-    cached: 0,
-  }
-  return {
-    inject: (fields) => safely(() => inject(state, fields)) ?? fields,
-    record: (event) => safely(() => record(state, instruments, event)),
-    end: (ended) => safely(() => end(state, instruments, ended)),
-  }
-}
-
 /** Returns the result of `call`; `undefined` if it throws, as a fault in the user's SDK must not cost a request. */
 function safely<Result>(call: () => Result): Result | undefined {
   try {
@@ -211,23 +148,58 @@ function safely<Result>(call: () => Result): Result | undefined {
   }
 }
 
-/**
- * Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of
- * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
- */
-export function createTracing(version: string, optIn = ''): Tracing {
-  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
-  const names = isLatest ? LATEST : V1_36
+function newSpanState({ names }: Instruments, span: Span, context: Context, dialect: string, origin: string) {
+  const { hostname, port, protocol } = new URL(origin)
+  const attributes: Attributes = {
+    [names.operation]: CHAT,
+    [names.provider]: PROVIDERS[dialect] ?? dialect,
+    [names.serverAddress]: hostname,
+    [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
+  }
+  return { span, context, attributes, beganAt: performance.now(), input: 0, output: 0, cached: 0 }
+}
+
+function beginSpan(instruments: Instruments, headers: RawHeaders, dialect: string, origin: string) {
+  const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
+  const span = instruments.tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
+  // There is no SDK, or the trace is not sampled.
+  if (!span.isRecording()) return undefined
+  const state = newSpanState(instruments, span, trace.setSpan(parent, span), dialect, origin)
+  return {
+    /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
+    inject: (fields: RawHeaders) => safely(() => inject(state, fields)) ?? fields,
+    record: (event: ProxyEvent) => safely(() => record(state, instruments, event)),
+    end: (ended: RequestEnded) => safely(() => end(state, instruments, ended)),
+  }
+}
+
+function createInstruments(version: string, names: GenAiNames) {
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
   const meter = metrics.getMeter('agent-governor', version, schema)
-  const instruments: Instruments = {
+  return {
     names,
     tracer: trace.getTracerProvider().getTracer('agent-governor', version, schema),
     tokens: meter.createHistogram(names.tokenUsage, { unit: '{token}' }),
     duration: meter.createHistogram(names.duration, { unit: 's' }),
   }
+}
+
+/**
+ * Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of
+ * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
+ */
+export function createTracing(version: string, optIn = '') {
+  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
+  const instruments = createInstruments(version, isLatest ? LATEST : V1_36)
   return {
-    begin: (headers, dialect, origin) => safely(() => beginSpan(instruments, headers, dialect, origin)),
+    /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
+    begin: (headers: RawHeaders, dialect: string, origin: string) =>
+      safely(() => beginSpan(instruments, headers, dialect, origin)),
   }
 }
+
+export type Tracing = ReturnType<typeof createTracing>
+
+/** The span of one request. */
+export type RequestSpan = NonNullable<ReturnType<typeof beginSpan>>
