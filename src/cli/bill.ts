@@ -23,9 +23,7 @@ export function createBill() {
       if (event.kind === 'loop') sums.loops++
       if (event.kind === 'stopped') sums.stops++
     },
-    /** Returns the sums as the log has them. */
     facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),
-    /** Returns two lines of text. */
     text(): string {
       const { requests, iterations, cost_usd: cost, notices, loops, stops } = sums
       const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'

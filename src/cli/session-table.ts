@@ -60,7 +60,6 @@ export function tableLines(rows: readonly Row[], columns: number, hasColours = f
   return lines
 }
 
-/** Returns a table of sessions, or a sentence if there are none. */
 export function sessionTable(rows: readonly Row[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
   return `${tableLines(rows, columns).join('\n')}\n`

@@ -92,7 +92,6 @@ export function createSessionsClient({ url, port }: Call['flags'], env: Environm
 /** Pages of all sessions are read up to so many rows. */
 const MOST = 10_000
 
-/** What a list says that lacks sessions. */
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
 /** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */

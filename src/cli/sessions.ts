@@ -12,7 +12,6 @@ export async function sessions({ flags }: Call, terminal: Terminal): Promise<num
   return 0
 }
 
-/** Prints one session, or what was said in it. */
 export async function session({ args: [given = ''], flags }: Call, terminal: Terminal): Promise<number> {
   const client = createSessionsClient(flags, terminal.env)
   const id = await client.resolve(given)
@@ -26,7 +25,6 @@ export async function session({ args: [given = ''], flags }: Call, terminal: Ter
   return 0
 }
 
-/** Ends a session's run with its next request. */
 export async function stop({ args: [given = ''], flags }: Call, terminal: Terminal): Promise<number> {
   const client = createSessionsClient(flags, terminal.env)
   const id = await client.resolve(given)
@@ -36,7 +34,6 @@ export async function stop({ args: [given = ''], flags }: Call, terminal: Termin
   return 0
 }
 
-/** Raises the limits of a session by a share, or by a number of iterations. */
 export async function extend({ args: [given = '', by = '25%'], flags }: Call, terminal: Terminal): Promise<number> {
   const client = createSessionsClient(flags, terminal.env)
   const id = await client.resolve(given)

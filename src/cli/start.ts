@@ -15,7 +15,6 @@ import { jsonLine } from './terminal-text.ts'
 
 const STDOUT = 1
 
-/** Returns why listening failed, in one line. */
 export function listenProblem(error: Error, host: string, port: number): string {
   const code = Reflect.get(error, 'code')
   switch (code) {

@@ -28,7 +28,6 @@ type Question =
 function createScreen() {
   return {
     rows: [] as readonly Row[],
-    /** How many sessions there are, shown or not. */
     total: 0,
     /** `7 at work · $2.91/min`. */
     head: 'Governor',
@@ -199,7 +198,6 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
 // biome-ignore lint/suspicious/noControlCharactersInRegex: keys begin with one
 const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
-/** Shows sessions until q, Ctrl-C or a signal ends that. */
 async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   const screen = createScreen()
   const quit = new AbortController()

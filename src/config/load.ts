@@ -87,7 +87,6 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return 'a list'
   if (isObject(value)) return 'keys and values'
   const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
-  // A URL may hold a password or a key.
   return text.includes('://') ? text.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : text
 }
 
@@ -241,7 +240,6 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   return { config: checkConfig(tree, name, { origins, lineOf: parsed?.lineOf }), file }
 }
 
-/** Adds the paths at which two trees differ to `paths`. */
 function addDiffering(before: unknown, after: unknown, path: string, paths: string[]): void {
   if (isObject(before) && isObject(after))
     for (const key of new Set([...Object.keys(before), ...Object.keys(after)]))

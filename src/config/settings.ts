@@ -73,12 +73,10 @@ export const UPSTREAM: Setting = {
   help: 'where all requests go; NAME=URL sets one upstream; may be repeated',
 }
 
-/** Returns the variable of a setting. */
 export function variableOf({ flag = '', variable }: Setting): string {
   return variable ?? `GOVERNOR_${flag.replaceAll('-', '_').toUpperCase()}`
 }
 
-/** The names of the flags that take one value. */
 export type FlagName = Extract<(typeof SETTINGS)[number], { flag: string }>['flag']
 
 /** The values of flags by their names; `undefined`: not given. */

@@ -6,14 +6,12 @@ export class ConfigError extends Error {
   override readonly name = 'ConfigError'
 }
 
-/** The environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
 export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
 
 export interface YamlFile {
-  /** Its keys and values, or whatever else it holds. */
   readonly contents: unknown
   readonly lineOf: LineFinder
   /** The values that hold a variable, as texts: nothing but the schema says which of them are numbers. */

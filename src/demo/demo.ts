@@ -43,7 +43,6 @@ const STUCK: Script = {
     'The page gives nothing that settles it, however often I read it. Somebody has to look at the build itself.',
 }
 
-/** Prints each iteration of an agent that runs away and is stopped, and of one in a loop. Returns 0. */
 export async function demo(terminal: Terminal): Promise<number> {
   const provider = await startScriptedProvider(SCRIPT)
   const stuck = await startScriptedProvider(STUCK)
@@ -102,7 +101,6 @@ async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page
   page.step(next, addedText(provider, next))
 }
 
-/** Shows an agent whose model makes one call again and again. */
 async function showLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
   page.title('Another agent makes the same call again and again')
   const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, page)

@@ -29,7 +29,6 @@ function messageOf(body: Body, number: number, { calls, answer, whenBlocked }: S
   return { role: 'assistant', content: null, tool_calls }
 }
 
-/** Starts the model on a free port of the loopback address. */
 export async function startScriptedProvider(script: Script) {
   /** All requests so far as the model got them, oldest first. */
   const received: Body[] = []

@@ -52,13 +52,8 @@ async function progressOf(terminal: Terminal, files: readonly string[]) {
   }
 }
 
-interface Count {
-  conversations: number
-  calls: number
-  warned: number
-  blocked: number
-  stopped: number
-}
+const NOTHING = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
+type Count = typeof NOTHING
 
 /** Returns the findings in the conversation of one line; a text says why the line has no conversation. */
 function findingsIn(
@@ -80,9 +75,10 @@ function findingsIn(
   const actions = loopActionsIn(conversation, policy, registry)
   count.conversations++
   for (let at = 0; at < conversation.length; at++) count.calls += conversation.callCount(at)
-  if (actions.some(({ verdict }) => verdict === 'warn')) count.warned++
-  if (actions.some(({ verdict }) => verdict !== 'warn')) count.blocked++
-  if (actions.some(({ verdict }) => verdict === 'stop')) count.stopped++
+  const verdicts = new Set(actions.map(({ verdict }) => verdict))
+  if (verdicts.has('warn')) count.warned++
+  if (verdicts.has('block') || verdicts.has('stop')) count.blocked++
+  if (verdicts.has('stop')) count.stopped++
   return actions.map((finding) => ({ id, ...finding }))
 }
 
@@ -127,7 +123,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
   const { config } = loadConfig(flags, terminal.env)
   const policy = policiesOf(config).loop.settings
   const registry = registryOf(config)
-  const count: Count = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
+  const count = { ...NOTHING }
   const kept: Finding[] = []
   const bar = await progressOf(terminal, files)
   const complain = (message: string) => {
