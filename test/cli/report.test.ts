@@ -261,6 +261,13 @@ describe('governor report', () => {
     else expect(sum).toBeGreaterThanOrEqual(runs)
   })
 
+  it('reads a line whose names hold U+2028, which ends a line for readline from Node 24 on', () => {
+    const file = join(temporaryFolder(), 'usage.jsonl')
+    writeFileSync(file, `${line('2026-11-21T10:00:00Z', { model: 'a\u2028b' })}\n`)
+    const { stdout } = governor(['report', '--by', 'model', '--json', '--journal', file])
+    expect(JSON.parse(stdout)).toMatchObject({ model: 'a\u2028b', runs: 1 })
+  })
+
   it.each([
     [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
