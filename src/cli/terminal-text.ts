@@ -58,12 +58,12 @@ export function wrapped(text: string, columns: number): readonly string[] {
   return [...lines, line]
 }
 
-/** Breaks a text between words into lines of fewer than `width` characters. */
+/** Breaks a text between words into lines of at most `width` characters. */
 export function wordLines(text: string, width: number): readonly string[] {
   const lines: string[] = []
   for (const word of text.split(/\s+/)) {
     const line = lines.at(-1)
-    if (line !== undefined && line.length + word.length + 1 < width) lines[lines.length - 1] = `${line} ${word}`
+    if (line !== undefined && line.length + 1 + word.length <= width) lines[lines.length - 1] = `${line} ${word}`
     else lines.push(word)
   }
   return lines
