@@ -6,10 +6,11 @@ import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
 const FOLDERS = ['./dashboard/', '../../dist/dashboard/'] as const
 
 function read(name: string): string {
-  const urls = FOLDERS.map((folder) => new URL(`${folder}${name}`, import.meta.url))
-  const url = urls.find((one) => existsSync(one))
-  if (!url) throw new Error(`${name} of the live page is missing: run npm run build`)
-  return readFileSync(url, 'utf8')
+  for (const folder of FOLDERS) {
+    const url = new URL(`${folder}${name}`, import.meta.url)
+    if (existsSync(url)) return readFileSync(url, 'utf8')
+  }
+  throw new Error(`${name} of the live page is missing: run npm run build`)
 }
 
 const HEADERS = {

@@ -47,19 +47,20 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
-const AMOUNTS = {
-  risk: ({ risk }) => risk,
-  cost: ({ cost_usd: cost }) => cost ?? -1,
-  rate: ({ cost_usd_per_minute: rate }) => rate ?? -1,
-  iterations: ({ total_iterations: iterations }) => iterations,
-  newest: ({ started_at: at }) => Date.parse(at),
-} as const satisfies Readonly<Record<NonNullable<ListQuery['sort']>, (row: SessionRow) => number>>
+const SORTED_BY = {
+  risk: 'risk',
+  cost: 'cost_usd',
+  rate: 'cost_usd_per_minute',
+  iterations: 'total_iterations',
+  newest: 'started_at',
+} as const satisfies Readonly<Record<NonNullable<ListQuery['sort']>, keyof SessionRow>>
 
 /** Returns the place of a session. By name, the newest comes first, whatever its state. */
 function placeIn(row: SessionRow, { name, sort }: Filter): Place {
   const at = -Date.parse(row.last_at)
   if (name !== undefined && !sort) return [0, 0, at, row.id]
-  return [groupOf(row), -AMOUNTS[sort ?? 'risk'](row), at, row.id]
+  const amount = row[SORTED_BY[sort ?? 'risk']] ?? -1
+  return [groupOf(row), -(typeof amount === 'string' ? Date.parse(amount) : amount), at, row.id]
 }
 
 function inOrder(a: Place, b: Place): number {

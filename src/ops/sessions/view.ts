@@ -316,36 +316,19 @@ function threadView({ thread, isStopping, nearest, share, ...shown }: Agent, ses
 }
 
 function iterationView(one: IterationRecord): SessionDetail['iterations'][number] {
-  return {
-    thread: one.thread,
-    iteration: one.iteration,
-    at: iso(one.at),
-    duration_ms: one.durationMs,
-    status: one.status,
-    verdict: one.verdict,
-    tier: one.tier ?? null,
-    loop: one.loop ?? null,
-    overflow: one.overflow ?? null,
-    said: one.said ?? null,
-    tools: one.tools,
-    usage: { input: one.input, output: one.output, ...costView(one.cost, one.costGap) },
-  }
+  const { thread, iteration, status, verdict, tools, tier = null, loop = null, overflow = null, said = null } = one
+  const at = iso(one.at)
+  const duration_ms = one.durationMs
+  const usage = { input: one.input, output: one.output, ...costView(one.cost, one.costGap) }
+  return { thread, iteration, at, duration_ms, status, verdict, tier, loop, overflow, said, tools, usage }
 }
 
 function runView(run: RunRecord): RunView {
-  return {
-    thread: run.thread,
-    started_at: iso(run.startedAt),
-    ended_at: iso(run.endedAt),
-    iterations: run.iterations,
-    tool_calls: run.toolCalls,
-    tokens: run.tokens,
-    ...costView(run.cost, run.costGap),
-    model: run.model ?? null,
-    agent: run.agent ?? null,
-    state: run.state ?? null,
-    terminal: run.terminal ?? null,
-  }
+  const { thread, iterations, toolCalls: tool_calls, tokens, model = null, agent = null } = run
+  const { state = null, terminal = null } = run
+  const times = { started_at: iso(run.startedAt), ended_at: iso(run.endedAt) }
+  const cost = costView(run.cost, run.costGap)
+  return { thread, ...times, iterations, tool_calls, tokens, ...cost, model, agent, state, terminal }
 }
 
 export type ContextOf = (
@@ -382,12 +365,7 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): D
   const over = threads.findLast(({ run }) => terminalIn(run))?.run
   const current = agents.map(({ thread: { run, number = 0 }, state, iteration }): RunView => {
     const end = endOf(run, now)
-    return {
-      ...runView(recordOf(run, number, end)),
-      iterations: iteration,
-      ended_at: null,
-      state: end ?? state,
-    }
+    return { ...runView(recordOf(run, number, end)), iterations: iteration, ended_at: null, state: end ?? state }
   })
   return {
     ...row,
