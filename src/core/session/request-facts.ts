@@ -13,26 +13,18 @@ export interface Beginning {
 }
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
-export interface RequestFacts {
+export interface RequestFacts
+  extends Pick<TranscriptState, 'system' | 'userMessageHashes' | 'toolCalls' | 'newToolCalls' | 'endsInUserMessage'> {
   /** Hash of the request's bytes: the same again is a retry. */
   readonly fingerprint: string
-  readonly system: Hash
-  /** Every user message of the transcript, in order. */
-  readonly userMessageHashes: readonly Hash[]
   /** Iteration by the transcript alone: assistant messages since the last user message, plus one. */
   readonly iteration: number
-  /** Tool calls since the last user message. */
-  readonly toolCalls: number
-  /** Tool calls of the newest assistant message: no earlier request of the run can have shown them. */
-  readonly newToolCalls: number
   /** The first and the newest assistant messages, in order. */
   readonly assistantHashes: readonly Hash[]
   /** How many calls each of these messages made. */
   readonly callCounts: readonly number[]
   /** The newest assistant message: it shows whether a transcript grew or went back. */
   readonly newestAssistant: Hash | undefined
-  /** The last message is a user message. */
-  readonly endsInUserMessage: boolean
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The client says that it replaced its history by a summary. */

@@ -36,7 +36,7 @@ export interface TranscriptState {
   readonly iterations: number
   /** Tool calls since the last user message. */
   readonly toolCalls: number
-  /** Tool calls of the newest assistant message since the last user message. */
+  /** Tool calls of the newest assistant message of the run: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
   /** The last message read is a user message. */
   readonly endsInUserMessage: boolean
