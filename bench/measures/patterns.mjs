@@ -14,7 +14,7 @@ const BOUNDS = [
   { files: /^(?:config|demo)\/|^core\/budget\/notice/, most: 0 },
   // Fields of sessions, which are cut; rows of Redis.
   { files: /^(?:cli|store|telemetry)\//, most: 65_536 },
-  // MAX_HEAD of http/client-error.ts: targets and header fields.
+  // MAX_HEAD of http/server.ts: targets and header fields.
   { files: /^(?:proxy(?!\/overflow)|http|ops)\/|^dialect\/(?:shared\/beta|messages\/api)/, most: 65_536 },
   // HEAD and TAIL of overflow/text.ts.
   { files: /^overflow\/|^proxy\/overflow\/model-list/, most: 12_289 },

@@ -269,7 +269,7 @@ export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void 
 }
 
 /** The chunks of a body, to be read once. */
-export type BodyChunks = AsyncGenerator<Buffer, void, undefined>
+type BodyChunks = AsyncGenerator<Buffer, void, undefined>
 
 /** Resolves at the next chunk or at the end of the body. */
 function nextChange(body: ResponseBody): Promise<void> {
