@@ -45,7 +45,9 @@ export interface BlockedMessage {
   readonly results: readonly string[]
 }
 
-/** The tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool. */
+/**
+ * The tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool.
+ */
 export interface ForcedTools {
   readonly names: readonly string[]
   readonly isNamed: boolean
@@ -97,8 +99,8 @@ export interface DialectRequest {
   keepForced(name: string | undefined): Edit[]
   /**
    * Edits that append blocked messages (oldest first) and their results to the input, after any notice there;
-   * `undefined` if a result has no form in this API. `onlyStandardFields`: without fields that the API does not specify,
-   * such as reasoning in Chat Completions, as some providers refuse their own.
+   * `undefined` if a result has no form in this API. `onlyStandardFields`: without fields that the API does not
+   * specify, such as reasoning in Chat Completions, as some providers refuse their own.
    */
   continueAfterBlock(blockedMessages: readonly BlockedMessage[], onlyStandardFields?: boolean): Edit[] | undefined
   /**
@@ -302,8 +304,8 @@ export interface Dialect {
   /** The model that a request names, without reading the rest; `undefined` if it names none. @throws {JsonScanError} */
   modelOf(input: RequestInput): string | undefined
   /**
-   * Returns the body with the output cap that `lower` allows; `undefined` if it has none or `lower` returns `undefined`.
-   * Unset if requests of this API have no output cap. @throws {JsonScanError}
+   * Returns the body with the output cap that `lower` allows; `undefined` if it has none or `lower` returns
+   * `undefined`. Unset if requests of this API have no output cap. @throws {JsonScanError}
    */
   withLowerOutput?(body: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined
   /** Raw headers without any that ask for a longer context; `undefined` if none does. Unset if none can. */

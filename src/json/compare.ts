@@ -25,7 +25,6 @@ const LONG = 131_072
 const KEPT = 4_096
 
 const LETTER_U = 0x75
-/** The length in bytes of the longest escape. */
 const ESCAPE = 6
 
 function isContinuation(byte: number | undefined): boolean {
@@ -83,9 +82,7 @@ function shortened(json: Buffer, span: Span, work: Work): string {
 
 /**
  * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than
- * Governor builds.
- * @throws {SyntaxError} if it is not valid JSON.
- * @throws {TooMuchToRead} if that takes more steps than `work` has left.
+ * Governor builds. @throws {SyntaxError} @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
 export function decodeToCompare(json: Buffer, span: Span, work: Work): unknown {
   const text = shortened(json, span, work)

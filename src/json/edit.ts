@@ -121,8 +121,8 @@ export function setMember(span: Span, fields: readonly Member[], key: string, js
 }
 
 /**
- * Returns a JSON object with other values (JSON texts) for some of its members; every other byte stays.
- * @throws {JsonScanError}
+ * Returns a JSON object with other values (JSON texts) for some members; every other byte stays. @throws
+ * {JsonScanError}
  */
 export function withMembers(json: Buffer, values: Readonly<Record<string, string>>): Buffer {
   const object = root(json)

@@ -52,7 +52,7 @@ export interface KnownItems {
   readonly fields: readonly Member[]
   /** Where the key of the list starts. */
   readonly at: number
-  /** The first items of the list, as the same reader read them. */
+  /** The first items, as the same reader read them. */
   readonly items: readonly Span[]
   readonly rest: Rest
 }
@@ -102,12 +102,11 @@ function readList<Item extends Span>(
 }
 
 /**
- * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. Without the key,
- * or with `null` there, the list is empty: `list` is the span of `null`, or the place of a new member. If the key is
- * there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same
+ * Indexes a JSON text that is an object with a list under `listKey`; `undefined` if it is anything else. Without the
+ * key, or with `null` there, the list is empty: `list` is the span of `null`, or the place of a new member. If the key
+ * is there twice, the last one counts, as in `JSON.parse`. `known`: what was read of a body that begins with the same
  * bytes, and may also end with the same ones. `readText` returns the only item if a string stands in place of the list.
- * @throws {JsonScanError} if the text is not JSON.
- * @throws {TooMuchToRead} if it has more items than a conversation can have, or takes too many steps.
+ * @throws {JsonScanError} @throws {TooMuchToRead} if it has more items than a conversation can have.
  */
 export function indexList<Item extends Span>(
   json: Buffer,

@@ -1,10 +1,7 @@
 /**
- * Finds the byte offsets of the values in a JSON text, without building the values.
- *
- * Governor must change single places of a body and leave every other byte as the client wrote it
- * (`JSON.parse` → `JSON.stringify` turns 9007199254740993 into …992 and 1.0 into 1), so it works on spans.
- * The scanner skips other values, so it is no validator: whether a span is valid JSON is known only
- * once `JSON.parse` decodes it.
+ * Finds the byte offsets of the values in a JSON text, without building the values: every byte that Governor does not
+ * change must stay (`JSON.parse` → `JSON.stringify` turns 9007199254740993 into …992 and 1.0 into 1). It is no
+ * validator: whether a span is valid JSON is known only once `JSON.parse` decodes it.
  */
 
 import { MAX_VALUES, parseForeign } from '../core/json-object.ts'
@@ -110,8 +107,7 @@ function skipContainer(json: Buffer, at: number): number {
 }
 
 /**
- * Returns the span of a JSON text's value, without white space and a UTF-8 byte order mark around it.
- * @throws {JsonScanError} if there is no value, or if anything but white space follows it.
+ * Returns the span of a JSON text's value, without white space and a byte order mark around it. @throws {JsonScanError}
  */
 export function root(json: Buffer): Span {
   const start = rootStart(json)
@@ -128,10 +124,9 @@ export function rootStart(json: Buffer): number {
 }
 
 /**
- * `at` is the opening brace of an object; returns where its first key starts, or where its closing brace is. To walk
- * over an object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with
- * the end of the value.
- * @throws {JsonScanError}
+ * `at` is the opening brace of an object; returns where its first key starts, or its closing brace. To walk over an
+ * object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with the end of
+ * the value. @throws {JsonScanError}
  */
 export function firstKey(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
@@ -140,10 +135,7 @@ export function firstKey(json: Buffer, at: number): number {
   return key
 }
 
-/**
- * `end` is the end of a member's value; returns where the next key starts, or where the closing brace is.
- * @throws {JsonScanError}
- */
+/** `end`: of a member's value; returns where the next key starts, or the closing brace. @throws {JsonScanError} */
 export function nextKey(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACE) return at
@@ -161,18 +153,14 @@ export function valueAfter(json: Buffer, keyEnd: number): number {
 }
 
 /**
- * `at` is the opening bracket of an array; returns where its first element starts, or where its closing bracket is.
- * @throws {JsonScanError}
+ * `at`: the opening bracket; returns where the first element starts, or the closing bracket. @throws {JsonScanError}
  */
 export function firstElement(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACKET) throw new JsonScanError('an array', at)
   return skipSpace(json, at + 1)
 }
 
-/**
- * `end` is the end of an element; returns where the next one starts, or where the closing bracket is.
- * @throws {JsonScanError}
- */
+/** `end`: of an element; returns where the next one starts, or the closing bracket. @throws {JsonScanError} */
 export function nextElement(json: Buffer, end: number): number {
   const at = skipSpace(json, end)
   if (json[at] === CLOSE_BRACKET) return at
@@ -184,8 +172,7 @@ export function nextElement(json: Buffer, end: number): number {
 
 /**
  * Returns the members of the object at `container`, in order, including duplicate keys.
- * @throws {JsonScanError} if the value is not an object.
- * @throws {TooMuchToRead} if it has more members than Governor builds, or takes too many steps.
+ * @throws {JsonScanError} @throws {TooMuchToRead} if it has more members than Governor builds.
  */
 export function members(json: Buffer, container: Span, work?: Work): Member[] {
   const fields: Member[] = []
@@ -227,8 +214,7 @@ export function decodeKey(json: Buffer, start: number, end: number): string {
 
 /**
  * Returns the spans of the elements of the array at `container`.
- * @throws {JsonScanError} if the value is not an array.
- * @throws {TooMuchToRead} if it has more elements than Governor builds.
+ * @throws {JsonScanError} @throws {TooMuchToRead} if it has more elements than Governor builds.
  */
 export function elements(json: Buffer, container: Span): Span[] {
   const spans: Span[] = []

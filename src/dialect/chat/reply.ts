@@ -1,6 +1,6 @@
 /**
- * Chat Completions responses, whose messages and chunks nothing has validated: read, without calls, in the form that the
- * input takes, and Governor's own.
+ * Chat Completions responses, whose messages and chunks nothing has validated: read, without calls, in the form that
+ * the input takes, and Governor's own.
  */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'

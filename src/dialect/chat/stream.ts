@@ -68,8 +68,8 @@ function addedText(chunk: Json): string {
 }
 
 /**
- * True if a chunk contains no error, usage, finish reason or delta. With `isOpening`, a role is no content for the user,
- * nor is usage beside a choice.
+ * True if a chunk contains no error, usage, finish reason or delta. With `isOpening`, a role is no content for the
+ * user, nor is usage beside a choice.
  */
 function isWithoutContent(chunk: Json, isOpening = false): boolean {
   const choices = choicesOf(chunk)

@@ -143,8 +143,8 @@ function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: 
 }
 
 /**
- * Returns an end of Governor's own after the fallback, or the provider's own end with the terminal state and the usage of
- * all responses in its `message_delta`.
+ * Returns an end of Governor's own after the fallback, or the provider's own end with the terminal state and the usage
+ * of all responses in its `message_delta`.
  */
 function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata, fallback, footer, textEnd } = end

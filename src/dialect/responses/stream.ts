@@ -201,8 +201,8 @@ function isTruncated(parts: readonly ResponsesPart[]): boolean {
 const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => parts.findLast(({ isOver }) => isOver)
 
 /**
- * Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own: the client's
- * output with the provider's other members.
+ * Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own: the
+ * client's output with the provider's other members.
  */
 function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata, footer } = ending

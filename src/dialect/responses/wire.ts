@@ -109,7 +109,8 @@ export function textOfOutputItems(output: readonly Json[]): string {
 }
 
 /**
- * Returns the items that are left of an output without its blocked calls, which are places among its calls. Reasoning is removed together with the item after it: providers refuse reasoning that is sent back without that item.
+ * Returns the items that are left of an output without its blocked calls, which are places among its calls. Reasoning
+ * is removed together with the item after it: providers refuse reasoning that is sent back without that item.
  */
 export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> | 'all'): Json[] {
   const kept: Json[] = []

@@ -1,11 +1,10 @@
-/** Members of `Dialect` that are the same for all APIs whose request bodies have such fields. */
+/** Members of `Dialect` that are the same for all APIs whose request bodies have the fields `model` and `stream`. */
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
 import { writtenCharacters } from './response-tail.ts'
 import { openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
 
-/** The members of a dialect whose request bodies have the fields `model` and `stream`. */
 export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
   return {
     modelOf({ body }) {

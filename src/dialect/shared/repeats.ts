@@ -14,7 +14,9 @@ function resultsEnd(conversation: Conversation, start: number): number {
   return end
 }
 
-/** Returns the text of a response's calls; `undefined` without exactly their results: the history would not stay valid. */
+/**
+ * Returns the text of a response's calls; `undefined` without exactly their results: the history would not stay valid.
+ */
 function keyOf(conversation: Conversation, start: number, end: number): string | undefined {
   const calls = conversation.calls(start)
   const open = new Set(calls.map(({ id }) => id))
@@ -26,8 +28,8 @@ function keyOf(conversation: Conversation, start: number, end: number): string |
 }
 
 /**
- * Returns edits that leave only the newest of equal calls since the same words of a user, with their count at the end of
- * its last result; an empty list if nothing is repeated.
+ * Returns edits that leave only the newest of equal calls since the same words of a user, with their count at the end
+ * of its last result; an empty list if nothing is repeated.
  */
 export function collapseRepeats({ items }: IndexedList, conversation: Conversation, addText: AddText): Edit[] {
   const removed = new Set<IndexedItem>()

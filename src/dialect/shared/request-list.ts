@@ -96,8 +96,8 @@ export function fieldOf({ json, work, fields }: ListIndex<Span>, name: string): 
 export type AddText = (at: number, text: string) => Edit | undefined
 
 /**
- * Returns edits for a notice: a message of its own in the `system` or `user` channel, otherwise at the end of the newest
- * tool result or user message, whichever is later. `undefined` if that can't hold it.
+ * Returns edits for a notice: a message of its own in the `system` or `user` channel, otherwise at the end of the
+ * newest tool result or user message, whichever is later. `undefined` if that can't hold it.
  */
 export function noticeIn(
   { items }: ListIndex<ListedItem>,

@@ -140,7 +140,9 @@ interface ToolList {
   readonly isEmptied: boolean
 }
 
-/** Reads a list of tools. Names and edits include those in namespaces; a namespace is removed if nothing is left in it. */
+/**
+ * Reads a list of tools. Names and edits include those in namespaces; a namespace is removed if nothing is left in it.
+ */
 function readTools(json: Buffer, list: Span, isUnwanted?: (name: string) => boolean, depth = 0): ToolList {
   const tools = depth > MAX_DEPTH || kindAt(json, list) !== 'array' ? [] : elements(json, list)
   const removed = new Set<Span>()

@@ -76,7 +76,9 @@ export function textsUnder(bytes: Buffer, key: string): string[] {
   return members.flatMap(([, name, text = '']) => (name === key ? [text] : []))
 }
 
-/** Returns the facts of a response. `envelope`: the member of a stream's first event that holds the response, if any. */
+/**
+ * Returns the facts of a response. `envelope`: the member of a stream's first event that holds the response, if any.
+ */
 export function responseFacts(
   { head, whole, streams }: ResponseTail,
   envelope: string | undefined,

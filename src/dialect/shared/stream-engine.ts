@@ -74,18 +74,15 @@ export interface StreamDialect<P extends Part, S> {
   withoutAllCalls(part: P): P | undefined
   /** A held part without the blocked calls; `undefined` if nothing is left. */
   withoutBlocked(part: P, kept: KeptCalls): P | undefined
-  /** The content of a held part without calls and end, which the client gets if another response follows. */
+  /** A held part without calls and end, which the client gets if another response follows. */
   besideCalls?(part: P): P | undefined
   /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
-  /**
-   * True if a part ends a text that the client has received, so that no more text can follow in the same place. Unset
-   * if texts have no end of their own.
-   */
+  /** True if a part ends a text that the client has received. Unset if texts have no end of their own. */
   endsText?(part: P, dialectState: S): boolean
   /** Ends what an incomplete response has left open. */
   closeOpen?(dialectState: S): Buffer[]
-  /** The calls of the current response; `undefined` if it is incomplete. */
+  /** The current response; `undefined` if it is incomplete. */
   assemble(dialectState: S): BufferedCalls | undefined
   /** The newest response, including the calls that were removed; unset if no provider stores responses. */
   newest?(dialectState: S): BufferedCalls | undefined
@@ -267,10 +264,7 @@ function pass(state: StreamState, opening: readonly Part[], parts: readonly Part
   return bytes
 }
 
-/**
- * True for the beginning of an event, with which a stream may end: it has no content, and would corrupt the event after
- * it.
- */
+/** True for the beginning of an event, with which a stream may end: it would corrupt the event after it. */
 const isHalf = ({ kind, frame }: Part): boolean => kind === 'comment' && !isWhole(frame)
 
 function filtered(state: StreamState, frame: Frame): Buffer[] {
@@ -315,19 +309,6 @@ function showRest(state: StreamState): Buffer[] {
   return bytes
 }
 
-function endFiltered(state: StreamState): BufferedCalls | undefined {
-  const { dialect, dialectState, current } = state
-  const calls = dialect.isUnfilterable?.(dialectState) ? undefined : dialect.assemble(dialectState)
-  const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(dialectState))
-  state.current = newResponse()
-  dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
-  if (!isUsable) return undefined
-  state.earlierUsage = addUsage(state.earlierUsage, state.last?.usage)
-  state.last = current
-  state.responses++
-  return calls
-}
-
 function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
   const { dialect, dialectState, last, begun, responses, earlierUsage } = state
   if (!last) return []
@@ -347,33 +328,12 @@ function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
   return bytes
 }
 
-/** Returns the parts that were held because their text may be no answer, and expects the beginning of a reply. */
+/** Returns the pending parts, and expects the beginning of a reply. */
 function takePending(state: StreamState): readonly Part[] {
   const parts = state.pendingParts
   state.pendingParts = []
   state.replyStart = beginReply(state.isJson)
   return parts
-}
-
-/**
- * Turns the filter into the final answer: it drops the calls of the last response, and the next response ends the run.
- */
-function becomeAnswer(state: StreamState, isJson: boolean, mayHaveFooter: boolean): Buffer[] {
-  const { last, dialect, dialectState } = state
-  const opening = dialect.isNamedByLast || !last ? [] : pass(state, last.opening)
-  const rest = showRest(state)
-  state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
-  state.last = undefined
-  state.mode = 'answer'
-  state.isJson = isJson
-  state.mayHaveFooter = mayHaveFooter
-  state.current = newResponse()
-  state.hasShown = false
-  state.replyStart = beginReply(isJson)
-  state.textBefore = allText(state)
-  state.text = ''
-  dialect.nextResponse(dialectState, state.mode, false)
-  return [...opening, ...rest]
 }
 
 /** Returns all that is held of a response that failed or is incomplete. */
@@ -409,21 +369,6 @@ function answering(state: StreamState, frame: Frame): Buffer[] {
   state.pendingParts.push(kept)
   state.isAnswer = !mayStillBeMarkup(state.replyStart, kept.text)
   return state.isAnswer ? [...before, ...show(state, takePending(state))] : before
-}
-
-function endAnswering(state: StreamState): ReturnType<AnswerStream['endResponse']> {
-  const { dialect, dialectState, current, mode } = state
-  const text = state.text + textIn(state.pendingParts) + textIn(current.buffered)
-  const isAnswered = isRealAnswer(text, state.isJson)
-  state.responses++
-  state.earlierUsage = addUsage(state.earlierUsage, current.usage)
-  dialect.nextResponse(dialectState, mode, true)
-  if (state.hasFailed || !current.isOver) return 'broken'
-  if (!isAnswered && mode === 'answer') {
-    takePending(state)
-    state.current = newResponse()
-  }
-  return isAnswered ? 'answered' : 'silent'
 }
 
 function finish(
@@ -474,15 +419,27 @@ function answerOf(state: StreamState): AnswerStream {
       return state.dialect.newest?.(state.dialectState)
     },
     push: (frame) => answering(state, frame),
-    endResponse: () => endAnswering(state),
+    endResponse() {
+      const { dialect, dialectState, current, mode } = state
+      const text = state.text + textIn(state.pendingParts) + textIn(current.buffered)
+      const isAnswered = isRealAnswer(text, state.isJson)
+      state.responses++
+      state.earlierUsage = addUsage(state.earlierUsage, current.usage)
+      dialect.nextResponse(dialectState, mode, true)
+      if (state.hasFailed || !current.isOver) return 'broken'
+      if (!isAnswered && mode === 'answer') {
+        takePending(state)
+        state.current = newResponse()
+      }
+      return isAnswered ? 'answered' : 'silent'
+    },
     finish: (terminalFor, fallback, footer) => finish(state, terminalFor, fallback, footer),
     abandon: () => abandon(state),
   }
 }
 
 /**
- * Opens a stream that ends a run. `dropCalls`: Governor ends the run and removes calls; otherwise the agent ends it
- * itself. `mayHaveFooter`: the end of a text is held, as a footer may be added to it.
+ * Opens a stream that ends a run. `dropCalls`: Governor ends it and removes calls; otherwise the agent ends it itself.
  */
 export function openAnswer(
   dialect: StreamDialect<Part, unknown>,
@@ -493,7 +450,7 @@ export function openAnswer(
   return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter))
 }
 
-/** Returns a function that takes the frames of one response and returns the text that each adds; it changes no byte. */
+/** Returns a function that takes the frames of one response and returns the text that each adds. */
 export function openText(dialect: StreamDialect<Part, unknown>): (frame: Frame) => string {
   const dialectState = dialect.start('observe')
   return (frame) => dialect.parse(frame, dialectState, false).text
@@ -502,10 +459,39 @@ export function openText(dialect: StreamDialect<Part, unknown>): (frame: Frame) 
 /** Opens a stream whose calls are held until Governor has decided on them. */
 export function openFilter(dialect: StreamDialect<Part, unknown>): ToolCallFilter {
   const state = newState(dialect, 'filter')
+  const { dialectState } = state
   return {
     push: (frame) => filtered(state, frame),
-    endResponse: () => endFiltered(state),
+    endResponse() {
+      const { current } = state
+      const calls = dialect.isUnfilterable?.(dialectState) ? undefined : dialect.assemble(dialectState)
+      const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(dialectState))
+      state.current = newResponse()
+      dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
+      if (!isUsable) return undefined
+      state.earlierUsage = addUsage(state.earlierUsage, state.last?.usage)
+      state.last = current
+      state.responses++
+      return calls
+    },
     release: (blocked) => release(state, blocked),
-    becomeAnswer: (isJson, mayHaveFooter = false) => [becomeAnswer(state, isJson, mayHaveFooter), answerOf(state)],
+    becomeAnswer(isJson, mayHaveFooter = false) {
+      // The calls of the last response are dropped; the next response ends the run.
+      const { last } = state
+      const opening = dialect.isNamedByLast || !last ? [] : pass(state, last.opening)
+      const rest = showRest(state)
+      state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
+      state.last = undefined
+      state.mode = 'answer'
+      state.isJson = isJson
+      state.mayHaveFooter = mayHaveFooter
+      state.current = newResponse()
+      state.hasShown = false
+      state.replyStart = beginReply(isJson)
+      state.textBefore = allText(state)
+      state.text = ''
+      dialect.nextResponse(dialectState, state.mode, false)
+      return [[...opening, ...rest], answerOf(state)]
+    },
   }
 }
