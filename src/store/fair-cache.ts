@@ -144,4 +144,5 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
   }
 }
 
+/** A cache with values of one type. */
 export type FairCache<V> = ReturnType<typeof createFairCache<V>>

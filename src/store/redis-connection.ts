@@ -242,4 +242,5 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
   }
 }
 
+/** A connection that is made again when it fails. */
 export type RedisConnection = ReturnType<typeof createConnection>

@@ -277,4 +277,5 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
   }
 }
 
+/** Values of one kind, with copies in this replica. */
 export type ReplicatedValues<Value> = ReturnType<typeof createReplicatedValues<Value>>

@@ -57,4 +57,5 @@ export function createSharedValues<Value extends object>(store: Store, kind: Val
   }
 }
 
+/** The shared values of one kind, with their copies. */
 export type SharedValues<Value extends object> = ReturnType<typeof createSharedValues<Value>>

@@ -199,6 +199,7 @@ export function createTracing(version: string, optIn = '') {
   }
 }
 
+/** Creates the spans of requests. */
 export type Tracing = ReturnType<typeof createTracing>
 
 /** The span of one request. */
