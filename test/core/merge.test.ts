@@ -4,6 +4,7 @@ import type { Hash } from '../../src/core/hash.ts'
 import { mergeSessions } from '../../src/core/session/merge.ts'
 import type { Run, Session, Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
+import type { Usage } from '../../src/core/usage.ts'
 
 const usageOf = (input: number) => ({
   input,
@@ -173,5 +174,22 @@ describe('two copies of a session', () => {
     const joined = mergeSessions(older(single(2, 20)), older(single(5, 50)), older(single(3, 30)))
     expect(joined.threads).toHaveLength(1)
     expect(joined.threads[0]?.run).toMatchObject({ iteration: 5, usage: usageOf(60) })
+  })
+
+  it('count a part that the usage of an older version lacks as 0 in any copy', () => {
+    const older = (iteration: number, tokens: number): Session => {
+      const session = single(iteration, tokens, { usage: { input: tokens, output: tokens } as Usage })
+      return { ...session, usage: { input: tokens, output: tokens } as Usage }
+    }
+    const copies = [
+      mergeSessions(older(2, 20), older(5, 50), single(3, 30)),
+      mergeSessions(older(2, 20), single(5, 50), older(3, 30)),
+    ]
+    for (const [at, cost] of [0.3, 0.5].entries()) {
+      const whole = { ...usageOf(60), cost, costGap: undefined }
+      expect(copies[at]?.usage).toEqual(whole)
+      expect(copies[at]?.threads[0]?.run.usage).toEqual(whole)
+    }
+    expect(mergeSessions(undefined, older(2, 20), single(3, 30), true).usage).toEqual(usageOf(30))
   })
 })
