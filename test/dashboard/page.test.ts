@@ -295,6 +295,26 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.locator('#list .completed').waitFor()
   })
 
+  it('draws its curves with their newest minutes after the colour scheme changed', async () => {
+    const time = { now: 1_800_000_000_000 }
+    const { url } = await startBoth(runaway(), {}, { now: () => time.now })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/#one`, { colorScheme: 'light' })
+    const chart = page.getByRole('img', { name: 'Tokens per minute' })
+    const before = await chart.getAttribute('aria-label')
+    time.now += 300_000
+    await callModel(url, messages, named('one'))
+    await expect.poll(() => chart.getAttribute('aria-label'), { timeout: 10_000 }).not.toBe(before)
+    const drawn = () => page.evaluate(`document.querySelector('.chart canvas')?.toDataURL()`)
+    const light = await drawn()
+    await page.emulateMedia({ colorScheme: 'dark' })
+    await expect.poll(drawn).not.toBe(light)
+    const dark = await drawn()
+    await page.reload()
+    await expect.poll(drawn).toBe(dark)
+    expect(problems).toEqual([])
+  })
+
   it('has a table with names for screen readers, and keeps the focus where rows change their order', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
