@@ -330,7 +330,7 @@ function serveOwnRoutes(
       return telemetry.metrics.render()
     },
   })
-  state.dayCost = createDayCost(store, services.now)
+  state.dayCost = createDayCost(store, services.now, services.newId())
   app.register(sessionRoutes, {
     ...services,
     version: VERSION,

@@ -1,13 +1,14 @@
 /** An operator at one replica, the agent at the other, one Redis. */
 import { expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
+import { createDayCost } from '../../src/ops/sessions/day-cost.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { openEvents } from '../support/events.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { type Script, startProvider } from '../support/provider.ts'
-import { startRedis } from '../support/redis.ts'
+import { openReplica, startRedis } from '../support/redis.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const NAMED = { headers: { 'x-governor-session': 'night job' } }
@@ -83,6 +84,34 @@ describeWith('redis-server', 'an operator at another replica than the agent', ()
     // Seconds to the limit pass between the two.
     const [first, second] = tables.map((table) => table.replace(/ \d+[smhd] /g, ' '))
     expect(first).toBe(second)
+  })
+})
+
+describeWith('redis-server', 'the cost of the day', () => {
+  it('has what each replica counted, also while Redis did not answer, and after it lost its data', async () => {
+    const redis = await startRedis()
+    const open = async (name: string) => {
+      const replica = await openReplica(redis.url, { timeout: 200 })
+      return { ...replica, day: createDayCost(replica.store, Date.now, name) }
+    }
+    const one = await open('one')
+    one.day.add({ cost: 2 })
+    expect(await one.day.today()).toMatchObject({ cost_usd: 2, price_known: true })
+    redis.freeze()
+    const other = await open('other')
+    other.day.add({ cost: 1 })
+    expect(await other.day.today()).toMatchObject({ cost_usd: 1 })
+    one.day.add({ cost: 4, costGap: 'estimate' })
+    expect(await one.day.today()).toMatchObject({ cost_usd: 6 })
+    redis.thaw()
+    await Promise.all([one.until(true), other.until(true)])
+    const all = { cost_usd: 7, price_known: false, cost_estimated: true }
+    const both = () => Promise.all([one.day.today(), other.day.today()])
+    await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
+    await redis.kill()
+    await redis.restart()
+    await Promise.all([one.until(true), other.until(true)])
+    await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
   })
 })
 

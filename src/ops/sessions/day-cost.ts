@@ -3,51 +3,59 @@ import { type CallUsage, gapOfSum } from '../../core/usage.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import { costView } from './view.ts'
 
-/** What some answers cost in US dollars; unset: nothing is known. */
-type Spent = Pick<CallUsage, 'cost' | 'costGap'>
+/** US dollars that one replica has counted. `since`: when it began to, in milliseconds since the epoch. */
+interface Part extends Pick<CallUsage, 'cost' | 'costGap'> {
+  readonly since: number
+}
 
-/** `since`: when the first replica began to count, in milliseconds since the epoch; 0: nobody counts yet. */
-const DAYS: ValueKind<Spent & { readonly since: number }> = { name: 'day_cost', ttl: 172_800_000, empty: { since: 0 } }
+/**
+ * The parts of a day by replica. Each writes its own alone, and whole: after an outage of the store the parts are merged,
+ * and one that the store did not take or has lost is there again with the next.
+ */
+const DAYS: ValueKind<Readonly<Record<string, Part>>> = { name: 'day_costs', ttl: 172_800_000, empty: {} }
 /** Milliseconds for which a replica keeps costs to itself. */
 const FLUSH_MS = 1_000
 
-function sumOf(one: Spent, other: Spent): Spent {
-  return { cost: (one.cost ?? 0) + (other.cost ?? 0), costGap: gapOfSum(one.costGap, other.costGap) }
-}
-
 export type DayCost = ReturnType<typeof createDayCost>
 
-/** Creates the count. `now`: milliseconds since the epoch. A cost that the store did not take is added later. */
-export function createDayCost(store: Store, now: () => number) {
+/** Creates the count of a replica. `now`: milliseconds since the epoch; days are those of this machine's calendar. */
+export function createDayCost(store: Store, now: () => number, replica: string) {
   const begunAt = now()
-  let pending: Spent = {}
+  let day = 0
+  let own: Part = { since: begunAt }
   let timer: NodeJS.Timeout | undefined
-  /** Adds what is pending to the cost of today, by this machine's calendar, and returns that. */
-  const flush = async () => {
+  const count = ({ cost, costGap }: Pick<CallUsage, 'cost' | 'costGap'>): void => {
+    const midnight = new Date(now()).setHours(0, 0, 0, 0)
+    if (midnight !== day) own = { since: Math.max(midnight, begunAt) }
+    day = midnight
+    own = { ...own, cost: (own.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(own.costGap, costGap) }
+  }
+  const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)
     timer = undefined
-    const added = pending
-    pending = {}
-    const midnight = new Date(now()).setHours(0, 0, 0, 0)
-    try {
-      return await store.updateValue(DAYS, sessionKey(SHARED, String(midnight)), (before) => {
-        const after = { ...sumOf(before, added), since: before.since || Math.max(midnight, begunAt) }
-        return { value: after, result: after }
-      })
-    } catch (error) {
-      pending = sumOf(pending, added)
-      throw error
-    }
+    count({})
+    const part = own
+    return store.updateValue(DAYS, sessionKey(SHARED, String(day)), (before) => {
+      const after = { ...before, [replica]: part }
+      return { value: after, result: Object.values(after) }
+    })
   }
   return {
-    add(usage: Spent): void {
-      pending = sumOf(pending, usage)
+    add(usage: Pick<CallUsage, 'cost' | 'costGap'>): void {
+      count(usage)
       timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()
     },
     /** Returns the cost of today. Rejects if the store fails. */
     async today() {
-      const { cost = 0, costGap, since } = await flush()
-      return { ...costView(cost, costGap), since: new Date(since).toISOString() }
+      let since = now()
+      let cost = 0
+      let gap: CallUsage['costGap']
+      for (const part of await flush()) {
+        since = Math.min(since, part.since)
+        cost += part.cost ?? 0
+        gap = gapOfSum(gap, part.costGap)
+      }
+      return { ...costView(cost, gap), since: new Date(since).toISOString() }
     },
   }
 }
