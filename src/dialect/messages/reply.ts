@@ -1,5 +1,6 @@
 /** Whole Messages responses: read, put together from a stream, without calls, and in the form that the input takes. */
 import {
+  countValues,
   isObject,
   type Json,
   objectsOf,
@@ -193,7 +194,8 @@ export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
       if (json !== '') parseForeign(json, json.length)
       content.push(json === '' ? whole : withMembers(Buffer.from(whole), { input: json }).toString())
     }
-    return bufferedCallsOf(id, `[${content.join()}]`)
+    const all = `[${content.join()}]`
+    return countValues(all, all.length) === undefined ? undefined : bufferedCallsOf(id, all)
   } catch (error) {
     if (error instanceof SyntaxError) return undefined
     throw error

@@ -55,6 +55,17 @@ describe('a Messages stream whose calls are held', () => {
     expect(contentOf(buffered?.message)[0]).toEqual(THINKING)
   })
 
+  it('calls that hold too many values together are not held, though each of them alone would be', () => {
+    const heldOf = (count: number) => {
+      const filter = messages.openFilter()
+      const call = { name: 'read', arguments: { lines: Array.from({ length: 10_000 }, (_, line) => line) } }
+      feed(filter, streamOf({ calls: Array.from({ length: count }, (_, at) => ({ ...call, id: `c${at}` })) }))
+      return filter.endResponse()?.calls.length
+    }
+    expect(heldOf(6)).toBe(6)
+    expect(heldOf(7)).toBeUndefined()
+  })
+
   it('the remaining blocks are numbered without gaps, whichever calls are blocked', () => {
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1 }), (blocked) => {
