@@ -227,10 +227,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   return {
     conversation,
     asksForUsage: () => propertyOf(fieldOf(index, 'stream_options'), 'include_usage') === true,
-    notice: (text, channel) =>
-      noticeIn(index, text, channel, add, (role, content) =>
-        appendElement(json, list, JSON.stringify({ role, content })),
-      ),
+    notice: (text, channel) => noticeIn(index, text, channel, add),
     announce(text) {
       if (kindAt(json, list) !== 'array') return []
       const edit = items[0]?.role === 'system' ? add(0, text) : undefined

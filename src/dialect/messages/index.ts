@@ -240,13 +240,8 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
       return countOf(content(newest), 'thinking') > 0
     },
     conversation,
-    notice: (text, channel) => {
-      // Most models refuse a message of role `system`; the API merges consecutive user messages.
-      if (channel === 'system') return undefined
-      return noticeIn(index, text, channel, add, (role, said) =>
-        appendElement(json, list, JSON.stringify({ role, content: said })),
-      )
-    },
+    // Most models refuse a message of role `system`; the API merges consecutive user messages.
+    notice: (text, channel) => (channel === 'system' ? undefined : noticeIn(index, text, channel, add)),
     announce: (text) => announceIn(index, add, text),
     banTools(ban) {
       if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)

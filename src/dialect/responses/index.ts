@@ -1,5 +1,5 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
-import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Conversation, Role, ToolResult } from '../../core/conversation.ts'
 import { isObject, type Json, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
@@ -170,15 +170,10 @@ function conversationOf(index: RequestIndex, field: (name: string) => unknown): 
     texts(at) {
       const role = roleAt(at)
       if (role === 'tool') return [textOfOutput(itemAt(at)['output'])]
-      if (role === 'part') return []
-      return role === 'assistant' ? partsFrom(at).flatMap(textsAt) : textsAt(at)
+      if (role === 'assistant') return partsFrom(at).flatMap(textsAt)
+      return role === 'part' ? [] : textsAt(at)
     },
-    calls: (at) =>
-      callsFrom(at).map((part): ToolCall => {
-        const call = itemAt(part)
-        const id = textOf(call['id'])
-        return call['type'] === 'item_reference' ? { id, item: id, name: '', arguments: '' } : callOfItem(call)
-      }),
+    calls: (at) => callsFrom(at).map((part) => callOfItem(itemAt(part))),
     results(at): ToolResult[] {
       if (roleAt(at) !== 'tool') return []
       const { call_id: call, approval_request_id: approval, id, output, approve } = itemAt(at)
@@ -209,14 +204,6 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
   const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
   const content = key && member(fields, key)?.value
   return content && kindAt(json, content) !== 'scalar' ? addText(json, content, text, 'input_text') : undefined
-}
-
-/** Appends a message to the input; an input that is a text becomes a list. */
-function addMessage({ json, list }: RequestIndex, role: string, content: string): Edit {
-  const message = JSON.stringify({ role, content })
-  if (kindAt(json, list) === 'array') return appendElement(json, list, message)
-  const text = json.toString('utf8', list.start, list.end)
-  return { ...list, text: `[{"role":"user","content":${text}},${message}]` }
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
@@ -281,7 +268,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
     isKept: keepsInput || hasReferences,
     hasOneEnd: isConversation,
     notice(text, channel) {
-      if (!keepsInput) return noticeIn(index, text, channel, add, (role, said) => addMessage(index, role, said))
+      if (!keepsInput) return noticeIn(index, text, channel, add)
       const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)
       return edit && [edit]
     },

@@ -92,9 +92,14 @@ export function textOfOutput(output: unknown): string {
   return texts.join('\n')
 }
 
-/** Returns the call of an item. Functions have `arguments`, custom tools `input`, and built-in tools an object. */
+/**
+ * Returns the call of an item. Functions have `arguments`, custom tools `input`, and built-in tools an object; of a
+ * reference to a call only the id is known.
+ */
 export function callOfItem(item: Json): ToolCall {
   const type = textOf(item['type'])
+  const own = textOf(item['id'])
+  if (type === 'item_reference') return { id: own, item: own, name: '', arguments: '' }
   const id = textOf(item['call_id'] ?? item['id'])
   const name = textOf(item['name']) || type.replace(/_call$/, '')
   const args = item['arguments'] ?? item['input'] ?? item['action'] ?? item['actions'] ?? item['operation']

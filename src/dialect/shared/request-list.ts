@@ -96,18 +96,23 @@ export function fieldOf({ json, work, fields }: ListIndex<Span>, name: string): 
 export type AddText = (at: number, text: string) => Edit | undefined
 
 /**
- * Returns edits for a notice: a message of its own in the `system` or `user` channel, otherwise at the end of the
- * newest tool result or user message, whichever is later. `undefined` if that can't hold it.
+ * Returns edits for a notice: a message of its own in the `system` or `user` channel, for which an input that is a text
+ * becomes a list; otherwise at the end of the newest tool result or user message, whichever is later. `undefined` if
+ * that can't hold it.
  */
 export function noticeIn(
-  { items }: ListIndex<ListedItem>,
+  { json, list, items }: ListIndex<ListedItem>,
   text: string,
   channel: Channel,
   addText: AddText,
-  addMessage: (role: string, text: string) => Edit,
 ): Edit[] | undefined {
   if (items.length === 0) return undefined
-  if (channel === 'system' || channel === 'user') return [addMessage(channel, text)]
+  if (channel === 'system' || channel === 'user') {
+    const message = JSON.stringify({ role: channel, content: text })
+    if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
+    const input = json.toString('utf8', list.start, list.end)
+    return [{ ...list, text: `[{"role":"user","content":${input}},${message}]` }]
+  }
   const edit = addText(
     items.findLastIndex(({ role }) => role === 'tool' || role === 'user'),
     text,
