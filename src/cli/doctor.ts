@@ -88,20 +88,6 @@ async function checkPrices(config: Config): Promise<Finding> {
   return ['ok', `the catalogue is there${used.size > 0 ? ', and knows the models in the journal' : ''}`]
 }
 
-async function checkStore(address: string, { store, ops }: Config): Promise<Finding> {
-  if (store === 'memory') return ['ok', 'memory: sessions are forgotten at the end']
-  const { reply } = await ask(`${address}/ready`, ops.admin_token ? { authorization: `Bearer ${ops.admin_token}` } : {})
-  const isUp = reply.store !== undefined && reply.store.status !== 'degraded'
-  return isUp ? ['ok', 'redis answers'] : ['wrong', 'redis does not answer: see redis.url']
-}
-
-async function checkJournal({ usage: { journal } }: Config): Promise<Finding> {
-  if (!journal) return ['ok', 'none: usage.journal names a file for governor report']
-  const problem = await whyUnwritable(journal)
-  if (problem === undefined) return ['ok', journalFile(journal)]
-  return ['wrong', `can't be written: ${problem}. See usage.journal.`]
-}
-
 /** Checks everything and says so. Returns 1 if something is wrong. Throws `ConfigError`. */
 export async function doctor({ flags }: Call, terminal: Terminal): Promise<number> {
   const { config, file } = loadConfig(flags, terminal.env)
@@ -129,8 +115,17 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     if (key) say(`key of ${name}`, key)
   }
   say('prices', await checkPrices(config))
-  say('store', await checkStore(address, config))
-  say('journal', await checkJournal(config))
+  if (config.store === 'memory') say('store', ['ok', 'memory: sessions are forgotten at the end'])
+  else {
+    const token = config.ops.admin_token
+    const { reply } = await ask(`${address}/ready`, token ? { authorization: `Bearer ${token}` } : {})
+    const isUp = reply.store !== undefined && reply.store.status !== 'degraded'
+    say('store', isUp ? ['ok', 'redis answers'] : ['wrong', 'redis does not answer: see redis.url'])
+  }
+  const { journal } = config.usage
+  const problem = journal && (await whyUnwritable(journal))
+  if (problem) say('journal', ['wrong', `can't be written: ${problem}. See usage.journal.`])
+  else say('journal', ['ok', journal ? journalFile(journal) : 'none: usage.journal names a file for governor report'])
   await governor.close()
   return exitCode
 }

@@ -66,14 +66,19 @@ function tableOf(by: string, groups: readonly (readonly [string, Sums])[], colum
     const cost = isKnown || cost_usd > 0 ? `$${cost_usd.toFixed(2)}${isKnown ? '' : ' + ?'}` : '?'
     rows.push([String(runs), String(iterations), String(calls), ...amounts, cost])
   }
-  const lines = aligned(rows, [0, 1, 2, 3, 4, 5, 6]).map((cells) => `  ${cells.join('  ')}\n`)
-  const numbers = (lines[0]?.length ?? 1) - 1
-  const titles = [by, ...groups.map(([title]) => title)]
-  const first = Math.max(8, Math.min(columns - numbers, Math.max(...titles.map(({ length }) => length))))
-  const [head = '', ...body] = lines.map((line, at) => fitted(titles[at] ?? '', first) + line)
+  const lines = aligned(rows, [0, 1, 2, 3, 4, 5, 6])
+  const numbers = `  ${lines[0]?.join('  ')}`.length
+  let widest = by.length
+  for (const [title] of groups) widest = Math.max(widest, title.length)
+  const first = Math.max(8, Math.min(columns - numbers, widest))
   const rule = `${'─'.repeat(first + numbers)}\n`
-  const total = body.pop()
-  return `${head}${rule}${body.join('')}${rule}${total}`
+  let table = ''
+  for (const [at, cells] of lines.entries()) {
+    // A rule stands below the titles, and one above the total.
+    if (at === 1 || at === lines.length - 1) table += rule
+    table += `${fitted(groups[at - 1]?.[0] ?? by, first)}  ${cells.join('  ')}\n`
+  }
+  return table
 }
 
 /** Returns a text as a value of a CSV file; a spreadsheet would take some beginnings for a formula. */

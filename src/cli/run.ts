@@ -7,37 +7,20 @@ import { pino } from 'pino'
 import { type Environment, loadConfig } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
-import { createBill } from './bill.ts'
 import type { Call, Terminal } from './command.ts'
-import { listen } from './start.ts'
+import { createBill, listen } from './start.ts'
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
   const port = env['PORT'] || 8787
-  // A variable may still name a Governor that ran before.
-  const isOwn = (url: string) => url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
-  const upstream = (url = '') => (env['GOVERNOR_UPSTREAM'] || isOwn(url) ? undefined : url)
-  return {
-    ...env,
-    OPENAI_UPSTREAM_URL: env['OPENAI_UPSTREAM_URL'] || upstream(env['OPENAI_BASE_URL']),
-    ANTHROPIC_UPSTREAM_URL: env['ANTHROPIC_UPSTREAM_URL'] || upstream(env['ANTHROPIC_BASE_URL']),
+  const own: Record<string, string | undefined> = { ...env }
+  for (const api of ['OPENAI', 'ANTHROPIC']) {
+    const url = env[`${api}_BASE_URL`] ?? ''
+    // The variable may still name a Governor that ran before.
+    const isOwn = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
+    own[`${api}_UPSTREAM_URL`] ||= env['GOVERNOR_UPSTREAM'] || isOwn ? undefined : url
   }
-}
-
-/** Returns the environment of the program; `openai`: the URL of the upstream. */
-function childEnvironment(env: Environment, address: string, openai: string): Environment {
-  const path = withoutTrailingSlashes(new URL(openai).pathname)
-  // The path of the upstream goes before that of a request: only `/v1` is not doubled.
-  const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
-  const own = [env['NO_PROXY'] ?? env['no_proxy'], '127.0.0.1', 'localhost'].filter(Boolean).join(',')
-  return {
-    ...env,
-    OPENAI_BASE_URL: base,
-    OPENAI_API_BASE: base,
-    ANTHROPIC_BASE_URL: address,
-    NO_PROXY: own,
-    no_proxy: own,
-  }
+  return own
 }
 
 /** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */
@@ -72,9 +55,18 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   // Two programs do not read the variables of base URLs.
   const provider = { options: { baseURL: `${address}/v1` } }
   const opencode = JSON.stringify({ provider: { openai: provider, anthropic: provider } })
+  const path = withoutTrailingSlashes(new URL(config.upstreams['openai']?.url ?? '').pathname)
+  // The path of the upstream goes before that of a request: only `/v1` is not doubled.
+  const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
+  const noProxy = `${terminal.env['NO_PROXY'] ?? terminal.env['no_proxy'] ?? ''},127.0.0.1,localhost`.replace(/^,/, '')
   const env = {
     ...(basename(file) === 'opencode' ? { OPENCODE_CONFIG_CONTENT: opencode } : {}),
-    ...childEnvironment(terminal.env, address, config.upstreams['openai']?.url ?? ''),
+    ...terminal.env,
+    OPENAI_BASE_URL: base,
+    OPENAI_API_BASE: base,
+    ANTHROPIC_BASE_URL: address,
+    NO_PROXY: noProxy,
+    no_proxy: noProxy,
   }
   if (basename(file) === 'codex') args.unshift('-c', `openai_base_url="${address}/v1"`)
   const code = await runProgram(file, args, env, terminal)

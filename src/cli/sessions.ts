@@ -1,8 +1,143 @@
-/** `governor sessions`, `session`, `stop` and `extend`: show what agents do, and steer them, from the command line. */
+/** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
+import type { Transcript } from '../ops/sessions/schema.ts'
+import {
+  amount,
+  clock,
+  doing,
+  labelOf,
+  money,
+  rate,
+  shortModel,
+  span,
+  stateOf,
+  type Tone,
+} from '../ops/sessions/words.ts'
 import type { Call, Terminal } from './command.ts'
-import { sessionTable, sessionText, transcriptText } from './session-table.ts'
-import { allSessions, createSessionsClient } from './sessions-client.ts'
-import { jsonLine } from './terminal-text.ts'
+import { allSessions, createSessionsClient, type Detail, type Row } from './sessions-client.ts'
+import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
+
+const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
+const NUMBERS: readonly (string | undefined)[] = ['RISK', 'ITERATION', 'COST', '$/MIN']
+const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
+
+/**
+ * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a session
+ * without a name is shown by client, model and begin.
+ */
+export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
+  const room = Math.max(0, columns - 78)
+  const isWide = room >= 40
+  const widths = [isWide ? 28 : 14 + Math.min(14, room), 17, 4, 9, 6, 6, isWide ? 13 : 7, isWide ? 15 : 8]
+  const doingWidth = room - (isWide ? 28 : 15)
+  if (doingWidth > 5) widths.push(doingWidth)
+  const lineOf = (cells: readonly string[], stateColour?: Colour) => {
+    const shown: string[] = []
+    for (const [at, width] of widths.entries()) {
+      const text = fitted(cells[at] ?? '', width)
+      if (TITLES[at] === 'STATE' && stateColour) shown.push(coloured(text, stateColour, hasColours))
+      else shown.push(NUMBERS.includes(TITLES[at]) ? text.trimEnd().padStart(width) : text)
+    }
+    return shown.join(' ').trimEnd()
+  }
+  const lines = [coloured(lineOf(TITLES), 'grey', hasColours)]
+  for (const row of rows) {
+    const { id, name, iteration, max_iterations: max } = row
+    const label = labelOf(row)
+    const state = stateOf(row)
+    const cells = [
+      // Without labels, the beginning of the name or id, which the other commands take.
+      hasLabels || label === name ? label : (name?.slice(0, 13) ?? id.slice(0, 9)),
+      state.text,
+      `${Math.round(row.risk * 100)}%`,
+      max > 0 ? `${iteration}/${max}` : String(iteration),
+      money(row),
+      rate(row),
+      row.client ?? '',
+      shortModel(row.model) ?? '',
+      doing(row),
+    ]
+    lines.push(lineOf(cells, COLOURS[state.tone]))
+  }
+  return lines
+}
+
+export function sessionTable(rows: readonly Row[], columns: number): string {
+  if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
+  return `${tableLines(rows, columns).join('\n')}\n`
+}
+
+/** Returns what was said in a session, for people. Texts stand indented under who said them. */
+export function transcriptText({ entries, truncated }: Transcript): string {
+  if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
+  let said = truncated ? '[older texts were dropped]\n\n' : ''
+  for (const { at, thread, role, text, truncated: isCut, terminal_state: state } of entries) {
+    said += `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}\n`
+    for (const line of plainLines(isCut ? `${text}\n[there was more]` : text)) said += `${`  ${line}`.trimEnd()}\n`
+    said += '\n'
+  }
+  return said.slice(0, -1)
+}
+
+function iterationLine(one: Detail['iterations'][number], columns: number): string {
+  const head = [
+    one.at.slice(11, 19),
+    fitted(`#${one.thread}`, 4),
+    String(one.iteration).padStart(5),
+    fitted(one.verdict + (one.tier ? ` ${one.tier}` : ''), 12),
+    String(one.status).padStart(3),
+    `${(one.duration_ms / 1_000).toFixed(1)}s`.padStart(7),
+    `${one.usage.input}+${one.usage.output}`.padStart(13),
+  ].join(' ')
+  return `${head} ${fitted(one.overflow ?? one.tools.join(' '), Math.max(4, columns - head.length - 1))}`.trimEnd()
+}
+
+const TAIL = 20
+
+/** Returns one session in full, for people, in three parts; no line has a character that a terminal acts on. */
+export function sessionLines(session: Detail, columns: number) {
+  const facts: string[] = []
+  const add = (name: string, text: string) => facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
+  const { terminal, final_answer: answer, loop, asking, agents, seconds_to_limit: left } = session
+  add('session', session.id)
+  if (session.name !== null) add('name', session.name)
+  add('state', stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''))
+  add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
+  add('client', `${session.client ?? '-'}, since ${clock(session.started_at)}`)
+  add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)
+  const perMinute = rate(session)
+  const spent = `${money(session)}${perMinute ? `, ${perMinute}/min` : ''}`
+  add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${spent}`)
+  const limitIn = left === null ? '' : `, at a limit in ${span(left)}`
+  add('agents', `${agents.alive} of ${agents.total} at work${limitIn}`)
+  for (const { thread, meters } of session.threads)
+    for (const { name, used, max } of meters) {
+      if (max === 0) continue
+      if (!facts.includes('limits:')) facts.push('limits:')
+      add(`  agent ${thread}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
+    }
+  for (const { model, used, base, effective, source } of session.contexts)
+    add('context', `${model}: ${used ?? '?'} of ${effective ?? base ?? '?'} tokens (${source})`)
+  if (loop) {
+    const reaction = loop.blocked ? 'calls blocked' : `told ${counted(loop.warnings, 'time')}`
+    add('loop', `${loop.pattern} ${loop.tools.join('+')} ×${loop.count} since iteration ${loop.since}, ${reaction}`)
+  }
+  if (asking) {
+    const limit = `${asking.max} ${asking.limit.replace('_', ' ')}`
+    add('asking', `limit of ${limit} reached: extend or stop within ${span(asking.seconds_left)}`)
+  }
+  if (terminal) add('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)
+  const iterations: string[] = []
+  for (const one of session.iterations.slice(-TAIL)) {
+    iterations.push(iterationLine(one, columns))
+    if (one.said) iterations.push(fitted(`         Governor: ${one.said}`, columns).trimEnd())
+  }
+  return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
+}
+
+export function sessionText(session: Detail, columns: number): string {
+  const { facts, iterations, answer } = sessionLines(session, columns)
+  return `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
+}
 
 /** Prints all sessions. Throws `ClientError` if Governor can't be reached or refuses, as all commands here do. */
 export async function sessions({ flags }: Call, terminal: Terminal): Promise<number> {

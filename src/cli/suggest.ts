@@ -31,18 +31,23 @@ export function groupRuns(runs: readonly RunView[]) {
     if (group) group.push(run)
     else groups.set(key, [run])
   }
-  const found = [...groups.values()].map((group) => {
+  const found = []
+  for (const group of groups.values()) {
     const [{ agent, model } = { agent: null, model: null }] = group
     /** The amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
     const spreads = {} as Record<Amount, Record<'p50' | 'p95' | 'max', number>>
     for (const name of AMOUNTS) {
-      // A cost with a missing part gives no limit.
-      const amountOf = (run: RunView) => (name !== 'cost' ? run[name] : run.price_known ? (run.cost_usd ?? 0) : 0)
-      const sorted = group.map(amountOf).sort((a, b) => a - b)
-      spreads[name] = { p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), max: percentile(sorted, 1) }
+      const amounts: number[] = []
+      for (const run of group) {
+        // A cost with a missing part gives no limit.
+        const cost = run.price_known ? (run.cost_usd ?? 0) : 0
+        amounts.push(name === 'cost' ? cost : run[name])
+      }
+      amounts.sort((a, b) => a - b)
+      spreads[name] = { p50: percentile(amounts, 0.5), p95: percentile(amounts, 0.95), max: percentile(amounts, 1) }
     }
-    return { agent, model, runs: group.length, spreads }
-  })
+    found.push({ agent, model, runs: group.length, spreads })
+  }
   return found.sort((a, b) => b.runs - a.runs)
 }
 
@@ -66,14 +71,13 @@ function jsonOf(group: RunGroup): object {
   const { spreads, ...rest } = group
   const { cost, ...others } = spreads
   const limits = suggestionsFor(group)
-  const budgetOf = (at: 'p95' | 'twice') => {
-    const budget: Record<string, number | object> = {}
-    const run: Record<string, number> = {}
-    for (const limit of limits) (limit.name === 'iterations' ? budget : run)[limit.key] = limit[at]
-    return { ...budget, run }
+  const budget = { p95: { run: {} }, twice_p95: { run: {} } }
+  for (const { name, key, p95, twice } of limits) {
+    const isOfRun = name !== 'iterations'
+    Object.assign(isOfRun ? budget.p95.run : budget.p95, { [key]: p95 })
+    Object.assign(isOfRun ? budget.twice_p95.run : budget.twice_p95, { [key]: twice })
   }
-  const budget = limits.length === 0 ? null : { p95: budgetOf('p95'), twice_p95: budgetOf('twice') }
-  return { ...rest, ...others, cost_usd: cost, budget }
+  return { ...rest, ...others, cost_usd: cost, budget: limits.length === 0 ? null : budget }
 }
 
 /** A group as a table, each line of which is a comment in YAML. */
@@ -122,7 +126,8 @@ function overrideOf(group: RunGroup): readonly string[] {
 /** Groups as text that is a part of a configuration: the tables are comments in it. */
 export function suggestionText(groups: readonly RunGroup[], columns: number): string {
   if (groups.length === 0) return '# no completed runs yet: see governor sessions\n'
-  const lines = groups.flatMap((group) => [...tableOf(group, columns), '#'])
+  const lines: string[] = []
+  for (const group of groups) lines.push(...tableOf(group, columns), '#')
   lines.pop()
   // The first override that matches counts, so that one for any agent comes last.
   const ordered = groups.toSorted((a, b) => Number(a.agent === null) - Number(b.agent === null))
@@ -141,16 +146,16 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
 /** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
 export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
   const client = createSessionsClient(flags, terminal.env)
-  const ids = (await allSessions(client)).map(({ id }) => id)
+  const sessions = await allSessions(client)
   const runs: RunView[] = []
   /** A session that was forgotten meanwhile has no runs. */
   const ifForgotten = (error: unknown) => {
     if (error instanceof ClientError && error.status === 404) return undefined
     throw error
   }
-  for (let at = 0; at < ids.length; at += AT_ONCE) {
-    const some = ids.slice(at, at + AT_ONCE)
-    const details = await Promise.all(some.map((id) => client.session(id).catch(ifForgotten)))
+  for (let at = 0; at < sessions.length; at += AT_ONCE) {
+    const some = sessions.slice(at, at + AT_ONCE)
+    const details = await Promise.all(some.map(({ id }) => client.session(id).catch(ifForgotten)))
     for (const detail of details) runs.push(...(detail?.runs ?? []))
   }
   const groups = groupRuns(runs)

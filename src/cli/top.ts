@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { headText, labelOf, nextLimit } from '../ops/sessions/words.ts'
 import type { Call, Terminal } from './command.ts'
-import { sessionLines, sessionTable, tableLines } from './session-table.ts'
+import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import {
   ClientError,
   createSessionsClient,

@@ -1,6 +1,5 @@
 /** `governor replay FILE…`: shows what the loop guard would have done in recorded conversations. */
-import { createReadStream } from 'node:fs'
-import { stat } from 'node:fs/promises'
+import { createReadStream, statSync } from 'node:fs'
 import { loadConfig, whyUnreadable } from '../../config/load.ts'
 import { policiesOf, registryOf } from '../../config/policies.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
@@ -27,12 +26,15 @@ const BAR_WIDTH = 30
 const NAMED_LINES = 10
 
 /** Returns a progress bar on standard error; it shows nothing if no human watches or the work is short. */
-async function progressOf(terminal: Terminal, files: readonly string[]) {
+function progressOf(terminal: Terminal, files: readonly string[]) {
   let total = 0
-  for (const file of files)
-    total += await stat(file)
-      .then(({ size }) => size)
-      .catch(() => 0)
+  for (const file of files) {
+    try {
+      total += statSync(file).size
+    } catch {
+      // It is standard input, or reading it says what is wrong.
+    }
+  }
   const isShown = terminal.isInteractive && total >= LONG_WORK
   let done = 0
   let shownPercent = -1
@@ -106,11 +108,6 @@ function tableOf(findings: readonly Finding[], hasColours: boolean): string {
   return `${table}\n`
 }
 
-function summaryOf({ conversations, calls, warned, blocked, stopped }: Count): string {
-  const read = `${counted(conversations, 'conversation')}, ${counted(calls, 'tool call')}`
-  return `${read}: ${warned} warned, ${blocked} with calls blocked, ${stopped} stopped.\n`
-}
-
 const NOTHING_READ =
   'governor: no conversation was read: each line is expected to be one JSON object with messages or input, ' +
   'such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
@@ -125,7 +122,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
   const registry = registryOf(config)
   const count = { ...NOTHING }
   const kept: Finding[] = []
-  const bar = await progressOf(terminal, files)
+  const bar = progressOf(terminal, files)
   const complain = (message: string) => {
     bar.clear()
     terminal.err(`governor: ${message}\n`)
@@ -161,6 +158,10 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
     terminal.err(NOTHING_READ)
     return 1
   }
-  if (!flags.json) terminal.out(tableOf(kept, showsColours(terminal)) + summaryOf(count))
+  if (!flags.json) {
+    const read = `${counted(count.conversations, 'conversation')}, ${counted(count.calls, 'tool call')}`
+    terminal.out(tableOf(kept, showsColours(terminal)))
+    terminal.out(`${read}: ${count.warned} warned, ${count.blocked} with calls blocked, ${count.stopped} stopped.\n`)
+  }
   return exitCode
 }
