@@ -75,22 +75,19 @@ function footer({ question, message, problem, order, search, rows, total }: Scre
 
 const LEAST_ITERATIONS = 5
 
-/** One session in `room` lines: as many of its newest iterations as fit, and the beginning of its answer. */
-function detailLines(detail: Detail, columns: number, room: number): readonly string[] {
-  const { facts, iterations, answer } = sessionLines(detail, columns)
-  const said = answer.flatMap((line) => wrapped(line, columns))
-  if (said.length > 0) said.unshift('')
-  const shown = Math.max(LEAST_ITERATIONS, room - facts.length - 1 - said.length)
-  return [...facts, '', ...iterations.slice(-shown), ...said].slice(0, room)
-}
-
 /** Draws the screen; the selected row is marked by an arrow, so that no colour is needed. */
 function draw(terminal: Terminal, screen: Screen): void {
   const { columns, rows } = terminal
   const hasColours = showsColours(terminal)
   const lines: string[] = []
-  if (screen.detail) lines.push(...detailLines(screen.detail, columns, rows - 1))
-  else {
+  if (screen.detail) {
+    // As many of its newest iterations as fit, and the beginning of its answer.
+    const { facts, iterations, answer } = sessionLines(screen.detail, columns)
+    const said: string[] = answer.length > 0 ? [''] : []
+    for (const line of answer) said.push(...wrapped(line, columns))
+    const shown = Math.max(LEAST_ITERATIONS, rows - 2 - facts.length - said.length)
+    lines.push(...[...facts, '', ...iterations.slice(-shown), ...said].slice(0, rows - 1))
+  } else {
     const chosen = selectedRow(screen)
     const room = Math.max(1, rows - 3)
     const start = Math.max(0, (chosen ? screen.rows.indexOf(chosen) : -1) - room + 1)

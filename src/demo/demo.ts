@@ -147,15 +147,6 @@ const COLOURS = {
   STOP: 'red',
 } as const
 
-function labelOf(headers: Headers): keyof typeof COLOURS {
-  const verdict = headers.get('x-governor-verdict')
-  if (verdict === 'stop') return 'STOP'
-  if (verdict === 'block') return 'BLOCK'
-  const tier = headers.get('x-governor-tier')
-  if (tier) return tier === 'caution' ? 'CAUTION' : 'WARNING'
-  return headers.has('x-governor-loop') ? 'LOOP' : 'allow'
-}
-
 type Page = ReturnType<typeof pageFor>
 
 function pageFor(terminal: Terminal) {
@@ -174,7 +165,12 @@ function pageFor(terminal: Terminal) {
       const [used = 0, max = 1] = iteration.split('/').map(Number)
       const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
       const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
-      const label = labelOf(headers)
+      const decided = headers.get('x-governor-verdict')
+      const tier = headers.get('x-governor-tier')
+      let label: keyof typeof COLOURS = headers.has('x-governor-loop') ? 'LOOP' : 'allow'
+      if (tier) label = tier === 'caution' ? 'CAUTION' : 'WARNING'
+      if (decided === 'block') label = 'BLOCK'
+      if (decided === 'stop') label = 'STOP'
       const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
       const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
       out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
