@@ -1,4 +1,5 @@
 /** Reads request bodies whole, up to a limit, or passes them on as streams; undoes content codings. */
+import type { EventEmitter } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
@@ -16,8 +17,8 @@ export function hasBody(headers: RawHeaders): boolean {
 }
 
 /**
- * Returns the body as a stream, after the chunks in `first`. It can be destroyed without closing the client's connection, on
- * which an error must still be sent, and holds no chunk while nobody takes one.
+ * Returns the body as a stream, after the chunks in `first`. It can be destroyed without closing the client's
+ * connection, on which an error must still be sent, and holds no chunk while nobody takes one.
  */
 export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
   const body = new Readable({ highWaterMark: 1, read: () => void request.resume() })
@@ -28,9 +29,9 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
   request.pause()
   request.on('data', take)
   request.once('end', () => body.push(null))
-  request.once('error', (error) => body.destroy(error))
+  // `close` always comes; `error` comes only if there is a listener for it.
   request.once('close', () => {
-    if (!request.complete) body.destroy(new ClientGone('the client left in the middle of its request'))
+    if (!request.readableEnded) body.destroy(new ClientGone('the client left in the middle of its request'))
   })
   body.on('error', () => undefined)
   body.on('pause', () => request.pause())
@@ -61,13 +62,8 @@ export interface Lease {
 /** The part for bodies as they come: a quarter is left for decoded bodies and the last answers of stopped runs. */
 const REQUESTS_PART = 0.75
 
-interface Closing {
-  readonly closed: boolean
-  once(event: 'close', call: () => void): unknown
-}
-
 /** Returns a lease that is released when the response closes, at the latest. */
-export function leaseFor(budget: BufferBudget, response: Closing): Lease {
+export function leaseFor(budget: BufferBudget, response: EventEmitter & { readonly closed: boolean }): Lease {
   let own = 0
   let isReleased = response.closed
   const release = () => {
@@ -99,9 +95,9 @@ export type ReadBody =
   | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes for which `lease` has room; returns any other as a stream of all its bytes. Takes an
- * announced length at once: else large bodies that arrive together would each get a part of the room, and none be read
- * whole. @throws {ClientGone}
+ * Reads a body of at most `max` bytes for which `lease` has room; returns any other as a stream of all its bytes. Takes
+ * an announced length at once: else large bodies that arrive together would each get a part of the room, and none be
+ * read whole. @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
@@ -134,7 +130,6 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
     request.on('data', take).on('end', finish)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.
     request.read(0)
-    // `close` always comes; `error` comes only if there is a listener for it.
     request.on('close', () => {
       if (!request.readableEnded) reject(new ClientGone('the client left in the middle of its request'))
     })
@@ -154,7 +149,7 @@ interface Coding {
 const { BROTLI_OPERATION_FLUSH, Z_SYNC_FLUSH } = zlib.constants
 const SYNC = { flush: Z_SYNC_FLUSH, finishFlush: Z_SYNC_FLUSH }
 const GZIP: Coding = { stream: zlib.createGunzip, atOnce: zlib.gunzipSync, ...SYNC }
-const BROTLI = {
+const BROTLI: Coding = {
   stream: zlib.createBrotliDecompress,
   atOnce: zlib.brotliDecompressSync,
   finishFlush: BROTLI_OPERATION_FLUSH,
@@ -208,8 +203,9 @@ export async function decoded(...body: Parameters<typeof unpacked>): Promise<Buf
   return Buffer.isBuffer(plain) ? plain : undefined
 }
 
-/** Decodes at most `max` bytes at once, also a part of a body that was cut; `undefined` on failure. */
+/** Decodes a body to at most `max` bytes at once, also one that was cut; `undefined` on failure. */
 export function decodedAtOnce(bytes: Buffer, encoding: string, max: number): Buffer | undefined {
+  if (encoding === 'identity') return bytes
   const { atOnce, finishFlush } = CODINGS.get(encoding) ?? {}
   try {
     return atOnce?.(bytes, { maxOutputLength: max, finishFlush })

@@ -57,8 +57,8 @@ function holds(text: string, value: string): boolean {
 }
 
 /**
- * Returns true if a text holds one of the values: as it is, without percent-encoding, however often it was applied, or as
- * user and password (RFC 7617).
+ * Returns true if a text holds one of the values: as it is, without percent-encoding, however often it was applied, or
+ * as user and password (RFC 7617).
  */
 function holdsAny(text: string, values: readonly string[]): boolean {
   const plain = text.replace(/%(?:25)*([0-9a-f]{2})/gi, (_, hex: string) =>
@@ -70,8 +70,8 @@ function holdsAny(text: string, values: readonly string[]): boolean {
 }
 
 /**
- * Returns the headers without each field that holds one of the values, also beside other text: access keys and the admin
- * token, which no upstream may see.
+ * Returns the headers without each field that holds one of the values, also beside other text: access keys and the
+ * admin token, which no upstream may see.
  */
 export function withoutValues(headers: RawHeaders, values: readonly string[]): RawHeaders {
   if (values.length === 0) return headers

@@ -82,7 +82,7 @@ export function relayInformational(response: ServerResponse, head: Head): void {
   socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
 }
 
-/** Gives a client a response byte for byte, with no promise between two chunks. Calls `failed` if the body breaks off. */
+/** Gives a client a response byte for byte, without a promise per chunk. Calls `failed` if the body breaks off. */
 export function relay(
   from: UpstreamResponse,
   response: ServerResponse,

@@ -26,15 +26,13 @@ export interface ServerSettings {
   readonly refused: (open: number, isNews: boolean) => void
 }
 
-const LINGER = 1_000
-
 /**
- * Writes the last bytes to a connection and closes it a second later: if it closed while the client still
- * sends, the client might never read them (RFC 9112, section 9.6).
+ * Writes the last bytes to a connection and closes it a second later: if it closed while the client still sends, the
+ * client might never read them (RFC 9112, section 9.6).
  */
 export function endWith(socket: Duplex, bytes: string): void {
   socket.end(bytes)
-  const timer = setTimeout(() => socket.destroy(), LINGER)
+  const timer = setTimeout(() => socket.destroy(), 1_000)
   socket.once('close', () => clearTimeout(timer))
 }
 
@@ -130,36 +128,30 @@ interface Upload {
 }
 
 /**
- * Ends an upload if nothing came for the whole limit, though nobody held the client back; returns true if it did. Counts
- * checks and not time: after a pause of the whole process one check runs before what came meanwhile is read.
- */
-function endIfIdle(upload: Upload): boolean {
-  const { request, response } = upload
-  const { socket } = request
-  const isHeldBack = request.isPaused() || socket.isPaused()
-  const isQuiet = socket.bytesRead === upload.read && !isHeldBack
-  upload.read = socket.bytesRead
-  upload.quiet = isQuiet ? upload.quiet + 1 : 0
-  // The first check may come at any time after the newest byte.
-  if (upload.quiet <= CHECKS) return false
-  if (response.headersSent) request.destroy()
-  else {
-    // Closes the connection once it is sent: what follows on it would be taken for the rest.
-    response.setHeader('connection', 'close')
-    reply(response, 408, 'application/json', upload.errorBody())
-  }
-  return true
-}
-
-/**
- * Returns what ends requests whose clients send nothing for `idle` milliseconds, with the JSON of `errorBody`; 0: never. All
- * share one timer, because one for each costs more than the check.
+ * Returns what ends requests whose clients send nothing for `idle` milliseconds, though nobody holds them back, with
+ * the JSON of `errorBody`; 0: never. All share one timer, because one for each costs more than the check. Counts checks
+ * and not time: after a pause of the whole process one check runs before what came meanwhile is read.
  */
 export function createUploadWatch(idle: number) {
   const uploads = new Set<Upload>()
   let timer: NodeJS.Timeout | undefined
   const check = () => {
-    for (const upload of uploads) if (endIfIdle(upload)) uploads.delete(upload)
+    for (const upload of uploads) {
+      const { request, response, errorBody } = upload
+      const { socket } = request
+      const isHeldBack = request.isPaused() || socket.isPaused()
+      upload.quiet = socket.bytesRead === upload.read && !isHeldBack ? upload.quiet + 1 : 0
+      upload.read = socket.bytesRead
+      // The first check may come at any time after the newest byte.
+      if (upload.quiet <= CHECKS) continue
+      uploads.delete(upload)
+      if (response.headersSent) request.destroy()
+      else {
+        // Closes the connection once it is sent: what follows on it would be taken for the rest.
+        response.setHeader('connection', 'close')
+        reply(response, 408, 'application/json', errorBody())
+      }
+    }
     if (uploads.size > 0) return
     clearInterval(timer)
     timer = undefined

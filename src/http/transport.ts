@@ -22,22 +22,17 @@ export interface Transport {
 }
 
 /**
- * Milliseconds for which an idle connection is kept if the upstream does not state it: a new one costs two or three round
- * trips, load balancers mostly keep them for a minute. `short`: at upstreams that close them themselves; some do after five
- * seconds (uvicorn, and so vLLM), and a request that is sent meanwhile is lost.
+ * Milliseconds for which an idle connection is kept if the upstream does not state it: a new one costs two or three
+ * round trips, load balancers mostly keep them for a minute. `short`: at upstreams that close them themselves; some do
+ * after five seconds (uvicorn, and so vLLM), and a request that is sent meanwhile is lost.
  */
 const PATIENCE = { long: 50_000, short: 4_000 }
 
 /** Milliseconds for which an upstream counts as one that closes idle connections itself: an hour. */
 const REMEMBERED_MS = 3_600_000
 
+/** This machine, which is never reached through a proxy. */
 const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
-
-/** Returns the hosts to reach without the proxy, with this machine; `*` means all hosts. */
-function noProxyHosts(noProxy: string | undefined): string {
-  if (!noProxy) return LOOPBACK
-  return noProxy.split(/[,\s]/).includes('*') ? '*' : `${noProxy},${LOOPBACK}`
-}
 
 /** Joins fields of one name (RFC 9110, section 5.3): undici's proxy agent would send only the last. */
 function withoutRepeats(headers: readonly string[]): string[] {
@@ -71,8 +66,9 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
       factory,
     }
     if (!proxies) return new Agent(options)
-    const { http: httpProxy = '', https: httpsProxy = '', noProxy } = proxies
-    return new EnvHttpProxyAgent({ ...options, httpProxy, httpsProxy, noProxy: noProxyHosts(noProxy) })
+    const { http: httpProxy = '', https: httpsProxy = '', noProxy = '' } = proxies
+    const direct = noProxy.split(/[,\s]/).includes('*') ? '*' : `${noProxy},${LOOPBACK}`
+    return new EnvHttpProxyAgent({ ...options, httpProxy, httpsProxy, noProxy: direct })
   }
   // When an origin last closed a connection, on `performance.now()`.
   const closedAt = new Map<string, number>()
@@ -112,11 +108,6 @@ const HEAD_END = '\r\n\r\n'
 /** An informational head is small; undici reports a longer one as an error. */
 const MAX_HELD = 16_384
 
-/** True if a text is, or may become, the status line of a 1xx response other than 101, which is final. */
-function mayBeInformational(start: string): boolean {
-  return /^HTTP\/1\.\d 1\d\d$/.test(start + SAMPLE.slice(start.length)) && !start.endsWith(' 101')
-}
-
 /** Removes heads with status 100 from the start of a response; returns the bytes that undici may read now. */
 function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   const kept: Buffer[] = []
@@ -124,7 +115,9 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   reading.held = NOTHING
   for (;;) {
     const start = rest.toString('latin1', 0, SAMPLE.length)
-    const isInformational = mayBeInformational(start)
+    // It is, or may become, the status line of a 1xx response other than 101, which is final.
+    const is1xx = /^HTTP\/1\.\d 1\d\d$/.test(start + SAMPLE.slice(start.length))
+    const isInformational = is1xx && !start.endsWith(' 101')
     const end = isInformational ? rest.indexOf(HEAD_END) : -1
     if (end === -1) {
       reading.isHead = isInformational && rest.length <= MAX_HELD

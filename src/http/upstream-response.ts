@@ -308,13 +308,16 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
   }
 }
 
+/** An error is small and comes soon after its head; a larger or slower one passes unchanged. */
+const MAX_PEEKED = 65_536
+const MAX_PEEK_MS = 1_000
+
 /**
- * Waits for a whole body of at most so many bytes and returns it without taking it; `undefined` if it is not complete by
- * then, or, at once, if `isEnough` is true of its first chunk.
+ * Waits for the whole body of an error and returns it without taking it; `undefined` if it is too long or too slow, or,
+ * at once, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,
-  { bytes, ms }: { readonly bytes: number; readonly ms: number },
   isEnough?: (first: Buffer) => boolean,
 ): Promise<Buffer | undefined> {
   let timer: NodeJS.Timeout | undefined
@@ -325,18 +328,18 @@ export async function peek(
       const [first] = body.waiting
       if (first && !isDecided && isEnough?.(first)) return undefined
       isDecided ||= first !== undefined
-      if (body.ending || body.length > bytes || isLate) break
+      if (body.ending || body.length > MAX_PEEKED || isLate) break
       // Most bodies arrive together with the head and need no timer.
       timer ??= setTimeout(() => {
         isLate = true
         body.wake?.()
-      }, ms)
+      }, MAX_PEEK_MS)
       await nextChange(body)
     }
   } finally {
     clearTimeout(timer)
   }
-  const isWhole = body.ending && 'trailers' in body.ending && body.length <= bytes
+  const isWhole = body.ending && 'trailers' in body.ending && body.length <= MAX_PEEKED
   return isWhole ? Buffer.concat(body.waiting, body.length) : undefined
 }
 
@@ -375,8 +378,8 @@ export function withoutCompression(call: UpstreamCall): UpstreamCall {
 }
 
 /**
- * Reads a body of at most `max` bytes for which `lease` has room, and hardly more. Returns its beginning, and the rest unless
- * that was all. @throws as `body` does
+ * Reads a body of at most `max` bytes for which `lease` has room, and hardly more. Returns its beginning, and the rest
+ * unless that was all. @throws as `body` does
  */
 export async function readUpTo(
   body: BodyChunks,

@@ -77,14 +77,6 @@ function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   return nested instanceof Error ? Reflect.get(nested, key) : undefined
 }
 
-/** Returns true if the error is about another server than the upstream: a forward proxy. */
-function isElsewhere(error: Error, { origin }: Upstream): boolean {
-  const { hostname, port, protocol } = new URL(origin)
-  const [tried, asked] = [detailOf(error, 'port'), detailOf(error, 'hostname')]
-  const expected = Number(port || (protocol === 'https:' ? 443 : 80))
-  return (typeof tried === 'number' && tried !== expected) || (typeof asked === 'string' && asked !== hostname)
-}
-
 /** Codes of OpenSSL and of Node's certificate checks. */
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/
 
@@ -125,7 +117,12 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
   const refusal = /^Proxy response \((\d+)\)/.exec(error.message)?.[1]
   const reason = REASONS[code] ?? 'the connection failed'
   let message = `Governor could not get an answer from ${where}: ${reason}. ${check}`
-  if (refusal || isElsewhere(error, upstream)) {
+  const { hostname, port, protocol } = new URL(upstream.origin)
+  const expected = Number(port || (protocol === 'https:' ? 443 : 80))
+  const isThere =
+    (detailOf(error, 'port') ?? expected) === expected && (detailOf(error, 'hostname') ?? hostname) === hostname
+  // An error about another server than the upstream is one about a forward proxy.
+  if (refusal || !isThere) {
     const problem = refusal ? `refused (${refusal})` : `can't be reached (${reason})`
     const settings = 'Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.'
     message = `Governor could not reach ${where}: the proxy on the way ${problem}. ${settings}`

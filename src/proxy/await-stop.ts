@@ -17,14 +17,11 @@ type EvaluateAgain = () => Promise<Turn | string | undefined>
 /** Milliseconds between two looks, as the message about a change may be lost. */
 const LOOK_MS = 1_000
 
-/** Returns a stopped request as it is to be handled after all waits; `undefined` once the client has left. */
+/**
+ * Waits for an operator, if one is asked, and for other requests; returns the request as it is to be handled then, or
+ * `undefined` once the client has left. After a fault a limit that was reached stays reached.
+ */
 export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  const held = await awaitOperator(turn, evaluateAgain)
-  return held && (await awaitOther(held, evaluateAgain))
-}
-
-/** Waits for an operator, if one is asked. After a fault a limit that was reached stays reached. */
-async function awaitOperator(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { emit, policies, draining } = turn.services
   let held = turn
   let asked: Meter<LimitName> | undefined
@@ -50,7 +47,7 @@ async function awaitOperator(turn: Turn, evaluateAgain: EvaluateAgain): Promise<
   }
   // The wait is not Governor's own time.
   if (asked) turn.exchange.bodyReadAt = performance.now()
-  return held
+  return awaitOther(held, evaluateAgain)
 }
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
@@ -116,8 +113,8 @@ const CLAIM_MS = 30_000
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
 /**
- * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. All others wait and
- * are evaluated again, when the run has an answer; if it has none, the next one asks.
+ * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. All others
+ * wait and are evaluated again, when the run has an answer; if it has none, the next one asks.
  */
 async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services, exchange } = turn

@@ -9,7 +9,7 @@ import type { RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 
-/** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for events still to come. */
+/** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for what is to come. */
 export interface Exchange {
   readonly services: Services
   readonly request: IncomingMessage

@@ -32,8 +32,8 @@ import type { Turn } from './turn.ts'
 const BYTES_PER_MESSAGE = 512
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a conversation without
- * tools (a title, a summary); or why the body cannot be read, also if `lease` has no room for it.
+ * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a conversation
+ * without tools (a title, a summary); or why the body cannot be read, also if `lease` has no room for it.
  */
 export async function evaluate(
   exchange: Exchange,

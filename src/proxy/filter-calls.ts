@@ -1,7 +1,7 @@
 /**
- * Blocks calls in the model's response that a guard does not let pass. Text goes to the client as it comes; calls are held
- * until they are complete, and blocked ones are removed. If no call is left, the model is asked again, with a text of
- * Governor as the result of each call, and its next answer continues the same response.
+ * Blocks calls in the model's response that a guard does not let pass. Text goes to the client as it comes; calls are
+ * held until they are complete, and blocked ones are removed. If no call is left, the model is asked again, with a text
+ * of Governor as the result of each call, and its next answer continues the same response.
  */
 import { fill } from '../core/budget/notice.ts'
 import { type Block, NOTHING_BLOCKED } from '../core/guards.ts'
@@ -108,8 +108,9 @@ function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block
 }
 
 /**
- * Asks the model again, with Governor's texts as the results of its calls; then without fields that the API may not know.
- * Returns the calls of its next response; `undefined` if none comes: then the client can still get the one before.
+ * Asks the model again, with Governor's texts as the results of its calls; then without fields that the API may not
+ * know. Returns the calls of its next response; `undefined` if none comes: then the client can still get the one
+ * before.
  */
 async function askAgain(
   { x, filter, variant }: Filtering,

@@ -40,9 +40,9 @@ export function isUnsupported({ services, request }: Turn, edit: RequestEdit): b
 }
 
 /**
- * Records that a request with an edit, sent at `sentAt`, was refused, and one without it accepted; reports it once the edit
- * is not tried again. A 5xx is certain once a request fails in the same way that was sent after that: requests that fail
- * side by side may fail for one passing reason.
+ * Records that a request with an edit, sent at `sentAt`, was refused, and one without it accepted; reports it once the
+ * edit is not tried again. A 5xx is certain once a request fails in the same way that was sent after that: requests
+ * that fail side by side may fail for one passing reason.
  */
 export function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): void {
   const { services, request } = x

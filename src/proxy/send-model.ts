@@ -1,11 +1,12 @@
 /**
- * Sends a request to a model. The only place that sends it again: in another form while the provider refuses one, and once
- * for each refusal that can be mended: too large an output cap, a beta that is not allowed, reasoning for another prompt.
+ * Sends a request to a model. The only place that sends it again: in another form while the provider refuses one, and
+ * once for each refusal that can be mended: too large an output cap, a beta that is not allowed, reasoning for another
+ * prompt.
  */
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { contentEncoding, headerOf, withHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf, isEventStream, withHeaders } from '../http/headers.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
@@ -13,7 +14,7 @@ import { type Exchange, openUpstream } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal } from './overflow/explain.ts'
-import { errorBodyOf, errorFrameFilter } from './overflow/find-errors.ts'
+import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
 import { noteAccepted, noteRefused, withEdits } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
@@ -46,8 +47,8 @@ export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false)
 const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
 
 /**
- * Sends a request, and again in another form for as long as an error comes and `next` returns a variant. Returns the last
- * attempt. The edit that only the last refused variant had is remembered as unsupported. @throws {UpstreamFailed}
+ * Sends a request, and again in another form for as long as an error comes and `next` returns a variant. Returns the
+ * last attempt. The edit that only the last refused variant had is remembered as unsupported. @throws {UpstreamFailed}
  */
 export async function sendModel<Variant extends RequestVariant>(
   x: Turn,
@@ -77,9 +78,12 @@ export async function sendModel<Variant extends RequestVariant>(
   }
 }
 
+/** Bytes that an error may have without its content coding. */
+const MAX_ERROR = 1_048_576
+
 /**
- * Sends one variant. If the provider refuses reasoning that was made for a prompt with a notice, which the history does not
- * contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
+ * Sends one variant. If the provider refuses reasoning that was made for a prompt with a notice, which the history does
+ * not contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
  */
 async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
   const { exchange, runState, handle, dialect } = x
@@ -89,7 +93,9 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
   let response = await sendOnce(exchange, mended ?? call, x)
   const mayBeBound = !x.thinking.isDropped && noticeSent && response.head.status === 400
-  if (mayBeBound && (await isBoundThinkingError(response, bound))) {
+  const error = mayBeBound ? await peek(response) : undefined
+  const plain = error && decodedAtOnce(error, contentEncoding(response.head.headers), MAX_ERROR)
+  if (plain && bound.isBoundThinkingError(plain)) {
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
       x.thinking.isDropped = true
@@ -105,19 +111,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   return response
 }
 
-/** Errors about bound reasoning are small and arrive at once. */
-const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
-
-/** Returns true if an error of status 400 says that reasoning in the history was made for another prompt. */
-async function isBoundThinkingError(response: UpstreamResponse, bound: BoundThinking): Promise<boolean> {
-  const body = await peek(response, ERROR_LIMITS)
-  if (!body) return false
-  const coding = contentEncoding(response.head.headers)
-  const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, 16 * ERROR_LIMITS.bytes)
-  return plain !== undefined && bound.isBoundThinkingError(plain)
-}
-
-/** Returns the call that makes the provider drop bound reasoning; `undefined` without such a setting, or after a fault. */
+/** Returns the call that makes the provider drop bound reasoning; `undefined` if it has no such setting. */
 function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall): UpstreamCall | undefined {
   try {
     const body = sent.body === x.call.body ? x.bytes : bodyOf(sent)
@@ -134,8 +128,8 @@ function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall)
 }
 
 /**
- * Sends one call; without a turn it is unguarded. An overflow error gets its meaning added, or is replaced by the answer to
- * a smaller request. @throws {UpstreamFailed}
+ * Sends one call; without a turn it is unguarded. An overflow error gets its meaning added, or is replaced by the
+ * answer to a smaller request. @throws {UpstreamFailed}
  */
 export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Promise<UpstreamResponse> {
   const { services, route } = x
@@ -145,7 +139,10 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const open = (one: UpstreamCall) =>
     openUpstream(x, one, {
       observerFor: turn && ((head) => observeUsage(turn, one, head)),
-      filterFor: watched && ((head) => errorFrameFilter(head, (frame, sent) => explainFrame(watched, frame, sent))),
+      filterFor({ headers }) {
+        if (!watched || !isEventStream(headers) || contentEncoding(headers) !== 'identity') return undefined
+        return watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent))
+      },
     })
   let response: UpstreamResponse
   try {

@@ -10,7 +10,7 @@ import {
 } from '../core/storm.ts'
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { contentEncoding, headerOf, type RawHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import type { SessionKey, ValueKind } from '../store/store.ts'
@@ -78,22 +78,17 @@ const NO_BODY = Buffer.alloc(0)
 /** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
-/** Returns the milliseconds that a provider asks to wait (RFC 9110, section 10.2.3). */
-function waitIn(headers: RawHeaders, now: number): number | undefined {
+/** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
+function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: Api, now: number): ErrorReply {
+  // The wait that the provider asks for (RFC 9110, section 10.2.3).
   const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
   const text = headerOf(headers, 'retry-after')?.trim() ?? ''
   // A date is one of the provider's clock.
   const there = Date.parse(headerOf(headers, 'date') ?? '') || now
   const stated = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - there
   const wait = exact > 0 ? exact : stated
-  return wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
-}
-
-/** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
-function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: Api, now: number): ErrorReply {
-  const coding = contentEncoding(headers)
-  const plain = coding === 'identity' ? whole : decodedAtOnce(whole, coding, MAX_BODY)
-  const waitMs = waitIn(headers, now)
+  const waitMs = wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
+  const plain = decodedAtOnce(whole, contentEncoding(headers), MAX_BODY)
   if (plain && plain.length > 0 && plain.length <= MAX_BODY) {
     const contentType = headerOf(headers, 'content-type') ?? 'application/json'
     return { status, waitMs, contentType, body: plain.toString() }

@@ -107,12 +107,8 @@ export async function takeResponse(
   }
   if (!isStream) return takeWhole(answer, response, plain, keeps)
   client.head ??= response.head
-  return keeps.length > 0 ? takeForced(answer, plain, keeps) : takeStream(answer, plain)
-}
-
-async function takeStream(answer: Answer, plain: AsyncIterable<Buffer>): Promise<Taken> {
-  const { x, client, isStop, isJson, footer } = answer
-  const stream = answer.stream ?? x.dialect.openStream(isStop, isJson, footer !== undefined)
+  if (keeps.length > 0) return takeForced(answer, plain, keeps)
+  const stream = answer.stream ?? x.dialect.openStream(isStop, answer.isJson, answer.footer !== undefined)
   answer.stream = stream
   let length = 0
   for await (const { frames, bytes } of framesOf(plain)) {
@@ -341,10 +337,10 @@ export async function redirectAll(
 }
 
 /**
- * Returns the id for an answer without the provider: a request that continues from it brings the results that the provider
- * missed. `undefined` if the provider keeps no conversation.
+ * Returns the id for an answer without the provider: a request that continues from it brings the results that the
+ * provider missed. `undefined` if the provider keeps no conversation.
  */
-export async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
+async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
   const skipped = sent.skippedResults?.(services.newId())
   if (!skipped) return undefined
   const { id, ...pending } = skipped

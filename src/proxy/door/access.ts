@@ -57,9 +57,9 @@ export function accessRefusal(services: Services, route: Route, headers: RawHead
 }
 
 /**
- * Finds requests that a browser sends for a page that may not use Governor's keys. `Origin` states where the page comes from
- * (plain text is sent without a preflight); if its host name was made to resolve to this machine (DNS rebinding), `Host` states
- * that name. Programs send neither `Origin` nor `Sec-Fetch-Site`, and a loopback name in `Host`.
+ * Finds requests that a browser sends for a page that may not use Governor's keys. `Origin` states where the page comes
+ * from (plain text is sent without a preflight); if its host name was made to resolve to this machine (DNS rebinding),
+ * `Host` states that name. Programs send neither `Origin` nor `Sec-Fetch-Site`, and a loopback name in `Host`.
  */
 function pageProblem(
   { allowedHosts, allowedOrigins, isOnLoopback }: Services,

@@ -37,9 +37,9 @@ export function holdsKey({ api_key, headers }: Pick<UpstreamSettings, 'api_key' 
 }
 
 /**
- * Reads the URL of an upstream once, at start. `publicUrl`: the default URL of a built-in name; `undefined` for other names.
- * A built-in name begins paths of other hosts too (`/openai/v1` of Bedrock, `/openai/deployments` of Azure): there it stays
- * in the path, unless the URL of the upstream has it in its path already.
+ * Reads the URL of an upstream once, at start. `publicUrl`: the default URL of a built-in name; `undefined` for other
+ * names. A built-in name begins paths of other hosts too (`/openai/v1` of Bedrock, `/openai/deployments` of Azure):
+ * there it stays in the path, unless the URL of the upstream has it in its path already.
  */
 export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?: string): Upstream {
   const { api_key: apiKey, headers, strip_name } = settings

@@ -35,17 +35,6 @@ function errorBody(message: string, code: string): string {
   return DEFAULT_API.errorBody('invalid_request', message, code)
 }
 
-/**
- * Ignores an upgrade (h2c, which some HTTP clients ask for at first, and any on Governor's own paths; RFC 9110, section 7.8).
- * Node has removed its parser, so the head is written back without the Upgrade fields and the server reads it again.
- */
-function ignoreUpgrade(server: http.Server, request: IncomingMessage, socket: Duplex, rest: Buffer): void {
-  const headers = withoutFields(request.rawHeaders, new Set(['upgrade', 'connection', 'http2-settings']))
-  const head = headText(`${request.method} ${request.url} HTTP/${request.httpVersion}`, headers)
-  socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
-  server.emit('connection', socket)
-}
-
 /** How many chunks, of at most 64 KB each, a client may send before the upstream answers. */
 const MAX_EARLY = 16
 
@@ -137,7 +126,16 @@ export function handleUpgrades(server: http.Server, services: Services, settings
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     const { method = 'GET', url: target = '/', rawHeaders } = request
     const isWebSocket = /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(rawHeaders, 'upgrade') ?? '')
-    if (!isWebSocket || settings.isOwnPath(target)) return ignoreUpgrade(server, request, socket, rest)
+    if (!isWebSocket || settings.isOwnPath(target)) {
+      // Ignored (RFC 9110, section 7.8): h2c, which some HTTP clients ask for at first, and any on Governor's own
+      // paths. As Node has removed its parser, the head is written back without the Upgrade fields and the server reads
+      // it again.
+      const headers = withoutFields(rawHeaders, new Set(['upgrade', 'connection', 'http2-settings']))
+      const head = headText(`${method} ${target} HTTP/${request.httpVersion}`, headers)
+      socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
+      server.emit('connection', socket)
+      return
+    }
     socket.on('error', () => socket.destroy())
     if (services.draining.aborted) return refuse(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
     if (settings.websocket === 'refuse' && routeOf(services, 'POST', target, rawHeaders).dialect) {

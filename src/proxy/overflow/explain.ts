@@ -52,8 +52,7 @@ export async function explainRefusal(
   const { catalogue, emit } = x.services
   const { head } = response
   try {
-    const coding = contentEncoding(head.headers)
-    const plain = coding === 'identity' ? body : decodedAtOnce(body, coding, MAX_DECODED)
+    const plain = decodedAtOnce(body, contentEncoding(head.headers), MAX_DECODED)
     const classified = plain && classifiedIn(request, head.status, plain)
     if (!plain || !classified) return undefined
     // The window of the model may stand there.
@@ -189,8 +188,8 @@ const ERROR_PATHS = [['error'], ['response', 'error'], ['exception']]
 const MAX_CHOICES = 128
 
 /**
- * Returns an error in JSON with its meaning in `governor`, or as the error that clients of `dialect` understand, with the
- * members around it. `undefined` if it has no error object.
+ * Returns an error in JSON with its meaning in `governor`, or as the error that clients of `dialect` understand, with
+ * the members around it. `undefined` if it has no error object.
  */
 function annotated(json: Buffer, annotation: Annotation, dialect?: Dialect): Buffer | undefined {
   if (typeof parsed(json.toString()) === 'string') return undefined

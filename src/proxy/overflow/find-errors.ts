@@ -1,10 +1,6 @@
 /** Finds errors in responses: by their status, in bodies of status 200, and in events of a stream. */
-import { contentEncoding, headerOf, isEventStream } from '../../http/headers.ts'
-import type { Head } from '../../http/upstream.ts'
+import { contentEncoding, headerOf } from '../../http/headers.ts'
 import { type ChunkFilter, peek, type UpstreamResponse } from '../../http/upstream-response.ts'
-
-/** An error is small and comes soon after its head; a larger or slower one passes unchanged. */
-const ERROR_LIMITS = { bytes: 65_536, ms: 1_000 }
 
 /** A member that only errors have, whatever the status. In a string its quotes would be escaped. */
 const ERROR_FIELD = /"(?:error|errors|exception|base_resp)"\s{0,8}:\s{0,8}[^\sn]/
@@ -14,18 +10,18 @@ const EVENT_FIELD = /^(?:data|event|id|retry)?:/
 const FIRST_BYTES = 4_096
 
 /**
- * Returns the whole body of an error; `undefined` if it is no error, too long or too slow. `readsAnswers`: it may also be
- * one of status 200, as its first bytes show.
+ * Returns the whole body of an error; `undefined` if it is no error, too long or too slow. `readsAnswers`: it may also
+ * be one of status 200, as its first bytes show.
  */
 export async function errorBodyOf(response: UpstreamResponse, readsAnswers: boolean): Promise<Buffer | undefined> {
   const { status, headers } = response.head
-  if (status >= 400) return peek(response, ERROR_LIMITS)
+  if (status >= 400) return peek(response)
   if (status !== 200 || !readsAnswers) return undefined
   const type = headerOf(headers, 'content-type')?.toLowerCase() ?? ''
   // A model's answer is never plain text; an error that a proxy made may be.
   const isText = type.startsWith('text/plain')
   if ((!isText && !type.includes('json')) || contentEncoding(headers) !== 'identity') return undefined
-  return peek(response, ERROR_LIMITS, (first) =>
+  return peek(response, (first) =>
     isText
       ? EVENT_FIELD.test(first.toString('latin1', 0, 16))
       : // One expression on a text takes a third of the time of a search for each word in bytes.
@@ -35,11 +31,6 @@ export async function errorBodyOf(response: UpstreamResponse, readsAnswers: bool
 
 /** Returns what replaces an error frame from its byte `sent` on. */
 export type FrameChange = (frame: Buffer, sent: number) => Buffer
-
-/** Returns a filter for the error events of a response; `undefined` if it is no stream that can be read. */
-export function errorFrameFilter({ headers }: Head, change: FrameChange): ChunkFilter | undefined {
-  return isEventStream(headers) && contentEncoding(headers) === 'identity' ? watchErrorFrames(change) : undefined
-}
 
 const WORD_LENGTH = '"exception"'.length
 /**
@@ -57,13 +48,6 @@ const NOTHING = Buffer.alloc(0)
 
 /** Bytes of a frame that are kept; error frames are small, and longer frames pass unchanged. */
 const MAX_FRAME = 65_536
-
-/** Returns true if a chunk ends with a blank line. */
-function endsFrame(chunk: Buffer): boolean {
-  const end = chunk.length - 1
-  if (chunk[end] !== LF) return false
-  return chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
-}
 
 /** Returns the offset after the last blank line, or 0. */
 function lastBoundary(bytes: Buffer): number {
@@ -84,7 +68,12 @@ export function watchErrorFrames(change: FrameChange): ChunkFilter {
   let isTooLong = false
   return {
     // Between two frames nothing is kept.
-    passes: (chunk) => open.length === 0 && endsFrame(chunk) && !hasWord(chunk.toString('latin1')),
+    passes(chunk) {
+      const end = chunk.length - 1
+      if (open.length > 0 || chunk[end] !== LF) return false
+      const isBlank = chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
+      return isBlank && !hasWord(chunk.toString('latin1'))
+    },
     push(chunk) {
       const bytes = open.length === 0 ? chunk : Buffer.concat([open, chunk])
       const text = bytes.toString('latin1')

@@ -7,12 +7,6 @@ import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
 import type { Exchange } from '../begin-exchange.ts'
 
-/** A model, by the name that clients use, and its window in tokens. */
-export interface DeclaredWindow {
-  readonly model: string
-  readonly window: number
-}
-
 /** Fields that hold a window; those for prompt and answer together come first. */
 const FIELDS = [
   'max_model_len',
@@ -52,10 +46,10 @@ function windowsIn(entry: unknown, fields: readonly string[]): number[] {
   return found
 }
 
-/** Returns the windows in the parsed body of a list of models, or of a single model. */
-export function declaredWindows(body: unknown): DeclaredWindow[] {
+/** Returns models, by the names that clients use, and their windows in tokens, from a parsed list or single model. */
+export function declaredWindows(body: unknown) {
   const list = Array.isArray(body) ? body : (propertyOf(body, 'data') ?? propertyOf(body, 'models') ?? [body])
-  const found: DeclaredWindow[] = []
+  const found: { model: string; window: number }[] = []
   for (const entry of Array.isArray(list) ? list.slice(0, MAX_MODELS) : []) {
     const names = ['id', 'model', 'name', 'model_name'].map((key) => propertyOf(entry, key))
     const name = names.find((one) => typeof one === 'string' && one !== '' && one.length <= MAX_NAME)
@@ -72,7 +66,7 @@ export function declaredWindows(body: unknown): DeclaredWindow[] {
 const MAX_LIST = 1_048_576
 const MAX_DECODED = 4 * MAX_LIST
 
-/** Returns an observer for a list of models, or one model, which reads it at its end; `undefined` for other responses. */
+/** Returns an observer that reads a list of models, or one model, at its end; `undefined` for other responses. */
 export function observeModelList(
   { services, route: { upstream } }: Exchange,
   { method, path }: UpstreamCall,
