@@ -38,8 +38,9 @@ export interface CallHistory {
   readonly window: readonly HistoryEntry[]
   /** How often the newest call was made in a row since the last loop was found; the window does not bound it. */
   readonly repeats: {
-    /** With a result that is certainly equal, and with any. */
+    /** With a result that is certainly equal, perhaps equal, and any. */
     readonly equal: number
+    readonly similar: number
     readonly any: number
     readonly isPoll: boolean
   }
@@ -54,7 +55,7 @@ export interface CallHistory {
 
 export const EMPTY_HISTORY: CallHistory = {
   window: [],
-  repeats: { equal: 0, any: 0, isPoll: false },
+  repeats: { equal: 0, similar: 0, any: 0, isPoll: false },
   steps: 0,
   newsAt: 0,
   mayBeNewsAt: 0,
@@ -100,6 +101,7 @@ export function addToHistory(
       .slice(-MAX_WINDOW),
     repeats: {
       equal: last && isSamePair(last, record, true) ? repeats.equal + 1 : 1,
+      similar: last && isSamePair(last, record, false) ? repeats.similar + 1 : 1,
       any: isRow ? repeats.any + 1 : 1,
       isPoll: isPoll || (isRow && repeats.isPoll),
     },

@@ -111,7 +111,7 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
     // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
     history: {
       ...history,
-      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0 } : {}) },
+      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) },
       handledAt: history.steps,
     },
     loops: [...loops.filter((other) => other !== known).slice(1 - MAX_LOOPS), { loop: hash, pattern, count }],

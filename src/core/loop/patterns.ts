@@ -79,10 +79,10 @@ function equalCalls(context: SearchContext): FoundLoop | undefined {
   const { window, last, repeats, limits, isCertain, handledAt } = context
   const calls: FoundLoop['calls'] = [last.call]
   let isWaiting = repeats.isPoll
-  const row = repeats.equal
-  if (isCertain && row >= patience(limits.repetitionThreshold, isWaiting, context))
-    return { calls, count: row, span: row, hasNews: false, isWaiting }
-  let count = 0
+  let count = isCertain ? repeats.equal : repeats.similar
+  if (count >= patience(limits.repetitionThreshold, isWaiting, context))
+    return { calls, count, span: count, hasNews: false, isWaiting }
+  count = 0
   let hasNews = false
   let isNewBetween = false
   for (const [at, entry] of [...window.entries()].reverse()) {
