@@ -1,6 +1,6 @@
 /** Asks for the last answer of a run, without tools, and records it for a client that asks again. */
 import type { Decision } from '../core/decide.ts'
-import { isHopeless, NO_STOP_ATTEMPTS, withFailure } from '../core/session/run.ts'
+import { isHopeless, NO_STOP_ATTEMPTS } from '../core/session/run.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
 import { relay } from '../http/response.ts'
@@ -157,7 +157,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
     answers++
     const taken = await takeResponse(answer, response, variant.keeps)
     if (taken === 'answered') return completeAnswer(answer)
-    if (taken === 'failed' && isStop) await x.handle.noteStopAttempt((tries) => withFailure(tries, variant.name))
+    if (taken === 'failed' && isStop) await x.handle.noteStopAttempt({ variant: variant.name })
     if (taken !== 'silent') return
   }
   await completeAnswer(answer, fallback)
@@ -175,9 +175,7 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
   const { status, overflow } = response.head
   const mayBeVariant = isStop && status === 500 && !overflow
   const now = services.now()
-  const tries = mayBeVariant
-    ? await handle.noteStopAttempt((before) => withFailure(before, variant.name, now))
-    : NO_STOP_ATTEMPTS
+  const tries = mayBeVariant ? await handle.noteStopAttempt({ variant: variant.name, failedAt: now }) : NO_STOP_ATTEMPTS
   if (cannotRepeat(answer) || isHopeless(tries, now)) {
     response.abort()
     return completeAnswer(answer, fallback, cannotRepeat(answer))

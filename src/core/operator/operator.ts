@@ -114,20 +114,16 @@ function withBudget<Settings extends ThreadSettings>(settings: Settings | undefi
   return { ...settings, budget }
 }
 
-/** Setting a limit ends its extension. */
-function withoutExtension(run: Run, change: BudgetChange): Run {
-  if (!run.operator?.extended) return run
-  const extended: Partial<Record<LimitName, number>> = { ...run.operator.extended }
-  for (const name of LIMITS) if (change[name] !== undefined) delete extended[name]
-  return { ...run, operator: { ...run.operator, extended } }
-}
-
 /** Sets limits of runs; without a thread also of later runs. */
 export function setBudget(session: Session, only: ThreadNumber, change: BudgetChange): Session {
-  const after = changeThreads(session, only, ({ run, operator }) => ({
-    run: withoutExtension(run, change),
-    operator: only === undefined ? operator : withBudget(operator, change),
-  }))
+  const after = changeThreads(session, only, ({ run, operator: before }) => {
+    const operator = only === undefined ? before : withBudget(before, change)
+    if (!run.operator?.extended) return { operator }
+    // Setting a limit ends its extension.
+    const extended: Partial<Record<LimitName, number>> = { ...run.operator.extended }
+    for (const name of LIMITS) if (change[name] !== undefined) delete extended[name]
+    return { operator, run: { ...run, operator: { ...run.operator, extended } } }
+  })
   return only === undefined ? { ...after, operator: withBudget(session.operator, change) } : after
 }
 
@@ -169,23 +165,16 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
   return { ...after, contexts: undefined, operator: { ...session.operator, extended: undefined, base } }
 }
 
-/** A question that a request waits for. */
-export interface AskedOperator {
-  readonly until: number
-  /** Nobody was asked about this limit before. */
-  readonly isNew: boolean
-}
-
 /**
  * Asks, before a limit stops a run, whether the run may go on, or joins that question; `undefined` if the request is
- * forgotten.
+ * forgotten. `isNew`: nobody was asked about this limit before.
  */
 export function askOperator(
   session: Session,
   request: CountedRequest,
   { name: meter, max }: Meter<LimitName>,
   until: number,
-): Changed<AskedOperator | undefined> {
+): Changed<(Pick<Question, 'until'> & { readonly isNew: boolean }) | undefined> {
   const thread = threadOf(session, request)
   if (!thread) return { session, result: undefined }
   const { question } = thread.run

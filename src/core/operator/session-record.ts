@@ -107,21 +107,6 @@ export interface IterationFacts
   readonly endedAt: number
 }
 
-/** Adds what an answer used to the minute in which it ended. */
-function withUsage(minutes: readonly MinuteRecord[] = [], endedAt: number, usage: CallUsage | undefined) {
-  if (!usage) return minutes
-  const at = endedAt - (endedAt % 60_000)
-  const place = minutes.findIndex((one) => one.at === at)
-  const { tokens = 0, cost = 0, costGap } = minutes[place] ?? {}
-  const minute: MinuteRecord = {
-    at,
-    tokens: tokens + usage.input + usage.output,
-    cost: cost + (usage.cost ?? 0),
-    costGap: gapOfSum(costGap, usage.costGap),
-  }
-  return place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
-}
-
 /**
  * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or
  * with a price that became known later.
@@ -159,9 +144,23 @@ export function withIteration(
     cost: (before?.cost ?? 0) + cost,
     costGap: gapOfSum(before?.costGap, costGap),
   }
+  let { minutes = [] } = record
+  if (usage) {
+    // What an answer used belongs to the minute in which it ended.
+    const minuteAt = endedAt - (endedAt % 60_000)
+    const place = minutes.findIndex((one) => one.at === minuteAt)
+    const sum = minutes[place]
+    const minute: MinuteRecord = {
+      at: minuteAt,
+      tokens: (sum?.tokens ?? 0) + input + output,
+      cost: (sum?.cost ?? 0) + cost,
+      costGap: gapOfSum(sum?.costGap, costGap),
+    }
+    minutes = place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
+  }
   return {
     ...record,
-    minutes: withUsage(record.minutes, endedAt, usage),
+    minutes,
     iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
   }
 }

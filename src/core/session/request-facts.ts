@@ -63,16 +63,6 @@ export function endsInPrefill(conversation: Conversation, last: number): boolean
   return conversation.callCount(last) === 0 && ran.length === 0 && !isAfterAnswer
 }
 
-function holdsPromptAlone(
-  conversation: Conversation,
-  { assistantMessages, userMessageHashes }: TranscriptState,
-): boolean {
-  if (assistantMessages.length > 0 || userMessageHashes.length === 0) return false
-  let messages = 0
-  for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') messages++
-  return messages === userMessageHashes.length
-}
-
 /**
  * Returns the facts of a request. `from`: the state after all messages but the last, or fewer, as only the message
  * after it shows whether an assistant message is an answer. `fingerprint`: a hash of the request's bytes. `bytes`:
@@ -89,6 +79,13 @@ export function factsOf(
   const end = endsInPrefill(conversation, last) ? last : conversation.length
   const state = advance(from, conversation, end, registry)
   const assistantHashes = state.assistantMessages.map((step) => assistantHash(step, conversation))
+  const users = state.userMessageHashes.length
+  let isPrompt = users > 0 && assistantHashes.length === 0
+  if (isPrompt) {
+    let messages = 0
+    for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') messages++
+    isPrompt = messages === users
+  }
   return {
     fingerprint,
     bytes,
@@ -102,7 +99,7 @@ export function factsOf(
     callCounts: state.assistantMessages.map(({ calls }) => calls),
     newestAssistant: assistantHashes.at(-1),
     endsInUserMessage: state.endsInUserMessage && state.length === conversation.length,
-    isPrompt: holdsPromptAlone(conversation, state),
+    isPrompt,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     previous: undefined,

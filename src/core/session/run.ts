@@ -60,27 +60,9 @@ const PASSING_MS = 10_000
 /** How many answers that were cut off are asked for again; the next one is recorded, as the limit stays reached. */
 const MAX_TRUNCATED = 3
 
-/** Adds a failure on a request variant. `now`: in milliseconds since the epoch; unset if the failure is not counted. */
-export function withFailure(tries: StopAttempts, form: string, now?: number): StopAttempts {
-  const { failures, failingSince } = tries
-  const failedForms = [...tries.failedForms.filter((failed) => failed !== form), form]
-  if (now === undefined) return { ...tries, failedForms }
-  return {
-    ...tries,
-    failedForms,
-    failures: failures + 1,
-    failingSince: Math.min(now, failures === 0 ? now : failingSince),
-  }
-}
-
 /** Returns whether the provider failed so often, and for so long, that the run has to end without its answer. */
 export function isHopeless({ failures, failingSince }: StopAttempts, now: number): boolean {
   return failures >= MAX_FAILURES && now - failingSince >= PASSING_MS
-}
-
-/** Adds an answer that was cut off. */
-export function withTruncated(tries: StopAttempts): StopAttempts {
-  return { ...tries, truncated: tries.truncated + 1 }
 }
 
 /** Returns whether an answer that was cut off is recorded, instead of asking for it again. */

@@ -6,7 +6,7 @@
  * that any store can hold a session and a replica that loses a race can run the same change again.
  */
 
-import { type Amounts, amountsBy, amountsOf, type LimitName } from '../budget/meters.ts'
+import { type Amounts, amountsBy, amountsOf, type LimitName, type Sums } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -266,26 +266,20 @@ export const NEW_SESSION: Session = {
 }
 
 /** Returns what was used since a reset; all of it if there was none. */
-function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
+function sinceReset(sums: Omit<Sums, 'seconds'>, startedAt: number, now: number, base: Amounts | undefined): Amounts {
+  // The clocks of two replicas may differ: a run that the other one began may begin in the future.
+  const used = amountsOf({ ...sums, seconds: Math.max(0, now - startedAt) / 1_000 })
   return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
 }
 
-/** The clocks of two replicas may differ: a run that the other one began may begin in the future. */
-function secondsSince(startedAt: number, now: number): number {
-  return Math.max(0, now - startedAt) / 1_000
-}
-
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
-export function usedBy(run: Run, now: number, iteration = run.iteration): Amounts {
-  const { toolCalls, usage } = run
-  const seconds = secondsSince(run.startedAt, now)
-  return sinceReset(amountsOf({ iterations: iteration, toolCalls, usage, seconds }), run.operator?.base)
+export function usedBy(run: Run, now: number, iterations = run.iteration): Amounts {
+  const { toolCalls, usage, startedAt, operator } = run
+  return sinceReset({ iterations, toolCalls, usage }, startedAt, now, operator?.base)
 }
 
 /** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
 export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
   const { iterations = 0, toolCalls = 0, startedAt = now } = totals ?? {}
-  const seconds = secondsSince(startedAt, now)
-  const used = amountsOf({ iterations: iterations + asked, toolCalls, usage, seconds })
-  return sinceReset(used, operator?.base)
+  return sinceReset({ iterations: iterations + asked, toolCalls, usage }, startedAt, now, operator?.base)
 }

@@ -115,8 +115,11 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
     return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 0, newer, users }
   }
   if (thread.system !== facts.system) return undefined
-  if (dropsLast(thread, facts) && newer > 0 && (at >= 0 || thread.userMessageCount > 1))
-    return { thread, kind: 2, newer, users: 0 }
+  if (thread.endsInUserMessage && newer > 0 && (at >= 0 || thread.userMessageCount > 1)) {
+    const kept = facts.endsInUserMessage ? shown.slice(0, -1) : shown
+    if (kept.length === thread.userMessageCount - 1 && beginsWith(kept, known.slice(0, -1), kept.length))
+      return { thread, kind: 2, newer, users: 0 }
+  }
   if (at === -1) return undefined
   const users = usersAfterCut(shown, known)
   if (users !== undefined) return { thread, kind: 1, newer, users }
@@ -138,13 +141,6 @@ function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number |
   for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
     if (shown.slice(0, kept).every((hash, at) => hash === known[known.length - kept + at])) return shown.length - kept
   return undefined
-}
-
-/** Returns whether a transcript lacks only the user's message that ended the thread's newest request. */
-function dropsLast({ endsInUserMessage, userMessageHashes, userMessageCount }: Thread, facts: RequestFacts): boolean {
-  if (!endsInUserMessage) return false
-  const shown = facts.endsInUserMessage ? facts.userMessageHashes.slice(0, -1) : facts.userMessageHashes
-  return shown.length === userMessageCount - 1 && beginsWith(shown, userMessageHashes.slice(0, -1), shown.length)
 }
 
 /** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */

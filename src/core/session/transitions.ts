@@ -194,15 +194,31 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   return isBeyond && !run.finalAnswer ? withIterations(after, -1) : after
 }
 
+/**
+ * Why a request for a run's final answer brought none to record: the answer was cut off, or the provider failed on a
+ * variant of the request. `failedAt`: in milliseconds since the epoch; unset if the failure is not counted.
+ */
+export type StopAttempt = 'truncated' | { readonly variant: string; readonly failedAt?: number }
+
 /** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */
 export function noteStopAttempt(
   session: Session,
   request: CountedRequest,
-  change: (tries: StopAttempts) => StopAttempts,
+  attempt: StopAttempt,
 ): Changed<StopAttempts> {
   const thread = threadOf(session, request)
   if (!thread) return { session, result: NO_STOP_ATTEMPTS }
-  const stopTries = change(thread.run.stopTries ?? NO_STOP_ATTEMPTS)
+  let { failedForms, failures, failingSince, truncated } = thread.run.stopTries ?? NO_STOP_ATTEMPTS
+  if (attempt === 'truncated') truncated++
+  else {
+    const { variant, failedAt } = attempt
+    failedForms = [...failedForms.filter((failed) => failed !== variant), variant]
+    if (failedAt !== undefined) {
+      failingSince = Math.min(failedAt, failures === 0 ? failedAt : failingSince)
+      failures++
+    }
+  }
+  const stopTries = { failedForms, failures, failingSince, truncated }
   return { session: changeRun(session, request, { stopTries }), result: stopTries }
 }
 

@@ -78,24 +78,16 @@ export function textsOf(conversation: Conversation, registry: HarnessRegistry): 
   let left = MAX_TRANSCRIPT_TEXT
   let at = endsInPrefill(conversation, last) ? last - 1 : last
   for (; at >= 0 && texts.length < MAX_READ && left > 0; at--) {
-    const one = textAt(conversation, at, registry)
-    if (!one) continue
-    texts.push(one)
-    left -= one.text.length
+    const role = conversation.role(at)
+    if (role !== 'user' && role !== 'assistant') continue
+    // The answer of a stopped run is kept without its footer.
+    const text =
+      role === 'user' ? (userText(conversation, at, registry) ?? '') : withoutFooter(joinedText(conversation.texts(at)))
+    if (role === 'user' ? text.trim() === '' : !isRealAnswer(text)) continue
+    texts.push({ role, text, callsNothing: role === 'assistant' && conversation.callCount(at) === 0 })
+    left -= text.length
   }
   return texts.reverse()
-}
-
-function textAt(conversation: Conversation, at: number, registry: HarnessRegistry): ShownText | undefined {
-  const role = conversation.role(at)
-  if (role === 'user') {
-    const text = userText(conversation, at, registry)
-    return text === undefined || text.trim() === '' ? undefined : { role, text, callsNothing: false }
-  }
-  if (role !== 'assistant') return undefined
-  // The answer of a stopped run is kept without its footer.
-  const text = withoutFooter(joinedText(conversation.texts(at)))
-  return isRealAnswer(text) ? { role, text, callsNothing: conversation.callCount(at) === 0 } : undefined
 }
 
 /** Joins the texts of one message, or of several responses that the client sees as one. */

@@ -2,7 +2,7 @@
 import type { ToolCall } from '../../core/conversation.ts'
 import { isRealAnswer } from '../../core/final-answer.ts'
 import { NOT_EXECUTED } from '../../core/loop/notice.ts'
-import { isLastTry, withTruncated } from '../../core/session/run.ts'
+import { isLastTry } from '../../core/session/run.ts'
 import { changeRun, endRun } from '../../core/session/transitions.ts'
 import {
   type FinalAnswer,
@@ -287,7 +287,7 @@ async function record(
   handle.state.transcript?.ended(recorded, terminal)
   if (!isStop) return handle.end(changeRun, { ownEnd: terminal })
   // A truncated answer is not replayed: a client that asks again may get a whole one.
-  const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt(withTruncated))
+  const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt('truncated'))
   if (isRecorded && !isHalf) {
     const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
     const { model } = request.conversation

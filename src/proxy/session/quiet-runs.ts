@@ -3,7 +3,6 @@
  * run will have ended, and reports it once its session says so; one that ends before does not.
  */
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
-import type { Session } from '../../core/session/session.ts'
 import { idOf, type SessionKey, type Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'
 
@@ -28,22 +27,8 @@ export interface QuietRuns {
   close(): void
 }
 
-/** Reports the runs of a session that have ended; returns whether another one may. */
-async function reportQuiet({ store, emit, now }: QuietRunsOptions, key: SessionKey): Promise<boolean> {
-  const session = await store.get(key)
-  const next = session && nextQuietEnd(session)
-  if (next === undefined || next > now()) return next !== undefined
-  const { ended, isLeft } = await store.update(key, (current: Session | undefined) => {
-    if (!current) throw new Error('the store has forgotten the session')
-    const { session: after, result } = reportEnds(current, now())
-    return { session: after, result: { ended: result, isLeft: nextQuietEnd(after) !== undefined } }
-  })
-  for (const run of ended) emit(runEnded(run, idOf(key)))
-  return isLeft
-}
-
 /** Creates a watch over the sessions of a store. */
-export function createQuietRuns(options: QuietRunsOptions): QuietRuns {
+export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions): QuietRuns {
   /** The function that cancels the look at each session; the first one waits longest. */
   const waiting = new Map<SessionKey, () => void>()
   let isClosed = false
@@ -51,10 +36,8 @@ export function createQuietRuns(options: QuietRunsOptions): QuietRuns {
     if (isClosed || waiting.has(key)) return
     const [longest] = waiting
     if (longest && waiting.size >= MAX_WAITING) forget(longest[0])
-    waiting.set(
-      key,
-      options.after(QUIET_MS, () => look(key)),
-    )
+    const cancel = after(QUIET_MS, () => look(key))
+    waiting.set(key, cancel)
   }
   const forget = (key: SessionKey) => {
     waiting.get(key)?.()
@@ -62,8 +45,22 @@ export function createQuietRuns(options: QuietRunsOptions): QuietRuns {
   }
   const look = async (key: SessionKey) => {
     waiting.delete(key)
-    // A store that fails costs the report of these runs.
-    if (await reportQuiet(options, key).catch(() => false)) watch(key)
+    try {
+      const session = await store.get(key)
+      let next = session && nextQuietEnd(session)
+      if (next !== undefined && next <= now()) {
+        const ended = await store.update(key, (current) => {
+          if (!current) throw new Error('the store has forgotten the session')
+          const reported = reportEnds(current, now())
+          next = nextQuietEnd(reported.session)
+          return reported
+        })
+        for (const run of ended) emit(runEnded(run, idOf(key)))
+      }
+      if (next !== undefined) watch(key)
+    } catch {
+      // A store that fails costs the report of these runs.
+    }
   }
   return {
     watch,

@@ -62,28 +62,24 @@ export function newPrefix(
 /** Yields wherever other requests should have their turn: without such a place a request waits for nothing. */
 type Turns<Result = void> = Generator<void, Result, undefined>
 
-/** Decodes a large message, or with -1 the system text. */
-function* prepare(conversation: Conversation, index: number): Turns {
-  const turns = conversation.prepare?.(index)
-  if (turns) yield* turns
-}
-
 /** Decodes the message at `index` with all of its parts. */
 function* prepareWhole(conversation: Conversation, index: number): Turns {
   let at = index
-  do yield* prepare(conversation, at++)
-  while (at < conversation.length && conversation.role(at) === 'part')
+  do {
+    yield* conversation.prepare?.(at) ?? []
+    at++
+  } while (at < conversation.length && conversation.role(at) === 'part')
 }
 
 /** Decodes what is read of a conversation whatever is known of its session, apart from its newest answers. */
 function* prepareAll(conversation: Conversation, known: TranscriptState | undefined): Turns {
   let hasAnswer = known !== undefined && known.assistantMessages.length > 0
-  yield* prepare(conversation, -1)
+  yield* conversation.prepare?.(-1) ?? []
   for (let index = 0; index < conversation.length; index++) {
     const role = conversation.role(index)
     // The system text is decoded whatever is known, as it may also stand in fields after the messages.
     if (known && index < known.length && role !== 'system') continue
-    if (role === 'user' || role === 'system') yield* prepare(conversation, index)
+    if (role === 'user' || role === 'system') yield* conversation.prepare?.(index) ?? []
     else if (role === 'assistant' && !hasAnswer) {
       hasAnswer = true
       yield* prepareWhole(conversation, index)

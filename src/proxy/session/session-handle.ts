@@ -23,6 +23,7 @@ import {
   noteTold,
   releaseIteration,
   responseBegan,
+  type StopAttempt,
 } from '../../core/session/transitions.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { Recovery } from '../../overflow/overflow.ts'
@@ -160,8 +161,8 @@ export function handleOf(made: Counted) {
       if (key) services.quietRuns.watch(key)
     },
     /** Records an attempt to get the final answer that brought no answer to record; returns all of them. */
-    noteStopAttempt: (by: (tries: StopAttempts) => StopAttempts): Promise<StopAttempts> =>
-      update(state, (session) => noteStopAttempt(session, counted, by), NO_STOP_ATTEMPTS),
+    noteStopAttempt: (attempt: StopAttempt): Promise<StopAttempts> =>
+      update(state, (session) => noteStopAttempt(session, counted, attempt), NO_STOP_ATTEMPTS),
     question: questionOf(state),
     ...responseNotes(state),
   }
@@ -236,7 +237,7 @@ function responseNotes(state: State) {
     /** Keeps what the model answered, where transcripts are kept. */
     noteText(text: string, metadata: AnswerMetadata): void {
       const [first] = key === undefined ? idsIn(found, metadata) : []
-      const begun = first === undefined ? key : sessionKey(found.tenant, nameOfUnnamed(first))
+      const begun = first === undefined ? key : sessionKey(found.tenant, nameOf('response', first))
       transcript?.answered(text, metadata.callsNothing === true, begun)
     },
   }
@@ -287,11 +288,6 @@ function idsIn({ conversation: kept }: FoundSession, answer: Pick<Answered, 'id'
   return conversation === undefined ? ids : [...ids, presentable(conversation)]
 }
 
-/** Returns the name of a session that begins in the store when a client continues from this response. */
-function nameOfUnnamed(response: string): string {
-  return nameOf('response', response)
-}
-
 /**
  * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
  * has no id yet; it is stored when a client continues from one of the responses.
@@ -302,7 +298,8 @@ async function linkResponses(
   responses: readonly string[],
   begun?: Session,
 ): Promise<void> {
-  const unnamed = nameOfUnnamed(responses[0] ?? '')
+  // So is named a session that begins in the store when a client continues from its first response.
+  const unnamed = nameOf('response', responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
   await Promise.all(responses.map((response) => linkTo(store, sessionKey(tenant, response), to)))
 }
