@@ -22,7 +22,7 @@ export interface Continuation {
   readonly dropsHistory?: boolean
   /** It kept the answer to the thread's last message and dropped the message: the harness wrote it; the run goes on. */
   readonly dropsMessage?: boolean
-  /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt alone may begin any run. */
+  /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt may begin any run. */
   readonly showsRun?: boolean
 }
 
