@@ -22,13 +22,17 @@ export type DayCost = ReturnType<typeof createDayCost>
 export function createDayCost(store: Store, now: () => number, replica: string) {
   const begunAt = now()
   let day = 0
+  let nextDay = 0
   let own: Part = { since: begunAt }
   let timer: NodeJS.Timeout | undefined
   const count = ({ cost, costGap }: Pick<CallUsage, 'cost' | 'costGap'>): void => {
-    const midnight = new Date(now()).setHours(0, 0, 0, 0)
-    if (midnight !== day) own = { since: Math.max(midnight, begunAt) }
-    day = midnight
-    own = { ...own, cost: (own.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(own.costGap, costGap) }
+    const at = now()
+    if (at < day || at >= nextDay) {
+      day = new Date(at).setHours(0, 0, 0, 0)
+      nextDay = new Date(at).setHours(24, 0, 0, 0)
+      own = { since: Math.max(day, begunAt) }
+    }
+    own = { since: own.since, cost: (own.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(own.costGap, costGap) }
   }
   const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)

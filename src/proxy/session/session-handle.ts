@@ -125,9 +125,17 @@ export type SessionHandle = ReturnType<typeof handleOf>
 
 /** Returns the handle of a counted request. */
 export function handleOf(made: Counted) {
-  const { services, found, key, counted, runState } = made
+  const { services, request, found, key, counted, begun, runState, transcript } = made
+  // Spreads would cost some microseconds of each request.
   const state: State = {
-    ...made,
+    services,
+    request,
+    found,
+    key,
+    counted,
+    begun,
+    runState,
+    transcript,
     decided: { verdict: 'allow', tier: undefined, loop: undefined },
     overflow: undefined,
     isWarned: false,
@@ -135,6 +143,7 @@ export function handleOf(made: Counted) {
     linked: [],
     recorded: undefined,
   }
+  const notes = responseNotes(state)
   return {
     /** The session in events. */
     names: { session: found.name, apiId: key && idOf(key) },
@@ -164,7 +173,11 @@ export function handleOf(made: Counted) {
     noteStopAttempt: (attempt: StopAttempt): Promise<StopAttempts> =>
       update(state, (session) => noteStopAttempt(session, counted, attempt), NO_STOP_ATTEMPTS),
     question: questionOf(state),
-    ...responseNotes(state),
+    responseBegan: notes.responseBegan,
+    noteAnswer: notes.noteAnswer,
+    savePendingResults: notes.savePendingResults,
+    judge: notes.judge,
+    noteText: notes.noteText,
   }
 }
 
@@ -298,6 +311,7 @@ async function linkResponses(
   responses: readonly string[],
   begun?: Session,
 ): Promise<void> {
+  if (responses.length === 0) return
   // So is named a session that begins in the store when a client continues from its first response.
   const unnamed = nameOf('response', responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
