@@ -109,7 +109,7 @@ function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier
     const { stop_reason: reason } = answer
     return {
       content: [...others, ...kept],
-      stop_reason: kept.some(isCall) ? reason : stopWithoutCalls(reason),
+      stop_reason: blocked.size === 0 || kept.some(isCall) ? reason : stopWithoutCalls(reason),
     }
   })
 }

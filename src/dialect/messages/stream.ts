@@ -124,8 +124,8 @@ function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesP
   if (part.kind === 'call') return blocked.has(part.calls - 1) ? undefined : part
   const isUnchanged = blocked.size === 0 && usage === undefined
   if (part.data['type'] !== 'message_delta' || isUnchanged) return part
-  const hasCalls = part.calls > blocked.size
-  return { ...part, changes: { ...(hasCalls ? {} : stopChanges(part)), ...usageChange(usage) } }
+  const lostAll = blocked.size > 0 && part.calls === blocked.size
+  return { ...part, changes: { ...(lostAll ? stopChanges(part) : {}), ...usageChange(usage) } }
 }
 
 const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>

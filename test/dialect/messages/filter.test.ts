@@ -95,6 +95,25 @@ describe('a Messages stream whose calls are held', () => {
     expect(all.usage).toMatchObject({ input_tokens: 200, output_tokens: 20 })
   })
 
+  it.each(['end_turn', 'pause_turn', 'max_tokens', 'refusal'])(
+    'a later response that loses no call keeps its stop reason %s, streamed and whole',
+    (reason) => {
+      const filter = messages.openFilter()
+      const first = streamOf({ text: 'One.', calls: CALLS })
+      const later = { blocks: [SERVER], text: 'Two.' }
+      const shown = feed(filter, first)
+      filter.endResponse()
+      const more = feed(filter, streamOf(later, 2).replace('"stop_reason":"end_turn"', `"stop_reason":"${reason}"`))
+      filter.endResponse()
+      expect(assembleMessage(shown + more + released(filter)).stop_reason).toBe(reason)
+      const bodyOf = (answer: object, change: object) =>
+        Buffer.from(JSON.stringify({ ...message(REQUEST, answer, 1), ...change }))
+      const earlier = [bodyOf({ text: 'One.', calls: CALLS }, {})]
+      const whole = messages.withoutCalls(bodyOf(later, { stop_reason: reason }), new Set(), earlier)
+      expect(JSON.parse(whole.toString()).stop_reason).toBe(reason)
+    },
+  )
+
   it('a stream is complete with its own calls if a second response ends in the middle of a text', () => {
     const filter = messages.openFilter()
     const first = feed(filter, streamOf({ text: 'One.', calls: CALLS }))
