@@ -1,30 +1,54 @@
+import { createAnthropic } from '@ai-sdk/anthropic'
+import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
+import { runawayMessages } from '../support/messages.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { readsBlock } from '../support/scripts.ts'
 
-const research: Script = (_, number) =>
-  number === 1 ? { calls: [{ name: 'search', arguments: { query: 'it' } }] } : { text: 'It is 42. ' }
+const SAME = { name: 'search', arguments: { query: 'the same' } }
+const CALLS = [{ name: 'search', arguments: { query: 'it' } }, SAME]
+const THINKING = { blocks: [{ type: 'thinking', thinking: 'Let me see.', signature: 'c2lnbmVk' }] }
+const REASONING = { reasoning: 'x' }
 
-function run(baseURL: string, stream: boolean) {
-  const provider = createOpenAICompatible({
-    name: 'test',
-    baseURL: `${baseURL}/v1`,
-    apiKey: 'sk-test',
-    includeUsage: true,
-  })
-  return askWithTools(provider('gpt-test'), stream)
+function askChat(url: string, stream: boolean) {
+  const settings = { name: 'test', baseURL: `${url}/v1`, apiKey: 'sk-test', includeUsage: true }
+  return askWithTools(createOpenAICompatible(settings)('gpt-test'), stream)
 }
 
-describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $stream)', ({ stream }) => {
+function askMessages(url: string, stream: boolean) {
+  const anthropic = createAnthropic({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
+  return askWithTools(anthropic('claude-test'), stream, {
+    providerOptions: { anthropic: { thinking: { type: 'enabled' as const, budgetTokens: 1024 } } },
+  })
+}
+
+const askResponses = (store: boolean) => (url: string, stream: boolean) => {
+  const openai = createOpenAI({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
+  return askWithTools(openai('gpt-5'), stream, {
+    providerOptions: { openai: { store, include: ['reasoning.encrypted_content' as const] } },
+  })
+}
+
+const CASES = [
+  { api: 'Chat Completions', ask: askChat, thought: {}, endless: runaway },
+  { api: 'Messages', ask: askMessages, thought: THINKING, endless: runawayMessages },
+  { api: 'Responses', ask: askResponses(false), thought: REASONING, endless: runaway },
+  { api: 'Responses that are stored', ask: askResponses(true), thought: REASONING, endless: runaway },
+].flatMap((api) => [false, true].map((stream) => ({ ...api, stream })))
+
+describe.each(CASES)('the ai package over $api (stream: $stream)', ({ ask, thought, endless, stream }) => {
+  const research: Script = (_, number) => (number === 1 ? { ...thought, calls: CALLS } : { text: 'It is 42. ' })
+
   it('gives the same result as without Governor, and sends the provider the same bytes', async () => {
     const direct = await startProvider(research)
     const behind = await startProvider(research)
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
     const { url } = await startGovernor(behind.url)
-    const without = await run(direct.url, stream)
-    expect(await run(url, stream)).toEqual(without)
+    const without = await ask(direct.url, stream)
+    expect(await ask(url, stream)).toEqual(without)
     expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
     expect(behind.requests.map(({ body }) => body.toString())).toEqual(
       direct.requests.map(({ body }) => body.toString()),
@@ -32,11 +56,22 @@ describe.each([{ stream: false }, { stream: true }])('the ai package (stream: $s
   })
 
   it('gets an answer with a known finish reason when its run is stopped', async () => {
-    const { url } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
-    expect(await run(url, stream)).toMatchObject({
+    const { url } = await startBoth(endless(), { budget: { max_iterations: 3 } })
+    expect(await ask(url, stream)).toMatchObject({
       text: 'This is what I found so far.',
       steps: 4,
       finishReason: 'stop',
     })
   })
+
+  it.each(['', 'Once more. '])(
+    'continues with the model’s next answer when its calls are blocked after the text "%s"',
+    async (text) => {
+      const { url, provider } = await startBoth((request) =>
+        readsBlock(request) ? { text: 'I give up.' } : { ...thought, calls: [SAME], ...(text === '' ? {} : { text }) },
+      )
+      expect(await ask(url, stream)).toMatchObject({ text: expect.stringMatching(/I give up\.$/), steps: 7 })
+      expect(provider.requests).toHaveLength(8)
+    },
+  )
 })
