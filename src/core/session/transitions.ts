@@ -31,18 +31,25 @@ export function threadOf({ threads }: Session, request: CountedRequest): Thread 
   return threads.findLast(({ name, run }) => name === request.thread && retryOf(run, request) !== undefined)
 }
 
+function withThread(session: Session, thread: Thread, change: Partial<Thread>): Session {
+  const { threads } = session
+  return { ...session, threads: threads.with(threads.indexOf(thread), { ...thread, ...change }) }
+}
+
+function withRun(session: Session, thread: Thread, change: Partial<Run>): Session {
+  return withThread(session, thread, { run: { ...thread.run, ...change } })
+}
+
 /** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
 export function changeThread(session: Session, request: CountedRequest, change: Partial<Thread>): Session {
   const thread = threadOf(session, request)
-  if (!thread) return session
-  const { threads } = session
-  return { ...session, threads: threads.with(threads.indexOf(thread), { ...thread, ...change }) }
+  return thread ? withThread(session, thread, change) : session
 }
 
 /** Changes the run that a request was counted in; a session that has forgotten it stays unchanged. */
 export function changeRun(session: Session, request: CountedRequest, change: Partial<Run>): Session {
   const thread = threadOf(session, request)
-  return thread ? changeThread(session, request, { run: { ...thread.run, ...change } }) : session
+  return thread ? withRun(session, thread, change) : session
 }
 
 /** The facts about the answer to a counted request. */
@@ -71,7 +78,7 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   const thread = threadOf(session, request)
   if (!thread) return { ...session, usage: addCall(session.usage, usage) }
   const { run, loopState } = thread
-  const after = changeThread(session, request, {
+  const after = withThread(session, thread, {
     run: {
       ...run,
       quietSince: iteration?.endedAt ?? run.quietSince,
@@ -115,7 +122,7 @@ function recordAfter(
 /** Records the ids of an answer that has begun: a client may continue from it before it is over. */
 export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
   const thread = threadOf(session, request)
-  return thread ? changeThread(session, request, { responses: withIds(thread, ids) }) : session
+  return thread ? withThread(session, thread, { responses: withIds(thread, ids) }) : session
 }
 
 /** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
@@ -123,16 +130,16 @@ export type Delivery = 'whole' | 'failed' | 'client_left'
 
 /** Records what became of one sending of a request. */
 export function noteDelivery(session: Session, request: CountedRequest, delivery: Delivery, isRetry: boolean): Session {
-  const run = threadOf(session, request)?.run
-  if (!run) return session
+  const thread = threadOf(session, request)
+  if (!thread) return session
   const isWhole = delivery === 'whole'
-  const recentRequests = run.recentRequests.map((one) => {
+  const recentRequests = thread.run.recentRequests.map((one) => {
     if (one.fingerprint !== request.fingerprint) return one
     // The first sending counts as answered until it is known not to be.
     const { answered = 1 } = one
     return { ...one, answered: isRetry ? answered + Number(isWhole) : isWhole ? answered : 0 }
   })
-  return changeRun(session, request, { recentRequests })
+  return withRun(session, thread, { recentRequests })
 }
 
 /**
@@ -143,7 +150,7 @@ export function noteTold(session: Session, request: CountedRequest, isWarning: b
   const thread = threadOf(session, request)
   if (!thread) return session
   const { run, loopState } = thread
-  return changeThread(session, request, {
+  return withThread(session, thread, {
     run: isWarning ? { ...run, isWarned: true } : run,
     loopState: loopState && isNewest(run, request) ? noticeTold(loopState) : loopState,
   })
@@ -175,7 +182,7 @@ export function releaseIteration(
   const recorded = { ...session, record: recordAfter(session, request, thread, facts, undefined) }
   if (retryOf(run, request)?.iteration !== run.iteration) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
-  const after = changeRun(recorded, request, { failedAs, quietSince, iteration: run.iteration - 1 })
+  const after = withRun(recorded, thread, { failedAs, quietSince, iteration: run.iteration - 1 })
   // Requests after the end of a run are not counted, but for those that are relayed.
   const wasCounted = !run.finalAnswer || isLate(run.demands, request.fingerprint)
   return wasCounted ? withIterations(after, -1) : after
@@ -183,14 +190,15 @@ export function releaseIteration(
 
 /** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
 export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
-  const run = threadOf(session, request)?.run
-  if (!run) return session
+  const thread = threadOf(session, request)
+  if (!thread) return session
+  const { run } = thread
   // A request beyond a limit is no iteration; the loop guard ends a run within one.
   const isBeyond = !REASONS[answer.terminal.terminal_reason].countsLast
   const { iterations, tool_calls: toolCalls } = usedBy(run, run.askedAt)
   const ended = { at: run.askedAt, iterations: Math.max(0, iterations - Number(isBeyond)), toolCalls }
   const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }
-  const after = changeRun(session, request, { finalAnswer })
+  const after = withRun(session, thread, { finalAnswer })
   return isBeyond && !run.finalAnswer ? withIterations(after, -1) : after
 }
 
@@ -219,7 +227,7 @@ export function noteStopAttempt(
     }
   }
   const stopTries = { failedForms, failures, failingSince, truncated }
-  return { session: changeRun(session, request, { stopTries }), result: stopTries }
+  return { session: withRun(session, thread, { stopTries }), result: stopTries }
 }
 
 /**
@@ -227,9 +235,9 @@ export function noteStopAttempt(
  * before the end changes nothing.
  */
 export function resumeRun(session: Session, request: CountedRequest): Session {
-  const run = threadOf(session, request)?.run
-  if (!run?.finalAnswer || retryOf(run, request)?.iteration !== run.iteration) return session
-  return withIterations(changeRun(session, request, { finalAnswer: undefined }), 1)
+  const thread = threadOf(session, request)
+  if (!thread?.run.finalAnswer || retryOf(thread.run, request)?.iteration !== thread.run.iteration) return session
+  return withIterations(withRun(session, thread, { finalAnswer: undefined }), 1)
 }
 
 /** Adds the first answer, whose request called `tools`, to a session that has just got its id. */
@@ -241,10 +249,11 @@ export function adoptFirst(
   now: number,
   tools: readonly string[] = [],
 ): Changed<RunState> {
-  const before = threadOf(session, request) ?? runState.thread
+  const known = threadOf(session, request)
+  const before = known ?? runState.thread
   const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
   const thread = { ...before, run }
-  const changed = changeThread(session, request, { run })
+  const changed = known ? withThread(session, known, { run }) : session
   const { totals, record } = changed
   const number = thread.number ?? 1
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
