@@ -174,7 +174,7 @@ function pageFor(terminal: Terminal) {
       const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
       const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
       out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
-      if (added !== undefined) out(`${coloured(wrapped(`was told: ${added}`, 26), 'grey', hasColours)}\n`)
+      if (added !== undefined) out(`${coloured(wrapped(`Governor said: ${added}`, 26), 'grey', hasColours)}\n`)
     },
     metadata({ governor }: Step) {
       for (const [key, value] of Object.entries(governor ?? {})) out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)

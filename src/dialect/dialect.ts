@@ -46,7 +46,7 @@ export interface BlockedMessage {
 }
 
 /**
- * The tools of which the model must call one; no names if it may choose. `isNamed`: the request names that one tool.
+ * Names of tools: the model must call one of them; no names if it need not. `isNamed`: the request names that one tool.
  */
 export interface ForcedTools {
   readonly names: readonly string[]
@@ -78,7 +78,7 @@ export interface DialectRequest {
   demands(): readonly Hash[]
   /** True if the answer must have a format, such as JSON. */
   hasFormat(): boolean
-  /** The tools of which the model must call one. */
+  /** Returns the tools one of which the model must call. */
   forcedTools(): ForcedTools
   /** The numbers that shape the answer, by the names that OpenTelemetry has for them after `gen_ai.request.`. */
   parameters?(): Readonly<Record<string, number>>

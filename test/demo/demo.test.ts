@@ -27,10 +27,10 @@ describe('the demo', () => {
     )
     expect(steps[10]?.[4]).toMatch(/^answers/)
     expect(story).toContain(
-      'was told: [BUDGET: Iteration 7/10. You have 3 iterations left. Start consolidating your work and prepare to provide a final response.]',
+      'Governor said: [BUDGET: Iteration 7/10. You have 3 iterations left. Start consolidating your work and prepare to provide a final response.]',
     )
-    expect(story).toContain('was told: [BUDGET: Iteration 10/10. You MUST provide your final response NOW.')
-    expect(story).toContain("was told: You've reached the maximum number of tool-calling iterations allowed.")
+    expect(story).toContain('Governor said: [BUDGET: Iteration 10/10. You MUST provide your final response NOW.')
+    expect(story).toContain("Governor said: You've reached the maximum number of tool-calling iterations allowed.")
     expect(story.match(/model: Of those I looked at, two have a free tier/g)).toHaveLength(2)
     expect(story).toContain('terminal_state "tool_limit_reached"')
     expect(story).toContain('has_final_answer true')
@@ -49,7 +49,7 @@ describe('the demo', () => {
     ])
     expect(steps.at(-1)?.[3]).toMatch(/^answers/)
     expect(story.split(LOOP_NOTICE)).toHaveLength(3)
-    expect(story).toContain("was told: [LOOP GUARD] Blocked: 'fetch_page' was called 6 times")
+    expect(story).toContain("Governor said: [LOOP GUARD] Blocked: 'fetch_page' was called 6 times")
     expect(story).toContain('model: The page gives nothing that settles it')
     expect(story).toContain('Call 7 never reached the agent')
   })

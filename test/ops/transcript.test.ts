@@ -149,7 +149,7 @@ describe('the transcript of a run', () => {
     expect(await linesWhen(url, 2)).toEqual(['user: Find out everything.', 'assistant: Packed.'])
   })
 
-  it('holds the answer of a stopped run, with what the client was told at its end, and not the request for it', async () => {
+  it('holds the answer of a stopped run with its terminal state, and not the request for that answer', async () => {
     const { url } = await startBoth(runaway('search', 'What I found.'), {
       ...ON,
       budget: { max_iterations: 3 },

@@ -202,7 +202,7 @@ export function isAnswered(session: Session | undefined, request: CountedRequest
   return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now)
 }
 
-/** Returns the question about a thread that an operator may still answer at `now`; `undefined` if there is none. */
+/** Returns the question about a thread if an operator may still answer it at `now`, else `undefined`. */
 export function openQuestion(session: Session, thread: Thread, now: number): Question | undefined {
   const { question } = thread.run
   return question && question.until > now && isUnanswered(session, thread, now) ? question : undefined

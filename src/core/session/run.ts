@@ -14,7 +14,7 @@ import {
   usedBy,
 } from './session.ts'
 
-/** Returns the request of the run with the same bytes; `undefined` if there is none. */
+/** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */
 export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
   for (const one of run.recentRequests) if (one.fingerprint === fingerprint) return one
   return undefined
@@ -78,7 +78,7 @@ export function lastTime({ askedAt, quietSince = 0 }: Run): number {
   return Math.max(askedAt, quietSince)
 }
 
-/** Returns what the client was told at the end of a run; `undefined` where it was told of none, or the run went on. */
+/** Returns the terminal state that the client got at the end of a run; `undefined` if it got none, or the run went on. */
 export function terminalIn({ finalAnswer, ownEnd }: Run): Terminal | undefined {
   return finalAnswer?.terminal ?? ownEnd
 }

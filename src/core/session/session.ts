@@ -111,7 +111,7 @@ export interface Run {
   readonly isAnswered?: boolean | undefined
   /** The answer that ended the run, once Governor has stopped it. */
   readonly finalAnswer?: FinalAnswer | undefined
-  /** What the client was told at the end of a run without a recorded answer, as where the agent ended it. */
+  /** The terminal state that the client got without a recorded answer, for example when the agent ended the run. */
   readonly ownEnd?: Terminal | undefined
   /** Its end was reported to metrics, which count a run once, also where it goes on. */
   readonly isReported?: boolean | undefined

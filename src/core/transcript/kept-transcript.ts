@@ -43,7 +43,7 @@ export interface TranscriptEntry extends Pick<ShownText, 'role' | 'text'> {
   readonly request?: string | undefined
   /** An answer that called no tool. */
   readonly callsNothing?: true | undefined
-  /** Set for the answer with which the run ended, where the client was told so. */
+  /** Set on the answer that ended the run, if the client got a terminal state with it. */
   readonly terminal?: Terminal | undefined
 }
 

@@ -43,7 +43,7 @@ interface Place {
 
 const newVisit = (token = ''): Visit => ({ token, over: new AbortController() })
 
-/** Work of which one runs at a time: what asks for it meanwhile has it run once more. */
+/** Work that runs once at a time. If something asks for it while it runs, it runs once more afterwards. */
 const newWork = () => ({ isBusy: false, isAskedAgain: false })
 
 /** The id or the name of the session in the page's address; empty: none. */

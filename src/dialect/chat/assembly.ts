@@ -36,7 +36,7 @@ export interface Assembly {
   readonly functionCall: Map<string, unknown>
 }
 
-/** Returns a message of which nothing has arrived. */
+/** Returns the state before anything of a message has arrived. */
 export function newAssembly(): Assembly {
   return {
     fields: new Map([['role', 'assistant']]),

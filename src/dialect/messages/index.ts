@@ -165,8 +165,8 @@ const FORMATS: readonly FormatPlace[] = [['output_config', 'format'], ['output_f
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
 /**
- * The members of a request in a thread, of which the provider stores the system text, the tools, and all messages but
- * the results of the newest response. `previous`: the id of that response. Source:
+ * The members of a request in a thread. The provider stores the system text, the tools and all messages; the request
+ * holds only the results of the newest response. `previous`: the id of that response. Source:
  * platform.claude.com/docs/en/build-with-claude/message-threads
  */
 function threadMembers(index: RequestIndex, content: Memo<Content>, previous: string): Partial<DialectRequest> {

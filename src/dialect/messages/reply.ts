@@ -155,7 +155,7 @@ export interface Assembly {
   hasEnd: boolean
 }
 
-/** Returns a response of which nothing more than its id has arrived. */
+/** Returns the state before anything but the id of a response has arrived. */
 export function newAssembly(id?: string): Assembly {
   return { id, blocks: [], byIndex: new Map(), calls: 0, hasEnd: false }
 }

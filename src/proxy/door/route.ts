@@ -12,7 +12,7 @@ export interface Route {
   readonly upstream: Upstream
   /** Path and query as sent upstream: without the upstream's name, and with the prefix of its URL. */
   readonly path: string
-  /** Set on a guarded path that begins with a name, of which there is no upstream. */
+  /** The first segment of a guarded path, where it names an upstream that does not exist. */
   readonly unknownName: string | undefined
   /** A server that resolves its dot segments would leave the prefix of the upstream's URL. */
   readonly leavesPrefix: boolean

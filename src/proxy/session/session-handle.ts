@@ -250,7 +250,7 @@ function responseNotes(state: State) {
     /** Keeps what the model answered, where transcripts are kept. */
     noteText(text: string, metadata: AnswerMetadata): void {
       const [first] = key === undefined ? idsIn(found, metadata) : []
-      const begun = first === undefined ? key : sessionKey(found.tenant, nameOf('response', first))
+      const begun = first === undefined ? key : sessionKey(found.tenant, idBegunBy(first))
       transcript?.answered(text, metadata.callsNothing === true, begun)
     },
   }
@@ -301,6 +301,11 @@ function idsIn({ conversation: kept }: FoundSession, answer: Pick<Answered, 'id'
   return conversation === undefined ? ids : [...ids, presentable(conversation)]
 }
 
+/** Returns the id of the session that begins when a client continues from its first response. */
+function idBegunBy(response: string): string {
+  return nameOf('response', response)
+}
+
 /**
  * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
  * has no id yet; it is stored when a client continues from one of the responses.
@@ -312,8 +317,7 @@ async function linkResponses(
   begun?: Session,
 ): Promise<void> {
   if (responses.length === 0) return
-  // So is named a session that begins in the store when a client continues from its first response.
-  const unnamed = nameOf('response', responses[0] ?? '')
+  const unnamed = idBegunBy(responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
   await Promise.all(responses.map((response) => linkTo(store, sessionKey(tenant, response), to)))
 }

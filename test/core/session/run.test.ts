@@ -67,9 +67,9 @@ describe('a run that Governor did not end', () => {
   })
 })
 
-describe('a run of which the client was told that it is over', () => {
+describe('a run whose end the client knows', () => {
   it.each([undefined, 'operator', 'loop_guard'] as const)(
-    'has the terminal state that the client was told, at once: %s',
+    'has the terminal state that the client got, at once: %s',
     (reason) => {
       const run = runOf({ finalAnswer: finalAnswer(reason), isAnswered: true })
       const state = run.finalAnswer?.terminal.terminal_state
