@@ -9,8 +9,9 @@ import type { AIMessageChunk } from '@langchain/core/messages'
 import { ChatOpenAI } from '@langchain/openai'
 import { generateText } from 'ai'
 import OpenAI from 'openai'
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { type GovernorEnd, governorOf } from '../../src/types/index.ts'
+import { describe, expect, expectTypeOf, it, onTestFinished } from 'vitest'
+import type { EndState, TerminalReason } from '../../src/core/terminal.ts'
+import { type GovernorEnd, type GovernorReason, type GovernorState, governorOf } from '../../src/types/index.ts'
 import { TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
@@ -63,6 +64,11 @@ const EXAMPLES = documents.flatMap((name) =>
 const CLIENTS = ['openai', '@anthropic-ai/sdk', '@langchain/openai', '@langchain/core', '@types/node', 'undici-types']
 
 describe('the types of the package', () => {
+  it('name every state and every reason that Governor states', () => {
+    expectTypeOf<GovernorState>().toEqualTypeOf<EndState>()
+    expectTypeOf<GovernorReason>().toEqualTypeOf<TerminalReason>()
+  })
+
   it('fit the examples of the documentation', () => {
     expect(EXAMPLES.length).toBeGreaterThanOrEqual(3)
     const files = Object.fromEntries(EXAMPLES.map((text, at) => [`example-${at}.ts`, text]))

@@ -2,6 +2,7 @@
  * How sessions are written for people, on the live page and in a terminal: one word for one thing. Without imports at
  * run time, as it is a part of the page.
  */
+import type { TerminalReason } from '../../core/terminal.ts'
 import type { SessionDetail, SessionPage, SessionRow } from './schema.ts'
 
 /** A limit that users can set. */
@@ -34,7 +35,8 @@ const REASONS: Readonly<Record<string, string>> = {
   max_cost: 'cost',
   max_seconds: 'time',
   loop_guard: 'loop',
-}
+  operator: 'operator',
+} satisfies Record<TerminalReason, string>
 
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
