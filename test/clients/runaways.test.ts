@@ -1,4 +1,5 @@
 /** Agents of the official package in a loop: they are warned, their calls are blocked, and the model's own answer ends them. */
+import { setMaxListeners } from 'node:events'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
@@ -55,6 +56,8 @@ async function run(script: Script, result: (at: number) => string, stream: boole
   const runner = stream
     ? client.chat.completions.runTools({ ...body, stream: true }, options)
     : client.chat.completions.runTools(body, options)
+  // The client adds a listener to this signal for each request.
+  setMaxListeners(0, runner.controller.signal)
   const answer = await runner.finalContent()
   const metrics = await (await fetch(`${url}/metrics`)).text()
   return { executed, answer, requests: provider.requests.length, verdicts, metrics }
