@@ -34,10 +34,11 @@ function failing(statuses: readonly number[]): Script {
   let notices = 0
   return (request) => {
     const isTold = said(request)
-    const status = isTold ? (statuses[notices++] ?? 200) : 200
-    if (status !== 200) return { status, body: { error: { message: 'Something went wrong.' } } }
     const headers = { 'x-told': String(isTold) }
-    return mayCall(request) && request.json.tools ? { ...SAME, headers } : { text: 'I stop.', headers }
+    // An error in place of the last answer is the client's to repeat.
+    if (!mayCall(request) || !request.json.tools) return { text: 'I stop.', headers }
+    const status = isTold ? (statuses[notices++] ?? 200) : 200
+    return status === 200 ? { ...SAME, headers } : { status, body: { error: { message: 'Something went wrong.' } } }
   }
 }
 
