@@ -6,7 +6,7 @@ import { decideBlocks, INITIAL_LOOP_STATE } from './loop/observe.ts'
 import { inMode, type Pattern } from './loop/patterns.ts'
 import type { Request } from './request.ts'
 import type { Changed, RunState, Session, Thread } from './session/session.ts'
-import { type CountedRequest, changeThread, threadOf } from './session/transitions.ts'
+import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName } from './terminal.ts'
 
 /** A call that a guard blocks. */
@@ -93,8 +93,9 @@ export function judgeCalls(
   calls: readonly ToolCall[],
   judged: Judged,
 ): Changed<Judgements> {
-  let thread = threadOf(session, counted)
-  if (!thread) return { session, result: NOTHING_BLOCKED }
+  const known = threadOf(session, counted)
+  if (!known) return { session, result: NOTHING_BLOCKED }
+  let thread = known
   const blocked: (Block | undefined)[] = calls.map(() => undefined)
   const faults: { guard: CallGuardName; error: Error }[] = []
   let endsRun = false
@@ -115,5 +116,5 @@ export function judgeCalls(
       ? { ...(thread.loopState ?? INITIAL_LOOP_STATE), pendingNotice: [...texts].join('\n\n') }
       : thread.loopState
   const after = { ...thread, loopState }
-  return { session: changeThread(session, counted, after), result: { blocked, endsRun, faults } }
+  return { session: withThread(session, known, after), result: { blocked, endsRun, faults } }
 }

@@ -78,7 +78,7 @@ export interface DialectRequest {
   demands(): readonly Hash[]
   /** True if the answer must have a format, such as JSON. */
   hasFormat(): boolean
-  /** Returns the tools one of which the model must call. */
+  /** Returns the tools that the request forces: the model must call one of them. */
   forcedTools(): ForcedTools
   /** The numbers that shape the answer, by the names that OpenTelemetry has for them after `gen_ai.request.`. */
   parameters?(): Readonly<Record<string, number>>

@@ -15,7 +15,7 @@ import {
   usedBy,
   usedIn,
 } from '../session/session.ts'
-import { type CountedRequest, changeRun, threadOf } from '../session/transitions.ts'
+import { type CountedRequest, threadOf, withRun } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
@@ -180,7 +180,7 @@ export function askOperator(
   const { question } = thread.run
   if (question?.meter === meter && question.max === max)
     return { session, result: { until: question.until, isNew: false } }
-  const after = changeRun(session, request, { question: { meter, max, until } })
+  const after = withRun(session, thread, { question: { meter, max, until } })
   return { session: after, result: { until, isNew: true } }
 }
 

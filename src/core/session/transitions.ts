@@ -31,12 +31,14 @@ export function threadOf({ threads }: Session, request: CountedRequest): Thread 
   return threads.findLast(({ name, run }) => name === request.thread && retryOf(run, request) !== undefined)
 }
 
-function withThread(session: Session, thread: Thread, change: Partial<Thread>): Session {
-  const { threads } = session
-  return { ...session, threads: threads.with(threads.indexOf(thread), { ...thread, ...change }) }
+/** Changes one of the threads of a session; another thread changes nothing. */
+export function withThread(session: Session, thread: Thread, change: Partial<Thread>): Session {
+  const threads = session.threads.map((one) => (one === thread ? { ...thread, ...change } : one))
+  return { ...session, threads }
 }
 
-function withRun(session: Session, thread: Thread, change: Partial<Run>): Session {
+/** Changes the run of one of the threads of a session; that of another thread changes nothing. */
+export function withRun(session: Session, thread: Thread, change: Partial<Run>): Session {
   return withThread(session, thread, { run: { ...thread.run, ...change } })
 }
 
@@ -249,11 +251,10 @@ export function adoptFirst(
   now: number,
   tools: readonly string[] = [],
 ): Changed<RunState> {
-  const known = threadOf(session, request)
-  const before = known ?? runState.thread
+  const before = threadOf(session, request) ?? runState.thread
   const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
   const thread = { ...before, run }
-  const changed = known ? withThread(session, known, { run }) : session
+  const changed = withThread(session, before, { run })
   const { totals, record } = changed
   const number = thread.number ?? 1
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
