@@ -34,11 +34,13 @@ function failing(statuses: readonly number[]): Script {
   let notices = 0
   return (request) => {
     const isTold = said(request)
-    const headers = { 'x-told': String(isTold) }
-    // An error in place of the last answer is the client's to repeat.
-    if (!mayCall(request) || !request.json.tools) return { text: 'I stop.', headers }
+    const calls = mayCall(request) && request.json.tools !== undefined
     const status = isTold ? (statuses[notices++] ?? 200) : 200
-    return status === 200 ? { ...SAME, headers } : { status, body: { error: { message: 'Something went wrong.' } } }
+    // A fault in place of the last answer goes to the client, and these clients do not send a request again.
+    if (status !== 200 && (calls || status !== 500))
+      return { status, body: { error: { message: 'Something went wrong.' } } }
+    const headers = { 'x-told': String(isTold) }
+    return calls ? { ...SAME, headers } : { text: 'I stop.', headers }
   }
 }
 

@@ -8,7 +8,7 @@ type Settings = Parameters<typeof generateText>[0]
 export async function askWithTools(
   model: LanguageModel,
   stream: boolean,
-  more: Pick<Settings, 'providerOptions'> = {},
+  more: Pick<Settings, 'providerOptions' | 'maxOutputTokens'> = {},
 ) {
   const settings = {
     model,
