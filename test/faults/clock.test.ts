@@ -82,29 +82,29 @@ describe('a machine that sleeps', () => {
   }
 
   it('uses up the time of a run', async () => {
-    const { step, sleep } = await start({ budget: { max_iterations: 0, run: { max_seconds: 1_800 } } })
+    const { step, suspend } = await start({ budget: { max_iterations: 0, run: { max_seconds: 1_800 } } })
     expect((await step()).governor).toBeUndefined()
-    await sleep(2_400_000)
+    await suspend(2_400_000)
     const { governor } = await until(step, (next) => next.governor !== undefined)
     expect(governor).toMatchObject({ terminal_reason: 'max_seconds' })
   })
 
   it('leaves a run within its time when it sleeps for less', async () => {
-    const { step, sleep } = await start({ budget: { max_iterations: 6, run: { max_seconds: 1_800 } } })
+    const { step, suspend } = await start({ budget: { max_iterations: 6, run: { max_seconds: 1_800 } } })
     await step()
-    await sleep(500_000)
+    await suspend(500_000)
     let last = await step()
     while (!last.governor) last = await step()
     expect(last.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: 6 })
   })
 
   it('forgets sessions that were not used for their ttl', async () => {
-    const { step, sleep, session, url } = await start({ sessions: { ttl: '1h' } })
+    const { step, suspend, session, url } = await start({ sessions: { ttl: '1h' } })
     await step()
     const { id } = await session()
     const status = async () => (await fetch(`${url}/governor/sessions/${id}`)).status
     expect(await status()).toBe(200)
-    await sleep(7_200_000)
+    await suspend(7_200_000)
     await until(status, (found) => found === 404)
   })
 })

@@ -8,7 +8,7 @@ export interface Tampered extends Process {
   /** Sets its clock forward, or back, by so many milliseconds. */
   setClock(shift: number): Promise<void>
   /** Lets the machine sleep for so many milliseconds: its clock and its uptime go on, and the process stands still. */
-  sleep(milliseconds: number): Promise<void>
+  suspend(milliseconds: number): Promise<void>
   /** Lets nothing else run in it for so many milliseconds; settles when that is over. */
   block(milliseconds: number): Promise<void>
 }
@@ -29,7 +29,7 @@ export async function startTampered(upstream: string, config: Record<string, unk
   return {
     ...governor,
     setClock: (shift) => tell({ shift }),
-    sleep: (sleep) => tell({ sleep }),
+    suspend: (sleep) => tell({ sleep }),
     block: (block) => tell({ block }),
   }
 }
