@@ -12,7 +12,7 @@ export interface ConnectionSettings {
   readonly tls?:
     | { readonly ca?: Buffer | undefined; readonly cert?: Buffer | undefined; readonly key?: Buffer | undefined }
     | undefined
-  /** URLs of some servers of a cluster; empty if it is none. */
+  /** URLs of some servers of a cluster; empty if Redis is no cluster. */
   readonly cluster?: readonly string[]
   /** The name of the server that Sentinels watch, and their `redis://` URLs, with user and password if needed. */
   readonly sentinel?: { readonly name: string; readonly nodes: readonly string[] }
