@@ -2,7 +2,7 @@
 
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
-import type { SessionDetail as Detail, SessionRow as Row, SessionPage, Transcript } from '../ops/sessions/schema.ts'
+import type { SessionDetail as Detail, SessionRow as Row, SessionPage, Transcript } from '../ops/sessions/api-schema.ts'
 import type { Call } from './command.ts'
 
 export type { Detail, Row }

@@ -1,5 +1,5 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
-import type { Transcript } from '../ops/sessions/schema.ts'
+import type { Transcript } from '../ops/sessions/api-schema.ts'
 import {
   amount,
   clock,
@@ -11,7 +11,7 @@ import {
   span,
   stateOf,
   type Tone,
-} from '../ops/sessions/words.ts'
+} from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
 import { allSessions, createSessionsClient, type Detail, type Row } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'

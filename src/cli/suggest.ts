@@ -1,6 +1,6 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
-import type { RunView } from '../ops/sessions/schema.ts'
+import type { RunView } from '../ops/sessions/api-schema.ts'
 import type { Call, Terminal } from './command.ts'
 import { allSessions, ClientError, createSessionsClient } from './sessions-client.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'

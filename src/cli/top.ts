@@ -1,6 +1,6 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
-import { headText, labelOf, nextLimit } from '../ops/sessions/words.ts'
+import { headText, labelOf, nextLimit } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import {

@@ -1,7 +1,7 @@
 /** The settings of the budget: limits, the notices about them, and overrides for some requests. */
 import * as z from 'zod'
+import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/budget-notices.ts'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/notice.ts'
 import { overrideShape } from './override.ts'
 import { choice, count, filled, flag, headerName, key, optional, section, whole } from './units.ts'
 

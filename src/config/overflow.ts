@@ -1,7 +1,7 @@
 /** The settings for requests that are too large. */
 import { RE2JS } from 're2js'
 import * as z from 'zod'
-import { RECOVERIES } from '../overflow/overflow.ts'
+import { RECOVERIES } from '../overflow/meaning.ts'
 import type { LinearPattern, Row } from '../overflow/rows.ts'
 import { choice, duration, flag, key, optional } from './units.ts'
 

@@ -5,7 +5,7 @@
  * `reloaded` in their metadata; all others need a restart.
  */
 import * as z from 'zod'
-import { DEFAULT_TEXTS } from '../core/budget/notice.ts'
+import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { isLoopback } from '../http/loopback.ts'
 import { budget, budgetOverride, outOfOrder, overrideMatch, text } from './budget.ts'
 import { events } from './events.ts'

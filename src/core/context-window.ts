@@ -3,7 +3,7 @@
  * effective context is what one session may use for now. A reduction never changes the base or another session. All
  * sizes are tokens.
  */
-import type { Overflow } from '../overflow/overflow.ts'
+import type { Overflow } from '../overflow/meaning.ts'
 
 /** The context window of a model at an upstream; without tokens if it is unknown. */
 export interface BaseContext {

@@ -1,7 +1,7 @@
 /** Decides how Governor handles a request. */
 
+import { fill, type NoticeTexts, noticeFor } from './budget/budget-notices.ts'
 import type { Amounts, LimitName, Meter } from './budget/meters.ts'
-import { fill, type NoticeTexts, noticeFor } from './budget/notice.ts'
 import {
   costLimit,
   isExhausted,

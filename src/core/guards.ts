@@ -1,8 +1,8 @@
 /** What blocks calls of a model before its client gets them: one row for each guard. */
 import type { ToolCall } from './conversation.ts'
 import { mayBlock } from './loop/escalation.ts'
-import { blockText, fallbackText } from './loop/notice.ts'
-import { decideBlocks, INITIAL_LOOP_STATE } from './loop/observe.ts'
+import { blockText, fallbackText } from './loop/loop-notices.ts'
+import { decideBlocks, INITIAL_LOOP_STATE } from './loop/loop-state.ts'
 import { inMode, type Pattern } from './loop/patterns.ts'
 import type { Request } from './request.ts'
 import type { Changed, RunState, Session, Thread } from './session/session.ts'

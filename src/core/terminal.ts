@@ -1,6 +1,7 @@
 /** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
+
+import { fill, type NoticeTexts } from './budget/budget-notices.ts'
 import { LIMITS, type LimitName, type LimitReason, METERS, type Meter } from './budget/meters.ts'
-import { fill, type NoticeTexts } from './budget/notice.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'

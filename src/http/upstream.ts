@@ -1,7 +1,7 @@
 /** A call to an upstream, the head of its response, and what can go wrong with it. */
 import type { Readable } from 'node:stream'
 import { errors } from 'undici'
-import type { Recovery } from '../overflow/overflow.ts'
+import type { Recovery } from '../overflow/meaning.ts'
 import type { RawHeaders } from './headers.ts'
 
 export interface Upstream {

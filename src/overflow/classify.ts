@@ -1,5 +1,5 @@
 /** Classifies the error of a provider: by the first row that matches, else by the general reader. */
-import { type Overflow, overInput, statedNumbers } from './overflow.ts'
+import { type Overflow, overInput, statedNumbers } from './meaning.ts'
 import { type QuotedRequest, withoutQuotes } from './quotes.ts'
 import { readOverflow } from './reader/reader.ts'
 import { plainNumbers } from './reader/text.ts'

@@ -1,5 +1,5 @@
 /** Removes what an error quotes of its request: only the rest are the provider's own words. */
-import { type Overflow, statedNumbers } from './overflow.ts'
+import { type Overflow, statedNumbers } from './meaning.ts'
 import { type Reply, replyOf } from './unwrap.ts'
 
 /** A request's body: a string or a buffer. It is only searched for words of plain ASCII. */

@@ -5,7 +5,7 @@
  * match a code's letters alone (`contextlengthexceeded` for `context_length_exceeded`). No repetition is unbounded. The
  * named groups `limit` and `prompt` are numbers of tokens.
  */
-import type { Recovery } from './overflow.ts'
+import type { Recovery } from './meaning.ts'
 
 /** The named groups of a match; a group that matched nothing has no value. */
 export type Groups = Readonly<Record<string, string | undefined>>

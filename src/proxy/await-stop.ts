@@ -7,8 +7,8 @@ import { noteDelivery } from '../core/session/transitions.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { emitFor } from './begin-exchange.ts'
+import { endProbe } from './error-streaks.ts'
 import { countFault } from './fault.ts'
-import { endProbe } from './storm.ts'
 import type { Turn } from './turn.ts'
 
 /** Decides on a request once more. Returns a text or nothing if it cannot be read any more. */

@@ -18,6 +18,7 @@ import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { type Link, sessionKey } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
+import { stormReplyFor } from './error-streaks.ts'
 import { isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import { refusalsKey, withEdits } from './request-edits.ts'
@@ -25,7 +26,6 @@ import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf }
 import { findSession, openSession } from './session/open-session.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { FoundSession } from './session/session-handle.ts'
-import { stormReplyFor } from './storm.ts'
 import type { Turn } from './turn.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */

@@ -3,9 +3,9 @@
  * held until they are complete, and blocked ones are removed. If no call is left, the model is asked again, with a text
  * of Governor as the result of each call, and its next answer continues the same response.
  */
-import { fill } from '../core/budget/notice.ts'
+import { fill } from '../core/budget/budget-notices.ts'
 import { type Block, NOTHING_BLOCKED } from '../core/guards.ts'
-import { NOT_EXECUTED } from '../core/loop/notice.ts'
+import { NOT_EXECUTED } from '../core/loop/loop-notices.ts'
 import { changeThread } from '../core/session/transitions.ts'
 import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createMemoryStore, type MemoryLimits } from './memory.ts'
-import type { RedisSettings } from './redis.ts'
+import type { RedisSettings } from './redis-data.ts'
 import { createReplicatedStore, type ReplicatedOptions } from './replicated.ts'
 import type { Store } from './store.ts'
 

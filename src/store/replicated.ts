@@ -3,8 +3,8 @@ import { setTimeout } from 'node:timers/promises'
 import { doubted, mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { createChanges, createKeepers, keyOfValue, type MemoryLimits } from './memory.ts'
-import { createRedis, type RedisSettings, type RemoteStore } from './redis.ts'
 import type { RedisConnection } from './redis-connection.ts'
+import { createRedis, type RedisSettings, type RemoteStore } from './redis-data.ts'
 import { createReplicatedValues, type ReplicatedValues } from './replicated-values.ts'
 import {
   idOfKey,

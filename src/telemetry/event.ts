@@ -10,7 +10,7 @@ import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
 import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage, ResponseFacts } from '../core/usage.ts'
-import type { Recovery } from '../overflow/overflow.ts'
+import type { Recovery } from '../overflow/meaning.ts'
 
 /** The verdict on a request, as in metrics and headers. */
 export type VerdictName = 'allow' | 'warn' | 'block' | 'stop'

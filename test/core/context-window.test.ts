@@ -13,7 +13,7 @@ import {
   succeed,
   succeedInSession,
 } from '../../src/core/context-window.ts'
-import type { Overflow } from '../../src/overflow/overflow.ts'
+import type { Overflow } from '../../src/overflow/meaning.ts'
 
 const tokens = fc.integer({ min: 16, max: 2_000_000 })
 const overflow: fc.Arbitrary<Overflow> = fc.oneof(

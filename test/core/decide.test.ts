@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
 import { amountsBy } from '../../src/core/budget/meters.ts'
-import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
 import { type BudgetPolicy, decide, decideWithoutBudget } from '../../src/core/decide.ts'
 import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'

@@ -1,6 +1,7 @@
 /** Conversations as chat clients send them, and a session that sees one request after the other. */
+
+import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
 import { amountsBy } from '../../src/core/budget/meters.ts'
-import { DEFAULT_TEXTS } from '../../src/core/budget/notice.ts'
 import type { Conversation } from '../../src/core/conversation.ts'
 import type { BudgetPolicy } from '../../src/core/decide.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'

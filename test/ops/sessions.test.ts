@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { apiError, sessionDetail, sessionPage } from '../../src/ops/sessions/api-schema.ts'
 import { openApi } from '../../src/ops/sessions/openapi.ts'
-import { apiError, sessionDetail, sessionPage } from '../../src/ops/sessions/schema.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { hashOfBytes } from '../../src/core/hash.ts'
-import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/observe.ts'
+import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/loop-state.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'

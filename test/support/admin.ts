@@ -1,7 +1,7 @@
 /** Sends requests to Governor's own routes as an operator does, with any headers. */
 import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
-import type { SessionDetail, SessionRow } from '../../src/ops/sessions/schema.ts'
+import type { SessionDetail, SessionRow } from '../../src/ops/sessions/api-schema.ts'
 
 export interface Asked {
   readonly method?: string

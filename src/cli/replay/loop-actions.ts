@@ -3,7 +3,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { Hash } from '../../core/hash.ts'
-import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../../core/loop/observe.ts'
+import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../../core/loop/loop-state.ts'
 import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
 import { createCallReader } from '../../core/loop/tool-call.ts'
 import { userText } from '../../core/session/transcript.ts'

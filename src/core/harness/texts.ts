@@ -2,7 +2,7 @@
  * The texts that public agent harnesses write in messages of role `user`, collected from their sources and from
  * captured traffic. Each text is matched, never sent. Prefixes are so long that no human starts a message with them.
  */
-import { NOTICES } from '../loop/notice.ts'
+import { NOTICES } from '../loop/loop-notices.ts'
 import type { HarnessText } from './match.ts'
 
 const HERMES_END = '--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---'

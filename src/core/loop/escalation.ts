@@ -4,7 +4,7 @@
  */
 import type { Hash } from '../hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
-import { BACK_OFF_SECONDS, loopNotice } from './notice.ts'
+import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
 import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
 import { hashOfAll } from './tool-call.ts'
 

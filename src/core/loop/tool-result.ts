@@ -7,7 +7,7 @@ import type { Conversation, RawResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
 import { STEPS_PER_VALUE, type Work } from '../work.ts'
 import type { ToolCallRecord } from './call-history.ts'
-import { withoutNotices } from './notice.ts'
+import { withoutNotices } from './loop-notices.ts'
 import type { MaskMode } from './patterns.ts'
 
 /** The result of a call in a transcript. */

@@ -3,7 +3,7 @@
  * bounded data, and never contains an argument, a prompt or a result.
  */
 
-import type { Recovery } from '../../overflow/overflow.ts'
+import type { Recovery } from '../../overflow/meaning.ts'
 import type { Tier } from '../budget/tiers.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, Terminal } from '../terminal.ts'

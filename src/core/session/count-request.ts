@@ -1,5 +1,5 @@
 /** How one more request changes its session. */
-import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/observe.ts'
+import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
 import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'

@@ -10,7 +10,7 @@ import { type Amounts, amountsBy, amountsOf, type LimitName, type Sums } from '.
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
-import type { LoopState } from '../loop/observe.ts'
+import type { LoopState } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'

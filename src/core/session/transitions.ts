@@ -1,7 +1,7 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import { NO_CONTEXTS, type SessionContexts } from '../context-window.ts'
-import { noticeTold, recordCalls } from '../loop/observe.ts'
+import { noticeTold, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS } from '../terminal.ts'

@@ -4,9 +4,9 @@
  * left out.
  */
 import { type Conversation, lastMessage } from '../conversation.ts'
-import { isRealAnswer } from '../final-answer.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText, lacksMiddle } from '../hash.ts'
+import { isRealAnswer } from '../real-answer.ts'
 import { endsInPrefill } from '../session/request-facts.ts'
 import { userText } from '../session/transcript.ts'
 import { type Terminal, withoutFooter } from '../terminal.ts'

@@ -1,9 +1,9 @@
 /** What an operator can do to a session. */
 import { useState } from 'preact/hooks'
-import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/words.ts'
-import type { SessionDetail } from './api.ts'
+import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
-import { change, type Store, steer } from './store.ts'
+import type { SessionDetail } from './requests.ts'
+import { change, type Store, steer } from './state.ts'
 
 const LIMIT_WORDS: Readonly<Record<MeterName, string>> = {
   iterations: 'Iterations',

@@ -11,13 +11,13 @@ import {
   span,
   spanUntil,
   wordOf,
-} from '../../ops/sessions/words.ts'
+} from '../../ops/sessions/labels.ts'
 import { Actions, CopyButtons } from './actions.tsx'
-import type { SessionDetail, Transcript } from './api.ts'
 import { Chart } from './chart.tsx'
 import { agentName, Lanes } from './lanes.tsx'
 import { Bar, Chip, Section } from './parts.tsx'
-import type { Store } from './store.ts'
+import type { SessionDetail, Transcript } from './requests.ts'
+import type { Store } from './state.ts'
 
 type Loop = NonNullable<SessionDetail['loop']>
 

@@ -1,6 +1,6 @@
 /** The agents of a session on one clock. */
-import { clock, stateOf } from '../../ops/sessions/words.ts'
-import type { SessionDetail } from './api.ts'
+import { clock, stateOf } from '../../ops/sessions/labels.ts'
+import type { SessionDetail } from './requests.ts'
 
 type Iteration = SessionDetail['iterations'][number]
 

@@ -1,9 +1,9 @@
 /** The list of sessions: those that need a person first. */
 import { useMemo } from 'preact/hooks'
-import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/words.ts'
-import type { SessionRow } from './api.ts'
+import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/labels.ts'
 import { Bar, Chip } from './parts.tsx'
-import { hold, PAGE_ROWS, type Store, show } from './store.ts'
+import type { SessionRow } from './requests.ts'
+import { hold, PAGE_ROWS, type Store, show } from './state.ts'
 
 function Spark({ tokens }: { tokens: readonly number[] }) {
   const most = Math.max(1, ...tokens)

@@ -1,9 +1,9 @@
 /** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
 import { render } from 'preact'
-import { headParts, headText } from '../../ops/sessions/words.ts'
+import { headParts, headText } from '../../ops/sessions/labels.ts'
 import { Detail } from './detail.tsx'
 import { List } from './list.tsx'
-import { change, connectionOf, openStore, type Store, show, signIn } from './store.ts'
+import { change, connectionOf, openStore, type Store, show, signIn } from './state.ts'
 
 const SORTS = {
   risk: 'By risk',

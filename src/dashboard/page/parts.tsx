@@ -1,5 +1,5 @@
 /** Small parts that list and detail share. */
-import { stateOf } from '../../ops/sessions/words.ts'
+import { stateOf } from '../../ops/sessions/labels.ts'
 
 /** What a session or an agent does, in its colour. */
 export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {

@@ -13,7 +13,7 @@ import {
 import type { Session } from '../../core/session/session.ts'
 import type { OperatorAction } from '../../telemetry/event.ts'
 import { problem } from '../problem.ts'
-import { budgetBody, extendBody, loopGuardBody, type ThreadBody, threadBody } from './schema.ts'
+import { budgetBody, extendBody, loopGuardBody, type ThreadBody, threadBody } from './api-schema.ts'
 
 /** What an action depends on besides the session and its body. */
 export interface ActionContext {

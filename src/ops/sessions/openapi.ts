@@ -1,7 +1,7 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
 import { ACTIONS } from './actions.ts'
-import { apiError, listQuery, sessionDetail, sessionPage, transcript } from './schema.ts'
+import { apiError, listQuery, sessionDetail, sessionPage, transcript } from './api-schema.ts'
 
 type Json = Readonly<Record<string, unknown>>
 

@@ -3,9 +3,9 @@ import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, idsNamed, type ListedSession, type Store } from '../../store/store.ts'
-import type { ListQuery, SessionPage, SessionRow } from './schema.ts'
+import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
+import { groupOf } from './labels.ts'
 import { costView, rowOf } from './view.ts'
-import { groupOf } from './words.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250

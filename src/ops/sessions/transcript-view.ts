@@ -1,6 +1,6 @@
 /** A kept transcript as operators see it. Pure; the keys are part of the public contract. */
 import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
-import type { SessionDetail, Transcript } from './schema.ts'
+import type { SessionDetail, Transcript } from './api-schema.ts'
 import { answerView } from './view.ts'
 
 /**

@@ -12,8 +12,8 @@ import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../..
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
-import type { RunView, SessionDetail, SessionRow } from './schema.ts'
-import { groupOf } from './words.ts'
+import type { RunView, SessionDetail, SessionRow } from './api-schema.ts'
+import { groupOf } from './labels.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
 const IDLE_AFTER = 600_000

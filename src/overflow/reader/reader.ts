@@ -2,7 +2,7 @@
  * Reads overflow errors that no row knows: whether the text states an overflow, of what, and which number is the limit,
  * the request, or a part of it. It works by tables of words, in linear time.
  */
-import { type Overflow, overInput } from '../overflow.ts'
+import { type Overflow, overInput } from '../meaning.ts'
 import { type Figure, figuresOf } from './figures.ts'
 import { nounsIn } from './nouns.ts'
 import { isNumberAt, type Sentence, sentencesOf, upTo, wordAt, wordsOf } from './sentence.ts'

@@ -1,7 +1,7 @@
 /** Makes one response for the client from the upstream responses that end a run. */
 import type { ToolCall } from '../../core/conversation.ts'
-import { isRealAnswer } from '../../core/final-answer.ts'
-import { NOT_EXECUTED } from '../../core/loop/notice.ts'
+import { NOT_EXECUTED } from '../../core/loop/loop-notices.ts'
+import { isRealAnswer } from '../../core/real-answer.ts'
 import { isLastTry } from '../../core/session/run.ts'
 import { changeRun, endRun } from '../../core/session/transitions.ts'
 import {

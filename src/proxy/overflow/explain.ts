@@ -17,7 +17,7 @@ import { type UpstreamResponse, withBody } from '../../http/upstream-response.ts
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { elements, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import { type Classified, classify } from '../../overflow/classify.ts'
-import { type Overflow, statedNumbers } from '../../overflow/overflow.ts'
+import { type Overflow, statedNumbers } from '../../overflow/meaning.ts'
 import { type Exchange, emitFor } from '../begin-exchange.ts'
 import { noteFault } from '../fault.ts'
 import type { Turn } from '../turn.ts'

@@ -6,7 +6,7 @@ import type { AskedOutput, Dialect } from '../../dialect/dialect.ts'
 import { contentEncoding, withoutBodyFields } from '../../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../../http/upstream.ts'
 import { applyEdits } from '../../json/edit.ts'
-import type { Overflow } from '../../overflow/overflow.ts'
+import type { Overflow } from '../../overflow/meaning.ts'
 import type { Exchange } from '../begin-exchange.ts'
 import { noteFault } from '../fault.ts'
 

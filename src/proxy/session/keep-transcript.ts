@@ -1,5 +1,5 @@
 /** Keeps what users and assistants say, for the transcript that is opted into with `sessions.transcript`. */
-import { isRealAnswer } from '../../core/final-answer.ts'
+import { isRealAnswer } from '../../core/real-answer.ts'
 import type { Request } from '../../core/request.ts'
 import type { RunState } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'

@@ -26,10 +26,10 @@ import {
   type StopAttempt,
 } from '../../core/session/transitions.ts'
 import type { CallUsage } from '../../core/usage.ts'
-import type { Recovery } from '../../overflow/overflow.ts'
+import type { Recovery } from '../../overflow/meaning.ts'
 import { idOf, LINKS, type Link, type SessionKey, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
-import type { Answered } from '../../usage/observe.ts'
+import type { Answered } from '../../usage/response-observer.ts'
 import { countFault, isolated, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { presentable } from './identity.ts'

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/budget-notices.ts'
 import { LIMITS } from '../../../src/core/budget/meters.ts'
-import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/notice.ts'
 import { buildRegistry, type HarnessText, humanText, isSummaryRequest } from '../../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
-import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
+import { blockText, loopNotice } from '../../../src/core/loop/loop-notices.ts'
 import { PATTERNS, type Pattern } from '../../../src/core/loop/patterns.ts'
 
 const registry = buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)

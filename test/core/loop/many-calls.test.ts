@@ -10,7 +10,7 @@ import {
   noticeTold,
   observeTranscript,
   recordCalls,
-} from '../../../src/core/loop/observe.ts'
+} from '../../../src/core/loop/loop-state.ts'
 import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
 import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { chat } from '../../../src/dialect/chat/index.ts'

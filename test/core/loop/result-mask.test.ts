@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { blockText, loopNotice } from '../../../src/core/loop/notice.ts'
+import { blockText, loopNotice } from '../../../src/core/loop/loop-notices.ts'
 import { maskVolatile, textHashes } from '../../../src/core/loop/tool-result.ts'
 
 const maskedHash = (text: string, volatile: 'default' | 'none' = 'default') => textHashes(text, volatile).maskedHash

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { blockText } from '../../../src/core/loop/notice.ts'
+import { blockText } from '../../../src/core/loop/loop-notices.ts'
 import { exactHash, progressIn, resultsAfter, type TranscriptResult } from '../../../src/core/loop/tool-result.ts'
 import { conversationOf, result } from '../transcript.ts'
 

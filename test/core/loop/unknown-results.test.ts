@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { mayBlock } from '../../../src/core/loop/escalation.ts'
-import { INITIAL_LOOP_STATE, type LoopState, noticeTold, observeTranscript } from '../../../src/core/loop/observe.ts'
+import { INITIAL_LOOP_STATE, type LoopState, noticeTold, observeTranscript } from '../../../src/core/loop/loop-state.ts'
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
 import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { Overflow } from '../../../src/overflow/overflow.ts'
+import type { Overflow } from '../../../src/overflow/meaning.ts'
 import { clampOutput } from '../../../src/proxy/overflow/recover.ts'
 
 const overWindow = (promptTokens: number, limit: number): Overflow => ({

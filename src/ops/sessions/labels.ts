@@ -3,7 +3,7 @@
  * run time, as it is a part of the page.
  */
 import type { TerminalReason } from '../../core/terminal.ts'
-import type { SessionDetail, SessionPage, SessionRow } from './schema.ts'
+import type { SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']

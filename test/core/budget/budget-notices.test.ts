@@ -1,7 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import {
+  DEFAULT_TEXTS,
+  fill,
+  noticeFor,
+  PLACEHOLDERS,
+  unknownPlaceholders,
+} from '../../../src/core/budget/budget-notices.ts'
 import type { Meter } from '../../../src/core/budget/meters.ts'
-import { DEFAULT_TEXTS, fill, noticeFor, PLACEHOLDERS, unknownPlaceholders } from '../../../src/core/budget/notice.ts'
 
 const iterations = (used: number, max: number): Meter => ({ name: 'iterations', used, max })
 const toolCalls = (used: number, max: number): Meter => ({ name: 'tool_calls', used, max })

@@ -1,5 +1,5 @@
 /** What the page knows, and what changes it: the list, one session, the connection. */
-import { groupOf, labelOf, stateOf } from '../../ops/sessions/words.ts'
+import { groupOf, labelOf, stateOf } from '../../ops/sessions/labels.ts'
 import {
   type ActionName,
   act,
@@ -14,7 +14,7 @@ import {
   type Transcript,
   transcriptOf,
   type Visit,
-} from './api.ts'
+} from './requests.ts'
 
 /** Rows that one request loads, and that are added at a time. */
 export const PAGE_ROWS = 200

@@ -15,7 +15,7 @@ import {
   noticeTold,
   observeTranscript,
   skipTranscript,
-} from '../../../src/core/loop/observe.ts'
+} from '../../../src/core/loop/loop-state.ts'
 import { isExempt, type LoopPolicy } from '../../../src/core/loop/patterns.ts'
 import { signatureOf } from '../../../src/core/loop/tool-call.ts'
 import { progressIn, textHashes } from '../../../src/core/loop/tool-result.ts'

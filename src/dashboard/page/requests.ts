@@ -1,5 +1,5 @@
 /** The page's requests to Governor's API of sessions. */
-import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/schema.ts'
+import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
 
 export type { SessionDetail, SessionPage, SessionRow, Transcript }
 
