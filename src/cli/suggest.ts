@@ -80,7 +80,7 @@ function jsonOf(group: RunGroup): object {
   return { ...rest, ...others, cost_usd: cost, budget: limits.length === 0 ? null : budget }
 }
 
-/** A group as a table, each line of which is a comment in YAML. */
+/** Returns the lines of a table about a group. Each line is a comment in YAML. */
 function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): readonly string[] {
   const few = runs < LEAST_RUNS ? ` (no suggestion below ${LEAST_RUNS})` : ''
   const name = `${agent ?? 'unknown agent'}, ${model ?? 'unknown model'}`

@@ -22,10 +22,10 @@ import { stormReplyFor } from './error-streaks.ts'
 import { isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import { refusalsKey, withEdits } from './request-edits.ts'
+import { type FoundSession, findSession } from './session/find-session.ts'
 import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf } from './session/identity.ts'
-import { findSession, openSession } from './session/open-session.ts'
+import { openSession } from './session/open-session.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
-import type { FoundSession } from './session/session-handle.ts'
 import type { Turn } from './turn.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */

@@ -38,12 +38,8 @@ export function isExempt(tool: string, { exemptTools }: LoopPolicy): boolean {
   return exemptTools.some((glob) => globMatches(glob, tool))
 }
 
-/** The name of a pattern, as in metrics and headers. */
-export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
-
-/** A loop that was found. */
-export interface Loop {
-  readonly pattern: Pattern
+/** A loop as its pattern finds it. */
+interface FoundLoop {
   /** Hashes of its different calls, in order. */
   readonly calls: readonly [Hash, ...Hash[]]
   /** How often each call was made; for a cycle, how many responses brought nothing new. */
@@ -54,8 +50,6 @@ export interface Loop {
   readonly hasNews: boolean
   readonly isWaiting: boolean
 }
-
-type FoundLoop = Omit<Loop, 'pattern'>
 
 interface SearchContext extends CallHistory {
   readonly last: HistoryEntry
@@ -162,7 +156,7 @@ interface PatternRow {
 }
 
 /** The patterns; of two loops of one length the first one counts. A new one is a row here and in `docs/loops.md`. */
-export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
+export const PATTERNS = {
   ping_pong: {
     find: twoInTurn,
     isOfResponses: false,
@@ -198,6 +192,14 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
     mayBlock: false,
     span: 1,
   },
+} satisfies Record<string, PatternRow>
+
+/** The name of a pattern, as in metrics and headers. */
+export type Pattern = keyof typeof PATTERNS
+
+/** A loop that was found. */
+export interface Loop extends FoundLoop {
+  readonly pattern: Pattern
 }
 
 /**

@@ -129,7 +129,7 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 3, newer, users: 0 } : undefined
 }
 
-/** Returns whether `shown` begins with `count` user messages of which `known` are the newest. */
+/** Returns whether `shown` begins with `count` user messages that end with `known`. */
 function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: number): boolean {
   const from = count - known.length
   return shown.length >= count && known.every((hash, at) => hash === shown[from + at])

@@ -2,7 +2,6 @@
 import type { LimitName, Meter } from '../../core/budget/meters.ts'
 import type { ToolCall } from '../../core/conversation.ts'
 import { type Judgement, judgeCalls, NOTHING_BLOCKED } from '../../core/guards.ts'
-import { nameOf } from '../../core/hash.ts'
 import { pendingCallsOf } from '../../core/loop/tool-call.ts'
 import { askOperator, isAnswered } from '../../core/operator/operator.ts'
 import type { IterationFacts } from '../../core/operator/session-record.ts'
@@ -27,44 +26,25 @@ import {
 } from '../../core/session/transitions.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { Recovery } from '../../overflow/meaning.ts'
-import { idOf, LINKS, type Link, type SessionKey, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
+import { idOf, type SessionKey, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { countFault, isolated, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
+import {
+  type FoundSession,
+  idBegunBy,
+  idsIn,
+  keepFirstAnswer,
+  linkResponses,
+  linkResults,
+  type PendingResults,
+} from './find-session.ts'
 import { presentable } from './identity.ts'
 import type { TranscriptKeeper } from './keep-transcript.ts'
 
-/** The session of a request. */
-export interface FoundSession {
-  readonly tenant: string
-  /** Its id in the store; unset if nothing identifies the session yet. */
-  readonly id?: string | undefined
-  /** Its id as the client knows it; set where `id` is. */
-  readonly name?: string | undefined
-  /** The client sends this id itself. */
-  readonly isNamed: boolean
-  /** Identifies the conversation's first request; set if the session is derived from how the conversation began. */
-  readonly prompt?: string | undefined
-  /** The first state of a session that the store does not contain yet; unset if that is not known. */
-  readonly begun?: Session | undefined
-  /** What is known of the response that the request continues. */
-  readonly linked?: Link | undefined
-  /** The id of the conversation that the provider adds the response to. */
-  readonly conversation?: string | undefined
-}
-
-/** First answers, kept until the second request gives their conversation an id, by prompt; oldest first. */
-export const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
-
-/** How many conversations with the same beginning may wait for their second request. */
-const MAX_WAITING = 64
-
 /** The metadata of a response besides its usage. */
 type AnswerMetadata = Omit<Answered, 'usage'>
-
-/** What Governor adds when the client continues from a response. */
-type PendingResults = Pick<Link, 'pendingResults' | 'redirectTo'>
 
 /** A counted request. */
 interface Counted {
@@ -125,17 +105,9 @@ export type SessionHandle = ReturnType<typeof handleOf>
 
 /** Returns the handle of a counted request. */
 export function handleOf(made: Counted) {
-  const { services, request, found, key, counted, begun, runState, transcript } = made
-  // Spreads would cost some microseconds of each request.
+  const { services, found, key, counted, runState } = made
   const state: State = {
-    services,
-    request,
-    found,
-    key,
-    counted,
-    begun,
-    runState,
-    transcript,
+    ...made,
     decided: { verdict: 'allow', tier: undefined, loop: undefined },
     overflow: undefined,
     isWarned: false,
@@ -143,7 +115,6 @@ export function handleOf(made: Counted) {
     linked: [],
     recorded: undefined,
   }
-  const notes = responseNotes(state)
   return {
     /** The session in events. */
     names: { session: found.name, apiId: key && idOf(key) },
@@ -173,11 +144,7 @@ export function handleOf(made: Counted) {
     noteStopAttempt: (attempt: StopAttempt): Promise<StopAttempts> =>
       update(state, (session) => noteStopAttempt(session, counted, attempt), NO_STOP_ATTEMPTS),
     question: questionOf(state),
-    responseBegan: notes.responseBegan,
-    noteAnswer: notes.noteAnswer,
-    savePendingResults: notes.savePendingResults,
-    judge: notes.judge,
-    noteText: notes.noteText,
+    ...responseNotes(state),
   }
 }
 
@@ -226,14 +193,7 @@ function responseNotes(state: State) {
     /** Keeps what the provider waits for when the client continues from a response. */
     async savePendingResults(response: string, pending: PendingResults): Promise<void> {
       await state.recorded
-      const { tenant, id, name = '' } = found
-      const place = sessionKey(tenant, presentable(response))
-      try {
-        const link = (await store.value(LINKS, place)) ?? (id === undefined ? undefined : { id, session: name })
-        if (link) await linkTo(store, place, { ...link, ...pending })
-      } catch {
-        emit({ kind: 'failed_open', reason: 'store' })
-      }
+      await unlessLost(emit, linkResults(store, found, response, pending), undefined)
     },
     /** Returns which calls of a response are blocked; none if the store fails. */
     async judge(calls: readonly ToolCall[]): Promise<Judgement> {
@@ -280,10 +240,7 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
   const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
-  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, request.facts.prompt()), (waiting) => ({
-    value: [...waiting.slice(1 - MAX_WAITING), first],
-    result: undefined,
-  }))
+  await keepFirstAnswer(store, found.tenant, request.facts.prompt(), first)
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
   await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
@@ -292,36 +249,4 @@ async function recordAnswer(state: State, usage: CallUsage, metadata: AnswerMeta
 /** Returns the outcome of a request whose answer is over. */
 function iterationFacts({ request, services, decided, overflow }: State, status: number): IterationFacts {
   return { askedAt: request.now, endedAt: services.now(), status, overflow, ...decided }
-}
-
-/** Returns the ids by which the client may continue from an answer. */
-function idsIn({ conversation: kept }: FoundSession, answer: Pick<Answered, 'id' | 'conversation'>): readonly string[] {
-  const { id, conversation = kept } = answer
-  const ids = id === undefined ? [] : [presentable(id)]
-  return conversation === undefined ? ids : [...ids, presentable(conversation)]
-}
-
-/** Returns the id of the session that begins when a client continues from its first response. */
-function idBegunBy(response: string): string {
-  return nameOf('response', response)
-}
-
-/**
- * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
- * has no id yet; it is stored when a client continues from one of the responses.
- */
-async function linkResponses(
-  store: Store,
-  { tenant, id, name = '' }: FoundSession,
-  responses: readonly string[],
-  begun?: Session,
-): Promise<void> {
-  if (responses.length === 0) return
-  const unnamed = idBegunBy(responses[0] ?? '')
-  const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  await Promise.all(responses.map((response) => linkTo(store, sessionKey(tenant, response), to)))
-}
-
-function linkTo(store: Store, response: SessionKey, link: Link): Promise<void> {
-  return store.updateValue(LINKS, response, () => ({ value: link, result: undefined }))
 }
