@@ -5,14 +5,6 @@ import { Dialog, type Question } from './dialog.tsx'
 import type { SessionDetail } from './requests.ts'
 import { change, type Store, steer } from './state.ts'
 
-const LIMIT_WORDS: Readonly<Record<MeterName, string>> = {
-  iterations: 'Iterations',
-  tool_calls: 'Tool calls',
-  tokens: 'Tokens',
-  cost: 'Dollars',
-  seconds: 'Seconds',
-}
-
 /** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */
 function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail) {
   if (asking) return { name: asking.limit, max: asking.max }
@@ -26,6 +18,7 @@ function extendQuestion(
   { name, max }: { name: MeterName; max: number },
 ): Question {
   const isSteps = name === 'iterations'
+  const counted = name === 'cost' ? 'dollars' : name.replace('_', ' ')
   return {
     title: `Extend ${labelOf(detail)}`,
     text: isSteps
@@ -33,7 +26,7 @@ function extendQuestion(
       : 'Every limit of its current runs rises by the same share.',
     yes: 'Extend',
     number: {
-      label: LIMIT_WORDS[name],
+      label: counted.charAt(0).toUpperCase() + counted.slice(1),
       before: name === 'cost' ? max.toFixed(2) : String(max),
       proposed: nextLimit(name, max),
       least: name === 'cost' ? max : max + 1,
