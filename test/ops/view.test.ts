@@ -5,6 +5,7 @@ import type { IterationRecord } from '../../src/core/operator/session-record.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
+import { sessionKey } from '../../src/store/store.ts'
 import { sightingOf, user } from '../core/transcript.ts'
 
 const NOW = 1_800_000_000_000
@@ -66,6 +67,8 @@ const finalAnswer = (text: string) => ({
   terminal: terminalOf({ meter: { name: 'iterations', used: 10, max: 10 } }, 's', true),
 })
 const noContext = () => undefined
+const listed = (session: Session) => ({ key: sessionKey('0123456789abcdef', 'mine'), session })
+const VIEWER = { now: NOW, seesNames: true }
 
 describe('the state of a session', () => {
   it.each<[string, Partial<Run>]>([
@@ -82,7 +85,7 @@ describe('the state of a session', () => {
     ['stopped', { finalAnswer: finalAnswer('Enough.') }],
     ['stopped', { ownEnd: finalAnswer('').terminal }],
   ])('is %s for a run with %j', (state, changes) => {
-    const row = rowOf(sessionOf([threadOf(1, changes)]), NOW)
+    const row = rowOf(listed(sessionOf([threadOf(1, changes)])), VIEWER)
     expect(row.state).toBe(state)
     const isOver = ['completed', 'no_response', 'context_overflow', 'stopped'].includes(state)
     expect(row.terminal_state).toBe(isOver ? (state === 'stopped' ? 'tool_limit_reached' : state) : null)
@@ -93,7 +96,7 @@ describe('the state of a session', () => {
     const calm = threadOf(1, { isAnswered: true })
     const near = threadOf(2, { iteration: 9 })
     const gone = threadOf(3, { askedAt: NOW - 20 * MINUTE })
-    expect(rowOf(sessionOf([near, calm, gone]), NOW)).toMatchObject({
+    expect(rowOf(listed(sessionOf([near, calm, gone])), VIEWER)).toMatchObject({
       state: 'near_limit',
       iteration: 9,
       risk: 0.9,
@@ -119,13 +122,8 @@ describe('the risk of a session', () => {
     fc.assert(
       fc.property(fc.array(run, { maxLength: 4 }), fc.array(made, { maxLength: 48 }), (runs, done) => {
         const threads = runs.map((one, at) => threadOf(at + 1, one))
-        const row = rowOf(
-          sessionOf(
-            threads,
-            done.map((one) => iteration(one)),
-          ),
-          NOW,
-        )
+        const iterations = done.map((one) => iteration(one))
+        const row = rowOf(listed(sessionOf(threads, iterations)), VIEWER)
         expect(row.risk).toBeGreaterThanOrEqual(0)
         expect(row.risk).toBeLessThanOrEqual(1)
         expect(row.risk_by === null).toBe(row.risk === 0)
@@ -140,7 +138,7 @@ describe('the risk of a session', () => {
         .concat(iteration({ cost: newest }))
     const riskOf = (newest: number) => {
       const threads = [threadOf(1, { limits: undefined })]
-      const { risk, risk_by: by } = rowOf(sessionOf(threads, spends(newest)), NOW)
+      const { risk, risk_by: by } = rowOf(listed(sessionOf(threads, spends(newest))), VIEWER)
       return [risk, by]
     }
     expect([riskOf(1), riskOf(2), riskOf(10)]).toEqual([
@@ -168,7 +166,7 @@ describe('a session in full', () => {
     } as const
     const session = sessionOf([threadOf(1, { agent: 'codex' })])
     const record = session.record && { ...session.record, runs: [past] }
-    const { runs } = detailOf({ ...session, record }, NOW, noContext)
+    const { runs } = detailOf(listed({ ...session, record }), VIEWER, noContext)
     expect(runs).toEqual([
       {
         thread: 1,
@@ -200,7 +198,7 @@ describe('a session in full', () => {
     const session = sessionOf([threadOf(1)])
     const runs = [{ ...past, state: undefined, terminal: undefined }]
     const record = session.record && { ...session.record, runs }
-    expect(detailOf({ ...session, record }, NOW, noContext).runs[0]).toMatchObject({
+    expect(detailOf(listed({ ...session, record }), VIEWER, noContext).runs[0]).toMatchObject({
       model: null,
       agent: null,
       state: null,
@@ -209,7 +207,7 @@ describe('a session in full', () => {
 
   it('counts no iteration for the request that a limit stopped, wherever it is shown', () => {
     const stopped = threadOf(1, { iteration: 11, finalAnswer: finalAnswer('Enough.') })
-    const detail = detailOf(sessionOf([stopped]), NOW, noContext)
+    const detail = detailOf(listed(sessionOf([stopped])), VIEWER, noContext)
     expect(detail.iteration).toBe(10)
     expect(detail.runs).toMatchObject([{ iterations: 10 }])
     expect(detail.threads).toMatchObject([{ iteration: 10 }])
@@ -221,7 +219,7 @@ describe('a session in full', () => {
       fc.property(fc.constantFrom('a', 'é', '目', '🙂'), fc.integer({ min: 60_000, max: 70_000 }), (one, count) => {
         const text = one.repeat(count)
         const session = sessionOf([threadOf(1, { finalAnswer: finalAnswer(text) })])
-        const shown = detailOf(session, NOW, noContext).final_answer
+        const shown = detailOf(listed(session), VIEWER, noContext).final_answer
         const bytes = Buffer.byteLength(shown?.text ?? '')
         expect(text.startsWith(shown?.text ?? '-')).toBe(true)
         expect(bytes).toBeLessThanOrEqual(65_536)
@@ -235,17 +233,17 @@ describe('a session in full', () => {
   })
 
   it('says of named agents that they work for the one without a name, where there is one', () => {
-    const { threads } = detailOf(sessionOf([threadOf(1), threadOf(2)]), NOW, noContext)
+    const { threads } = detailOf(listed(sessionOf([threadOf(1), threadOf(2)])), VIEWER, noContext)
     expect(threads.map(({ thread, parent, name }) => [thread, parent, name])).toEqual([
       [1, null, null],
       [2, 1, 'agent 2'],
     ])
-    const orphans = detailOf(sessionOf([threadOf(2), threadOf(3)]), NOW, noContext).threads
+    const orphans = detailOf(listed(sessionOf([threadOf(2), threadOf(3)])), VIEWER, noContext).threads
     expect(orphans.map(({ parent }) => parent)).toEqual([null, null])
   })
 
   it('has a meter for each limit that can be set', () => {
-    const { meters, threads } = detailOf(sessionOf([threadOf(1)]), NOW, noContext)
+    const { meters, threads } = detailOf(listed(sessionOf([threadOf(1)])), VIEWER, noContext)
     expect(meters.map(({ name }) => name)).toEqual(LIMITS)
     expect(threads[0]?.meters.map(({ name }) => name)).toEqual(LIMITS)
   })

@@ -17,15 +17,15 @@ interface Change {
   readonly key: SessionKey
 }
 
-/** A page that is open. `hasNames`: it may see the names that clients chose for their sessions. */
+/** A page that is open. `seesNames`: it may see the names that clients chose for their sessions. */
 interface EventStream {
   readonly response: ServerResponse
-  readonly hasNames: boolean
+  readonly seesNames: boolean
 }
 
 interface State {
   /** Returns the text of a `session` event's data; `undefined` where the session is gone. */
-  readonly show: (key: SessionKey, hasNames: boolean) => Promise<string | undefined>
+  readonly show: (key: SessionKey, seesNames: boolean) => Promise<string | undefined>
   readonly streams: Set<EventStream>
   /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
@@ -46,12 +46,12 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
   for (let at = 0; at < changes.length; at += CHUNK) {
-    for (const hasNames of [true, false]) {
-      const pages = [...streams].filter((stream) => stream.hasNames === hasNames)
+    for (const seesNames of [true, false]) {
+      const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
       if (pages.length === 0) continue
       let text = ''
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
-        const data = await state.show(key, hasNames)
+        const data = await state.show(key, seesNames)
         if (data !== undefined) text += eventText(state, number, 'session', data)
       }
       if (text !== '') for (const page of pages) write(page, text)

@@ -18,9 +18,8 @@ import { listQuery, type SessionDetail, type Transcript } from './api-schema.ts'
 import type { DayCost } from './day-cost.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
-import { createSessionList, shownRow } from './session-list.ts'
-import { completedAnswer, transcriptOf } from './transcript-view.ts'
-import { type ContextOf, detailOf } from './view.ts'
+import { createSessionList } from './session-list.ts'
+import { answerView, type ContextOf, detailOf, rowOf, transcriptOf } from './view.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -49,11 +48,6 @@ function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: stri
   throw new RequestProblem(400, 'invalid_request', `${what}: ${where}${issue?.message ?? 'not valid'}`)
 }
 
-/** Puts the id of the API in the place of the client's name for the session. */
-function hideName<Ended extends Pick<SessionDetail, 'terminal'>>(ended: Ended, session: string): Ended {
-  return ended.terminal ? { ...ended, terminal: { ...ended.terminal, session } } : ended
-}
-
 /** Returns the session that a path names: by its id in the API, or as header, log and webhook call it. */
 async function sessionIn({ store }: SessionSources, request: FastifyRequest): Promise<ListedSession> {
   const { id } = request.params as { readonly id: string }
@@ -69,34 +63,23 @@ async function sessionIn({ store }: SessionSources, request: FastifyRequest): Pr
   return found
 }
 
-async function showDetail(
-  { store, keepsTranscripts, now, contextOf }: SessionSources,
-  { key, session }: ListedSession,
-  { seesNames }: AdminAccess,
-): Promise<SessionDetail> {
-  const detail = detailOf(session, now(), contextOf)
-  const isCompleted = detail.threads.some(({ state }) => state === 'completed')
-  const isAsked = keepsTranscripts && isCompleted && !detail.final_answer
-  const final_answer = isAsked ? completedAnswer(await store.value(TRANSCRIPTS, key), detail) : detail.final_answer
-  const id = idOf(key)
-  const shown: SessionDetail = { id, ...detail, final_answer, transcript: keepsTranscripts }
-  if (seesNames) return shown
-  return {
-    ...hideName(shown, id),
-    name: null,
-    threads: shown.threads.map((thread) => ({ ...hideName(thread, id), name: null })),
-    runs: shown.runs.map((run) => hideName(run, id)),
-  }
+async function showDetail(sources: SessionSources, listed: ListedSession, admin: AdminAccess): Promise<SessionDetail> {
+  const { store, keepsTranscripts, now, contextOf } = sources
+  const detail = detailOf(listed, { now: now(), ...admin }, contextOf)
+  const shown = { ...detail, transcript: keepsTranscripts }
+  const completed = shown.threads.findLast(({ state }) => state === 'completed')
+  if (!keepsTranscripts || !completed || shown.final_answer) return shown
+  const entries = await store.value(TRANSCRIPTS, listed.key)
+  const last = entries.findLast(({ thread }) => thread === completed.thread)
+  if (last?.role !== 'assistant' || !last.callsNothing) return shown
+  return { ...shown, final_answer: answerView(last.text, last.truncated) }
 }
 
 async function showTranscript(sources: SessionSources, request: FastifyRequest): Promise<Transcript> {
-  const { store, keepsTranscripts, now, contextOf } = sources
-  const { key, session } = await sessionIn(sources, request)
+  const { store, keepsTranscripts, now } = sources
+  const listed = await sessionIn(sources, request)
   if (!keepsTranscripts) throw problem('transcript_off')
-  const id = idOf(key)
-  const shown = transcriptOf(await store.value(TRANSCRIPTS, key), detailOf(session, now(), contextOf))
-  const entries = request.admin.seesNames ? shown.entries : shown.entries.map((entry) => hideName(entry, id))
-  return { id, ...shown, entries }
+  return transcriptOf(listed, await store.value(TRANSCRIPTS, listed.key), { now: now(), ...request.admin })
 }
 
 /** Changes a session as an operator asks; returns it as it is then. */
@@ -122,16 +105,16 @@ async function act(
 
 function eventRoute(app: FastifyInstance, { store, now, newId, emit }: SessionSources): void {
   const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  const show = async (key: SessionKey, hasNames: boolean) => {
+  const show = async (key: SessionKey, seesNames: boolean) => {
     const session = await store.get(key)
-    return session && JSON.stringify(shownRow({ key, session }, now(), hasNames))
+    return session && JSON.stringify(rowOf({ key, session }, { now: now(), seesNames }))
   }
   const events = createSessionEvents(store, show, newId(), failed)
   // `preClose`: a stream that stays open would keep the server from closing.
   app.addHook('preClose', async () => events.close())
   app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
     reply.hijack()
-    if (await events.open(raw, { response: reply.raw, hasNames: admin.seesNames })) return
+    if (await events.open(raw, { response: reply.raw, seesNames: admin.seesNames })) return
     reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
     reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
   })

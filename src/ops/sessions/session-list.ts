@@ -2,7 +2,7 @@
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
-import { idOf, idsNamed, type ListedSession, type Store } from '../../store/store.ts'
+import { idsNamed, type Store } from '../../store/store.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { groupOf } from './labels.ts'
 import { costView, rowOf } from './view.ts'
@@ -14,7 +14,7 @@ const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
 
 type Summary = NonNullable<SessionPage['summary']>
-type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly hasNames: boolean }
+type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly seesNames: boolean }
 
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
 type Place = readonly [group: number, amount: number, at: number, id: string]
@@ -23,17 +23,11 @@ type Place = readonly [group: number, amount: number, at: number, id: string]
 interface Snapshot {
   readonly id: string
   readonly takenAt: number
-  readonly hasNames: boolean
+  readonly seesNames: boolean
   readonly found: readonly { readonly row: SessionRow; readonly place: Place }[]
   /** Of all sessions; `null` if only those of a name were read. */
   readonly summary: Omit<Summary, 'today'> | null
   readonly complete: boolean
-}
-
-/** Returns a session as a list shows it. `hasNames`: with the names that clients chose. */
-export function shownRow({ key, session }: ListedSession, now: number, hasNames: boolean): SessionRow {
-  const row = { id: idOf(key), ...rowOf(session, now) }
-  return hasNames ? row : { ...row, name: null }
 }
 
 function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boolean {
@@ -68,7 +62,7 @@ function inOrder(a: Place, b: Place): number {
 }
 
 async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: number): Promise<Snapshot> {
-  const { name, hasNames } = filter
+  const { name, seesNames } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: Snapshot['found'][number][] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
@@ -79,7 +73,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
     complete = false
   }
   for await (const one of store.all(ids, missed)) {
-    const row = shownRow(one, takenAt, hasNames)
+    const row = rowOf(one, { now: takenAt, seesNames })
     const group = groupOf(row)
     counts.sessions++
     if (group < 2) counts.at_work++
@@ -92,7 +86,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
   }
   found.sort((a, b) => inOrder(a.place, b.place))
   const summary = ids ? null : { ...counts, per_minute: costView(perMinute, gap) }
-  return { id, takenAt, hasNames, found, summary, complete }
+  return { id, takenAt, seesNames, found, summary, complete }
 }
 
 /** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
@@ -133,13 +127,13 @@ export function createSessionList(
     waiting.set(name, taken)
     return taken
   }
-  return async ({ limit, cursor, ...query }: ListQuery, hasNames: boolean): Promise<SessionPage | undefined> => {
+  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<SessionPage | undefined> => {
     const begin = cursor === undefined ? [] : cursorOf(cursor)
     if (!begin) return undefined
     const [id, after] = begin
     snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
-    const known = snapshots.find((one) => one.id === id && one.hasNames === hasNames)
-    const snapshot = known ?? (await take({ ...query, hasNames }))
+    const known = snapshots.find((one) => one.id === id && one.seesNames === seesNames)
+    const snapshot = known ?? (await take({ ...query, seesNames }))
     const { found, summary, complete } = snapshot
     const rest = after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
     const shown = rest.slice(0, limit)

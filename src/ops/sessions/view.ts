@@ -1,7 +1,7 @@
 /**
- * A session as operators see it. Pure: it depends on the stored session and the time only. The keys are part of the
- * public contract. No field contains an argument, a prompt or a result; clients and models choose the names of
- * tools, models and threads.
+ * A session as operators see it. Pure: it depends on the stored session, the time and the viewer only. The keys are part
+ * of the public contract. No field but those of the transcript contains an argument, a prompt or a result; clients and
+ * models choose the names of tools, models and threads.
  */
 import { type Amounts, LIMITS, METERS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
@@ -11,8 +11,11 @@ import { limitsInForce, loopModeInForce, openQuestion } from '../../core/operato
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
+import type { Terminal } from '../../core/terminal.ts'
+import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
-import type { RunView, SessionDetail, SessionRow } from './api-schema.ts'
+import { idOf, type ListedSession, type SessionKey } from '../../store/store.ts'
+import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schema.ts'
 import { groupOf } from './labels.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
@@ -27,31 +30,41 @@ const LEAST_MINUTES = 3
 const SPARK = 30
 const MAX_ANSWER = 65_536
 
+/** Who looks at a session, and when. */
+export interface Viewer {
+  /** Milliseconds since the epoch. */
+  readonly now: number
+  /** The names that clients chose are shown. */
+  readonly seesNames: boolean
+}
+
 type SessionState = SessionRow['state']
 type MeterView = SessionDetail['meters'][number]
-type ThreadView = SessionDetail['threads'][number]
-/** Without what the stored session does not know. */
-type Row = Omit<SessionRow, 'id'>
-type Detail = Omit<SessionDetail, 'id' | 'transcript'>
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
 /** Returns US dollars, in millionths; `null` if nothing is known of them. */
-function knownCost(cost: number, gap: CostGap | undefined): number | null {
-  return gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
-}
-
 export function costView(
   cost: number,
   gap: CostGap | undefined,
 ): Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'> {
-  return { cost_usd: knownCost(cost, gap), price_known: gap === undefined, cost_estimated: gap === 'estimate' }
+  return {
+    cost_usd: gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6,
+    price_known: gap === undefined,
+    cost_estimated: gap === 'estimate',
+  }
 }
 
 /** Returns the part of a final answer that is shown. `isCut`: `text` is not all of it. */
 export function answerView(text: string, isCut = false): SessionDetail['final_answer'] {
   const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_ANSWER))
   return { text: text.slice(0, read), truncated: isCut || read < text.length }
+}
+
+/** Returns what a client was told at the end of a run. It holds the client's name for the session. */
+function terminalView(terminal: Terminal | undefined, key: SessionKey, { seesNames }: Viewer): RunView['terminal'] {
+  if (!terminal) return null
+  return seesNames ? terminal : { ...terminal, session: idOf(key) }
 }
 
 function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
@@ -83,69 +96,88 @@ function metersOf(used: Amounts, limits: Amounts | undefined, gap: CostGap | und
   return LIMITS.map((name): MeterView => {
     const max = limits?.[name] ?? 0
     const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
-    return { name, used: name === 'cost' ? knownCost(shown, gap) : shown, max }
+    return { name, used: name === 'cost' ? costView(shown, gap).cost_usd : shown, max }
   })
 }
 
 /** Limits of the session as a whole are those that its newest request had. */
 function sessionMeters(session: Session, now: number): readonly MeterView[] {
   const { threads, operator, usage } = session
-  const used = usedIn(session, Math.max(0, ...threads.map(({ run }) => clockOf(run, now))))
+  let until = 0
+  let isReached = false
+  for (const thread of threads) {
+    until = Math.max(until, clockOf(thread.run, now))
+    isReached ||= terminalIn(thread.run) !== undefined || openQuestion(session, thread, now) !== undefined
+  }
   const configured = threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...operator?.extended }
-  const isReached = threads.some((thread) => terminalIn(thread.run) || openQuestion(session, thread, now))
-  return metersOf(used, limits, usage?.costGap, isReached)
+  return metersOf(usedIn(session, until), limits, usage?.costGap, isReached)
 }
 
-const shareOf = ({ used, max }: MeterView) => (max > 0 ? (used ?? 0) / max : 0)
-
-function stateOf(run: Run, loop: SessionRow['loop'], share: number, now: number): SessionState {
-  if (terminalIn(run)) return 'stopped'
-  const end = quietEnd(run, now)
-  if (end) return end
-  if (run.isAnswered) return 'answered'
-  if (now - lastTime(run) >= IDLE_AFTER) return 'idle'
-  if (loop) return 'going_round'
-  return share >= NEAR ? 'near_limit' : 'working'
-}
-
-/** Returns an agent of a session: a thread with the values that are computed from it once. */
-function agentOf(session: Session, thread: Thread, ofSession: readonly MeterView[], now: number) {
+/** Returns an agent of a session. `meters`: those of the session, whose limits may be nearer than those of its run. */
+function agentOf(session: Session, thread: Thread, meters: readonly MeterView[], now: number) {
   const { run } = thread
   const loop = loopOf(thread)
   const question = openQuestion(session, thread, now)
+  const terminal = terminalIn(run)
   // An operator may have changed the limits since the newest request.
   const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
-  const isReached = question !== undefined || terminalIn(run) !== undefined
-  const meters = metersOf(spentBy(run, now), limits, run.usage?.costGap, isReached)
-  const nearest = [...meters, ...ofSession].reduce((a, b) => (shareOf(b) > shareOf(a) ? b : a))
-  const share = shareOf(nearest)
-  const state: SessionState = question ? 'asking' : stateOf(run, loop, share, now)
-  const asking: SessionRow['asking'] = question
-    ? {
-        limit: question.meter,
-        max: question.max,
-        until: iso(question.until),
-        seconds_left: Math.ceil((question.until - now) / 1_000),
-      }
-    : null
-  const steps = meters.find(({ name }) => name === 'iterations')
+  const own = metersOf(spentBy(run, now), limits, run.usage?.costGap, (question ?? terminal) !== undefined)
+  /** The used share of the limit that is nearest, and its meter. */
+  let share = 0
+  let nearest: SessionRow['risk_by'] = null
+  for (const { name, used, max } of [...own, ...meters]) {
+    if (max === 0 || (used ?? 0) / max <= share) continue
+    share = (used ?? 0) / max
+    nearest = name
+  }
+  const quiet = quietEnd(run, now)
+  let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
+  if (question) state = 'asking'
+  else if (terminal) state = 'stopped'
+  else if (quiet) state = quiet
+  else if (run.isAnswered) state = 'answered'
+  else if (now - lastTime(run) >= IDLE_AFTER) state = 'idle'
+  else if (loop) state = 'going_round'
+  const steps = own.find(({ name }) => name === 'iterations')
   return {
     thread,
-    state,
-    loop,
-    asking,
-    meters,
-    iteration: steps?.used ?? 0,
-    max_iterations: steps?.max ?? 0,
-    /** The meter that is nearest to its limit, including the limits of the session, and the used share of it. */
-    nearest: nearest.name,
+    nearest,
     share,
+    meters: own,
     /** An operator has asked for its end: its next request gets the last answer. */
     isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
+    /** What its session shows if it is the agent that needs attention most. */
+    shown: {
+      state,
+      model: run.model ?? null,
+      upstream: run.upstream ?? null,
+      iteration: steps?.used ?? 0,
+      max_iterations: steps?.max ?? 0,
+      loop,
+      asking: question
+        ? {
+            limit: question.meter,
+            max: question.max,
+            until: iso(question.until),
+            seconds_left: Math.ceil((question.until - now) / 1_000),
+          }
+        : null,
+    },
   }
 }
 type Agent = ReturnType<typeof agentOf>
+
+/** What a session shows that has no agent. */
+const NO_AGENT = {
+  state: 'idle',
+  model: null,
+  upstream: null,
+  iteration: 0,
+  max_iterations: 0,
+  loop: null,
+  asking: null,
+} as const satisfies Agent['shown']
 
 /** States of agents that are at work, the one that needs attention first. */
 const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
@@ -154,7 +186,7 @@ const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit',
 function leaderOf(agents: readonly Agent[]): Agent | undefined {
   let leader: Agent | undefined
   for (const state of AT_WORK) {
-    for (const one of agents) if (one.state === state && one.share >= (leader?.share ?? 0)) leader = one
+    for (const one of agents) if (one.shown.state === state && one.share >= (leader?.share ?? 0)) leader = one
     if (leader) return leader
   }
   return agents.at(-1)
@@ -188,19 +220,21 @@ function riskOf(
   iterations: readonly IterationRecord[],
   now: number,
 ): Pick<SessionRow, 'risk' | 'risk_by'> {
+  const risks: [by: SessionRow['risk_by'], much: number][] = []
+  for (const { nearest, share, shown } of agents) {
+    const { state, loop } = shown
+    if (state !== 'idle' && !AT_WORK.includes(state)) continue
+    risks.push([nearest, share])
+    if (loop) risks.push(['loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)])
+  }
+  if (risks.length > 0) risks.push(['spend', spendRisk(iterations, now)])
   let risk = 0
   let risk_by: SessionRow['risk_by'] = null
-  const consider = (by: SessionRow['risk_by'], much: number) => {
-    if (much <= risk) return
+  for (const [by, much] of risks) {
+    if (much <= risk) continue
     risk = Math.min(1, much)
     risk_by = by
   }
-  const present = agents.filter(({ state }) => AT_WORK.includes(state) || state === 'idle')
-  for (const { nearest, share, loop } of present) {
-    consider(nearest, share)
-    if (loop) consider('loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings))
-  }
-  if (present.length > 0) consider('spend', spendRisk(iterations, now))
   return { risk: Math.round(risk * 1_000) / 1_000, risk_by }
 }
 
@@ -212,17 +246,19 @@ function paceSince(iterations: readonly IterationRecord[], startedAt: number, no
 
 /** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: it reaches none. */
 function secondsToLimit(leader: Agent | undefined, iterations: readonly IterationRecord[], now: number): number | null {
-  if (!leader || !AT_WORK.includes(leader.state)) return null
+  if (!leader || !AT_WORK.includes(leader.shown.state)) return null
   const { number, run } = leader.thread
   const since = paceSince(iterations, run.startedAt, now)
-  const newest = iterations.filter((one) => one.thread === number && one.at >= since)
   const seconds = Math.max(1, (now - since) / 1_000)
   let least = Number.POSITIVE_INFINITY
   for (const { name, used, max } of leader.meters) {
     if (max === 0) continue
     const { usedByIteration } = METERS[name].limit
-    const pace = usedByIteration ? newest.reduce((sum, one) => sum + usedByIteration(one), 0) / seconds : 1
-    if (pace > 0) least = Math.min(least, Math.max(0, max - (used ?? 0)) / pace)
+    // Without one it is time that is used.
+    let usedSince = usedByIteration ? 0 : seconds
+    for (const one of iterations)
+      if (usedByIteration && one.thread === number && one.at >= since) usedSince += usedByIteration(one)
+    if (usedSince > 0) least = Math.min(least, (Math.max(0, max - (used ?? 0)) * seconds) / usedSince)
   }
   return Number.isFinite(least) ? Math.round(least) : null
 }
@@ -239,80 +275,71 @@ function spendPerMinute(iterations: readonly IterationRecord[], startedAt: numbe
   }
   // What a session spends in its first seconds is no pace; what so many iterations spend is one.
   const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE : 1_000
-  return knownCost((cost * MINUTE) / Math.max(least, now - since), gap)
+  return costView((cost * MINUTE) / Math.max(least, now - since), gap).cost_usd
 }
 
-/** Returns why the newest request of a thread that is over failed; `null` if it did not. */
-function lastError(thread: Thread | undefined, iterations: readonly IterationRecord[]): string | null {
-  const newest = iterations.findLast((one) => one.thread === thread?.number)
+/** Returns why a request failed; `null` if it did not. */
+function errorOf(newest: IterationRecord | undefined): string | null {
   if (!newest || newest.status === 200) return null
   if (newest.overflow) return 'overflow'
   return newest.status === 0 ? 'no answer' : `error ${newest.status}`
 }
 
-function overviewOf(session: Session, now: number) {
-  const { threads, totals, record } = session
-  const meters = sessionMeters(session, now)
-  const agents = threads.map((thread) => agentOf(session, thread, meters, now))
-  const leader = leaderOf(agents)
-  const run = leader?.thread.run
-  const iterations = record?.iterations ?? []
-  const used = usedIn(session, now)
+function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer) {
+  const { threads, totals, record, usage } = session
+  const { name = null, iterations = [], threads: known = 0 } = record ?? {}
   const startedAt = totals?.startedAt ?? now
-  const row: Row = {
-    name: record?.name ?? null,
-    state: leader?.state ?? 'idle',
+  const meters = sessionMeters(session, now)
+  const agents: Agent[] = []
+  let lastAt = startedAt
+  let stopping = false
+  let alive = 0
+  for (const thread of threads) {
+    const agent = agentOf(session, thread, meters, now)
+    agents.push(agent)
+    lastAt = Math.max(lastAt, thread.run.askedAt)
+    stopping ||= agent.isStopping
+    if (groupOf(agent.shown) < 2) alive++
+  }
+  const leader = leaderOf(agents)
+  const { shown = NO_AGENT, thread } = leader ?? {}
+  let newest: IterationRecord | undefined
+  let last_tool: string | null = null
+  let overflows = 0
+  for (const one of iterations) {
+    if (one.thread === thread?.number) newest = one
+    if (one.overflow) overflows++
+    last_tool = one.tools.at(-1) ?? last_tool
+  }
+  const { iterations: total_iterations, tool_calls, tokens, cost } = usedIn(session, now)
+  const row: SessionRow = {
+    id: idOf(key),
+    name: seesNames ? name : null,
+    ...shown,
     ...riskOf(agents, iterations, now),
-    stopping: agents.some(({ isStopping }) => isStopping),
-    terminal_state: (run && endOf(run, now)) ?? null,
-    terminal_reason: (run && terminalIn(run))?.terminal_reason ?? null,
-    last_error: lastError(leader?.thread, iterations),
-    client: run?.agent ?? null,
-    model: run?.model ?? null,
-    upstream: run?.upstream ?? null,
+    stopping,
+    terminal_state: (thread && endOf(thread.run, now)) ?? null,
+    terminal_reason: (thread && terminalIn(thread.run)?.terminal_reason) ?? null,
+    last_error: errorOf(newest),
+    client: thread?.run.agent ?? null,
     started_at: iso(startedAt),
-    last_at: iso(Math.max(startedAt, ...threads.map((thread) => thread.run.askedAt))),
-    iteration: leader?.iteration ?? 0,
-    max_iterations: leader?.max_iterations ?? 0,
-    total_iterations: used.iterations,
-    tool_calls: used.tool_calls,
-    tokens: used.tokens,
-    ...costView(used.cost, session.usage?.costGap),
-    cost_usd_per_minute: leader && groupOf(leader) === 3 ? null : spendPerMinute(iterations, startedAt, now),
+    last_at: iso(lastAt),
+    total_iterations,
+    tool_calls,
+    tokens,
+    ...costView(cost, usage?.costGap),
+    cost_usd_per_minute: leader && groupOf(shown) === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
-    agents: {
-      alive: agents.filter((agent) => groupOf(agent) < 2).length,
-      total: Math.max(agents.length, record?.threads ?? 0),
-    },
-    last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
-    loop: leader?.loop ?? null,
-    asking: leader?.asking ?? null,
-    overflows: iterations.filter(({ overflow }) => overflow !== undefined).length,
+    agents: { alive, total: Math.max(agents.length, known) },
+    last_tool,
+    overflows,
   }
   return { row, agents, meters }
 }
 
-export function rowOf(session: Session, now: number): Row {
-  return overviewOf(session, now).row
-}
-
-function threadView({ thread, isStopping, nearest, share, ...shown }: Agent, session: Session): ThreadView {
-  const { run, name, number = 0 } = thread
-  return {
-    ...shown,
-    thread: number,
-    // A named agent works for the one without a name, if the session has it.
-    parent: name === '' ? null : (session.threads.find((other) => other.name === '')?.number ?? null),
-    name: name === '' ? null : name,
-    stopping: isStopping,
-    model: run.model ?? null,
-    upstream: run.upstream ?? null,
-    started_at: iso(run.startedAt),
-    last_at: iso(run.askedAt),
-    terminal: terminalIn(run) ?? null,
-    loop_guard_mode: loopModeInForce(session, thread) ?? null,
-  }
+export function rowOf(session: ListedSession, viewer: Viewer): SessionRow {
+  return overviewOf(session, viewer).row
 }
 
 function iterationView(one: IterationRecord): SessionDetail['iterations'][number] {
@@ -323,11 +350,11 @@ function iterationView(one: IterationRecord): SessionDetail['iterations'][number
   return { thread, iteration, at, duration_ms, status, verdict, tier, loop, overflow, said, tools, usage }
 }
 
-function runView(run: RunRecord): RunView {
-  const { thread, iterations, toolCalls: tool_calls, tokens, model = null, agent = null } = run
-  const { state = null, terminal = null } = run
+function runView(run: RunRecord, key: SessionKey, viewer: Viewer): RunView {
+  const { thread, iterations, toolCalls: tool_calls, tokens, model = null, agent = null, state = null } = run
   const times = { started_at: iso(run.startedAt), ended_at: iso(run.endedAt) }
   const cost = costView(run.cost, run.costGap)
+  const terminal = terminalView(run.terminal, key, viewer)
   return { thread, ...times, iterations, tool_calls, tokens, ...cost, model, agent, state, terminal }
 }
 
@@ -337,8 +364,8 @@ export type ContextOf = (
   model: string,
 ) => { readonly base: BaseContext; readonly effective: EffectiveContext } | undefined
 
-function contextViews(session: Session, contextOf: ContextOf): Detail['contexts'] {
-  const views = new Map<string, Detail['contexts'][number]>()
+function contextViews(session: Session, contextOf: ContextOf): SessionDetail['contexts'] {
+  const views = new Map<string, SessionDetail['contexts'][number]>()
   for (const { run, context } of session.threads) {
     const { upstream, model } = run
     if (upstream === undefined || model === undefined) continue
@@ -359,18 +386,44 @@ function contextViews(session: Session, contextOf: ContextOf): Detail['contexts'
   return [...views.values()]
 }
 
-export function detailOf(session: Session, now: number, contextOf: ContextOf): Detail {
-  const { row, agents, meters } = overviewOf(session, now)
-  const { threads, totals, record } = session
-  const over = threads.findLast(({ run }) => terminalIn(run))?.run
-  const current = agents.map(({ thread: { run, number = 0 }, state, iteration }): RunView => {
-    const end = endOf(run, now)
-    return { ...runView(recordOf(run, number, end)), iterations: iteration, ended_at: null, state: end ?? state }
-  })
+/** Returns all of a session but its transcript. */
+export function detailOf(
+  listed: ListedSession,
+  viewer: Viewer,
+  contextOf: ContextOf,
+): Omit<SessionDetail, 'transcript'> {
+  const { key, session } = listed
+  const { row, agents, meters } = overviewOf(listed, viewer)
+  const { totals, record } = session
+  // A named agent works for the one without a name, if the session has it.
+  const main = session.threads.find(({ name }) => name === '')?.number ?? null
+  const threads: SessionDetail['threads'][number][] = []
+  const runs = (record?.runs ?? []).map((run) => runView(run, key, viewer))
+  let over: Run | undefined
+  for (const { thread, shown, meters, isStopping } of agents) {
+    const { run, name, number = 0 } = thread
+    const terminal = terminalView(terminalIn(run), key, viewer)
+    if (terminal) over = run
+    threads.push({
+      ...shown,
+      thread: number,
+      parent: name === '' ? null : main,
+      name: viewer.seesNames && name !== '' ? name : null,
+      stopping: isStopping,
+      started_at: iso(run.startedAt),
+      last_at: iso(run.askedAt),
+      meters,
+      terminal,
+      loop_guard_mode: loopModeInForce(session, thread) ?? null,
+    })
+    const end = endOf(run, viewer.now)
+    const current = runView(recordOf(run, number, end), key, viewer)
+    runs.push({ ...current, iterations: shown.iteration, ended_at: null, state: end ?? shown.state })
+  }
   return {
     ...row,
-    threads: agents.map((one) => threadView(one, session)),
-    runs: [...(record?.runs ?? []).map(runView), ...current],
+    threads,
+    runs,
     iterations: (record?.iterations ?? []).map(iterationView),
     minutes: (record?.minutes ?? []).map(({ at, tokens, cost, costGap }) => ({
       at: iso(at),
@@ -379,8 +432,36 @@ export function detailOf(session: Session, now: number, contextOf: ContextOf): D
     })),
     meters,
     contexts: contextViews(session, contextOf),
-    terminal: (over && terminalIn(over)) ?? null,
+    terminal: terminalView(over && terminalIn(over), key, viewer),
     final_answer: over?.finalAnswer ? answerView(over.finalAnswer.text) : null,
     warnings: { acknowledged: totals?.acknowledged ?? 0, ignored: totals?.ignored ?? 0 },
   }
+}
+
+/**
+ * Returns what is shown of the transcript of a session. A run is completed if its last answer called no tool, and a
+ * user spoke after it or nothing came for five minutes: text alone completes nothing.
+ */
+export function transcriptOf(
+  { key, session }: ListedSession,
+  entries: readonly TranscriptEntry[],
+  viewer: Viewer,
+): Transcript {
+  const shown: Transcript['entries'][number][] = []
+  const following = new Map<number, TranscriptEntry>()
+  for (const entry of entries.toReversed()) {
+    const { thread, role, text, truncated = false, callsNothing } = entry
+    const next = following.get(thread)
+    following.set(thread, entry)
+    const at = iso(entry.at)
+    const terminal = terminalView(entry.terminal, key, viewer)
+    let terminal_state: string | null = terminal?.terminal_state ?? null
+    if (!terminal && role === 'assistant' && callsNothing) {
+      const last = next ? undefined : session.threads.find(({ number }) => number === thread)
+      const isCompleted = next ? next.role === 'user' : last && endOf(last.run, viewer.now) === 'completed'
+      if (isCompleted) terminal_state = 'completed'
+    }
+    shown.push({ thread, role, text, truncated, at, terminal_state, terminal })
+  }
+  return { id: idOf(key), entries: shown.reverse(), truncated: (entries[0]?.number ?? 1) > 1 }
 }
