@@ -11,16 +11,6 @@ import { ConfigError, type Environment, type LineFinder, parseYaml } from './yam
 
 export { ConfigError, type Environment, type Flags }
 
-/** Removes sections that contain only comments, so that they get their defaults. */
-function dropEmptySections(tree: Json, { shape = {} }: Inside = insideOf(configSchema)): void {
-  for (const [key, schema] of Object.entries(shape)) {
-    const inside = insideOf(schema)
-    const value = tree[key]
-    if (value === null && (inside.shape || inside.valueType)) delete tree[key]
-    else if (isObject(value)) dropEmptySections(value, inside)
-  }
-}
-
 /** Returns why a file can't be read, in words, or Node's code for a rare reason. */
 export function whyUnreadable(error: unknown): string {
   const { code, message } = error as NodeJS.ErrnoException
@@ -44,8 +34,7 @@ function readText(file: string): string {
 function setAt(tree: Json, path: readonly string[], value: unknown): void {
   let inner = tree
   for (const key of path.slice(0, -1)) {
-    const next = inner[key]
-    const inside = isObject(next) ? next : {}
+    const inside: Json = isObject(inner[key]) ? inner[key] : {}
     inner[key] = inside
     inner = inside
   }
@@ -116,6 +105,8 @@ function expected(issue: z.core.$ZodRawIssue): string | undefined {
         : `expected at least ${issue.minimum}`
     case 'too_big':
       return `expected at most ${issue.maximum}`
+    case 'unrecognized_keys':
+      return `unknown key: expected one of ${Object.keys((issue.inst as z.ZodObject).shape).join(', ')}`
     default:
       return undefined
   }
@@ -127,89 +118,64 @@ function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
   return value
 }
 
-/** The inner schemas of a schema; zod has a type for each kind, and these fields are common to those used here. */
-interface Inside {
-  readonly innerType?: z.core.$ZodType
-  readonly in?: z.core.$ZodType
-  readonly shape?: Readonly<Record<string, z.core.$ZodType>>
-  readonly valueType?: z.core.$ZodType
-  readonly element?: z.core.$ZodType
-}
-
-function insideOf(schema: z.core.$ZodType): Inside {
-  const inside = schema._zod.def as Inside
-  const inner = inside.innerType ?? inside.in
-  return inner ? insideOf(inner) : inside
-}
-
-/** Returns the keys that an object at `path` may have; empty if there is no object, or if it may have any key. */
-function keysAt(path: readonly PropertyKey[]): string[] {
-  let inside = insideOf(configSchema)
-  for (const key of path) {
-    const next = inside.shape?.[String(key)] ?? inside.valueType ?? inside.element
-    if (!next) return []
-    inside = insideOf(next)
-  }
-  return Object.keys(inside.shape ?? {})
-}
-
-/** Where a tree comes from, for messages. */
+/** Where a tree comes from. */
 interface Source {
-  readonly name: string
   /** The flags and variables that set values, by the paths of these. */
   readonly origins?: ReadonlyMap<string, string>
+  /** The values of variables and flags, and values that hold one: whether they are numbers only the schema knows. */
+  readonly texts?: ReadonlySet<string>
   readonly lineOf?: LineFinder | undefined
 }
 
-/** Returns the lines of a message about an issue. */
-function problem(issue: z.core.$ZodIssue, tree: Json, { name, origins, lineOf }: Source): string[] {
+/** Returns the lines of a message about an issue. `name`: what messages call the tree. */
+function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins, lineOf }: Source): string[] {
   const path = issue.path.map(String).join('.')
   const origin = origins?.get(path)
-  const at = path === '' ? `${origin ?? name}: ` : `${origin ?? name}: ${path}: `
-  const inLine = (place: readonly PropertyKey[]): string => {
-    const line = origin === undefined ? lineOf?.(place) : undefined
-    return line === undefined ? '' : ` (line ${line})`
-  }
-  if (issue.code === 'unrecognized_keys') {
-    const known = keysAt(issue.path)
-    const hint = known.length > 0 ? `: expected one of ${known.join(', ')}` : ''
-    const before = path === '' ? at : `${at.slice(0, -2)}.`
-    return issue.keys.map((key) => `${before}${key}: unknown key${hint}${inLine([...issue.path, key])}`)
-  }
-  if (issue.code === 'invalid_key') return issue.issues.map(({ message }) => at + message + inLine(issue.path))
   const value = valueAt(tree, issue.path)
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
-  return [`${at}found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}${inLine(issue.path)}`]
-}
-
-/** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
-export function checkConfig(tree: Json, name: string, source: Omit<Source, 'name'> = {}): Config {
-  const upstreams = tree['upstreams']
-  for (const [upstream, { url }] of Object.entries(DEFAULT_UPSTREAMS)) {
-    const settings = isObject(upstreams) ? upstreams[upstream] : undefined
-    // A file may set only a key or headers of the upstreams that always exist.
-    if (isObject(settings) && settings['url'] === undefined) settings['url'] = url
+  let message = `found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}`
+  let places: readonly PropertyKey[][] = [issue.path]
+  if (issue.code === 'invalid_key') message = issue.issues[0]?.message ?? issue.message
+  if (issue.code === 'unrecognized_keys') {
+    message = issue.message
+    places = issue.keys.map((key) => [...issue.path, key])
   }
-  const checked = configSchema.safeParse(tree, { error: expected })
-  if (checked.success) return checked.data
-  const problems = checked.error.issues.flatMap((issue) => problem(issue, tree, { name, ...source }))
-  throw new ConfigError(problems.join('\n'))
+  return places.map((place) => {
+    const line = origin === undefined ? lineOf?.(place) : undefined
+    const inLine = line === undefined ? '' : ` (line ${line})`
+    return `${origin ?? name}: ${place.map(String).join('.')}: ${message}${inLine}`
+  })
 }
 
 /**
- * The value of a variable is a text. Where the schema expects no text, the number or the truth value that it is written
- * as takes its place.
+ * Mends what the texts of files, variables and flags cannot say.
+ * - A section that contains only comments is null: it gets its defaults.
+ * - Where the schema expects no text, the number or the truth value that a text is written as takes its place.
  */
-function typeVariables(tree: Json, expanded: ReadonlySet<string>): void {
-  for (const { code, path } of configSchema.safeParse(tree).error?.issues ?? []) {
-    const text = valueAt(tree, path)
-    const isOtherType = code === 'invalid_type' || code === 'invalid_union'
-    if (!isOtherType || typeof text !== 'string' || !expanded.has(text)) continue
-    const isNumber = text.trim() !== '' && !Number.isNaN(Number(text))
-    const typed = isNumber ? Number(text) : text === 'true' || (text === 'false' ? false : text)
-    Object.assign(valueAt(tree, path.slice(0, -1)) as object, { [path.at(-1) ?? '']: typed })
+function mend(tree: Json, issues: readonly z.core.$ZodIssue[], texts: ReadonlySet<string> | undefined): void {
+  for (const issue of issues) {
+    if (issue.code !== 'invalid_type' && issue.code !== 'invalid_union') continue
+    const value = valueAt(tree, issue.path)
+    let mended = value
+    if (value === null) {
+      if (issue.code === 'invalid_type' && /^(?:object|record)$/.test(issue.expected)) mended = {}
+    } else if (typeof value === 'string' && texts?.has(value)) {
+      if (value === 'true' || value === 'false') mended = value === 'true'
+      else if (value.trim() !== '' && !Number.isNaN(Number(value))) mended = Number(value)
+    }
+    Object.assign(valueAt(tree, issue.path.slice(0, -1)) as object, { [issue.path.at(-1) ?? '']: mended })
   }
+}
+
+/** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
+export function checkConfig(tree: Json, name: string, source: Source = {}): Config {
+  const first = configSchema.safeParse(tree, { error: expected })
+  if (first.success) return first.data
+  mend(tree, first.error.issues, source.texts)
+  const { success, data, error } = configSchema.safeParse(tree, { error: expected })
+  if (success) return data
+  throw new ConfigError(error.issues.flatMap((issue) => messagesOf(issue, tree, name, source)).join('\n'))
 }
 
 export interface Loaded {
@@ -228,7 +194,6 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   const parsed = file === undefined ? undefined : parseYaml(readText(file), file, env)
   const tree = parsed?.contents ?? {}
   if (!isObject(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
-  dropEmptySections(tree)
   const texts = new Set(parsed?.expanded)
   const origins = new Map<string, string>()
   for (const [path, value, origin] of valuesGiven(flags, env)) {
@@ -236,8 +201,7 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
     texts.add(value)
     origins.set(path, origin)
   }
-  if (texts.size > 0) typeVariables(tree, texts)
-  return { config: checkConfig(tree, name, { origins, lineOf: parsed?.lineOf }), file }
+  return { config: checkConfig(tree, name, { origins, texts, lineOf: parsed?.lineOf }), file }
 }
 
 function addDiffering(before: unknown, after: unknown, path: string, paths: string[]): void {

@@ -11,9 +11,11 @@ const HEADER_VALUE = /^[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\
 /** Headers that belong to a connection or to one body: a fixed value would break requests. */
 const NOT_FIXED = new Set(['connection', 'content-length', 'expect', 'keep-alive', 'transfer-encoding', 'upgrade'])
 
+const URL_EXPECTED = 'expected an http:// or https:// URL'
+
 const upstream = z.strictObject({
   url: z
-    .url({ protocol: /^https?$/, error: 'expected an http:// or https:// URL' })
+    .url({ protocol: /^https?$/, error: URL_EXPECTED })
     .refine(
       (url) => !/^[^/]*\/\/[^/]*@/.test(url),
       'expected a URL without user name and password: put keys into api_key or headers',
@@ -23,6 +25,7 @@ const upstream = z.strictObject({
       (url) => !/\/(?:chat\/completions|v1\/messages|v1\/responses)\/*$/.test(url),
       'expected the base URL of the API: requests bring the rest of the path',
     )
+    .optional()
     .describe('Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.'),
   api_key: optional(
     z.string().regex(HEADER_VALUE, 'expected a key without line breaks or white space around it'),
@@ -49,7 +52,7 @@ const upstream = z.strictObject({
   ),
 })
 
-export type UpstreamConfig = z.output<typeof upstream>
+export type UpstreamConfig = z.output<typeof upstream> & { readonly url: string }
 
 /** The upstreams that always exist. */
 export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
@@ -70,7 +73,16 @@ export const upstreams = z
     upstream,
   )
   .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
-  .transform((configured): Record<string, UpstreamConfig> => ({ ...DEFAULT_UPSTREAMS, ...configured }))
+  .transform((configured, context) => {
+    const all = { ...DEFAULT_UPSTREAMS }
+    for (const [name, settings] of Object.entries(configured)) {
+      // A file may set only a key or headers of the upstreams that always exist.
+      const url = settings.url ?? DEFAULT_UPSTREAMS[name]?.url
+      if (url === undefined) context.addIssue({ code: 'custom', path: [name, 'url'], message: URL_EXPECTED })
+      else all[name] = { ...settings, url }
+    }
+    return all
+  })
   .describe(
     'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, Anthropic ' +
       'requests go to `anthropic` and all others to `openai`. An API path behind a name that no upstream has ' +

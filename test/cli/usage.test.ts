@@ -158,7 +158,10 @@ upstreams: { openai: { url: "http://127.0.0.1", api_key: [${secrets}], headers: 
     },
     { text: 'sessions: { headers: [*any] }', says: /^not valid YAML: .*: quote texts that start with \*$/ },
     { text: '- budget', says: /^found a list: expected keys and values$/ },
-    { text: 'upstreams: { more: }', says: /^upstreams\.more: found null: expected keys and values$/ },
+    {
+      text: 'upstreams: { more: }',
+      says: /^upstreams\.more\.url: found nothing: expected an http:\/\/ or https:\/\/ URL$/,
+    },
     { text: 'budget: { max_iterations: }', says: /^budget\.max_iterations: found null: expected a number$/ },
   ])('reports in one line that $text is wrong', async ({ text, says }) => {
     const problems = await complaintsAbout(text)

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
@@ -271,6 +271,16 @@ describe('a built-in upstream', () => {
   it('keeps its URL when the file sets only another of its keys', () => {
     const { upstreams } = load('upstreams: {openai: {api_key: sk-1}}')
     expect(upstreams['openai']).toMatchObject({ url: 'https://api.openai.com', api_key: 'sk-1' })
+  })
+
+  it('keeps its URL when all of its keys are in comments, as no other upstream does', () => {
+    expect(load('upstreams:\n  openai:\n    # api_key: sk-1').upstreams['openai']?.url).toBe('https://api.openai.com')
+    expect(refusal(() => load('upstreams:\n  x:\n    # api_key: sk-1'))).toContain('upstreams.x.url: found nothing')
+  })
+
+  it('needs no URL in an editor that checks the file with the schema', () => {
+    const schema = JSON.parse(readFileSync('config/schema.json', 'utf8'))
+    expect(schema.properties.upstreams.additionalProperties).not.toHaveProperty('required')
   })
 })
 

@@ -53,13 +53,13 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     async today() {
       let since = now()
       let cost = 0
-      let gap: CallUsage['costGap']
+      let costGap: CallUsage['costGap']
       for (const part of await flush()) {
         since = Math.min(since, part.since)
         cost += part.cost ?? 0
-        gap = gapOfSum(gap, part.costGap)
+        costGap = gapOfSum(costGap, part.costGap)
       }
-      return { ...costView(cost, gap), since: new Date(since).toISOString() }
+      return { ...costView({ cost, costGap }), since: new Date(since).toISOString() }
     },
   }
 }

@@ -66,8 +66,8 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: Snapshot['found'][number][] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
-  let perMinute = 0
-  let gap: CostGap | undefined
+  let cost = 0
+  let costGap: CostGap | undefined
   let complete = true
   const missed = () => {
     complete = false
@@ -79,13 +79,13 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
     if (group < 2) counts.at_work++
     if (group === 0) counts.need_you++
     if (row.state === 'asking') counts.asking++
-    perMinute += row.cost_usd_per_minute ?? 0
-    if (!row.price_known) gap = gapOfSum(gap, row.cost_estimated ? 'estimate' : 'partial')
+    cost += row.cost_usd_per_minute ?? 0
+    if (!row.price_known) costGap = gapOfSum(costGap, row.cost_estimated ? 'estimate' : 'partial')
     if (passes(row, filter)) found.push({ row, place: placeIn(row, filter) })
     if (counts.sessions % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
   found.sort((a, b) => inOrder(a.place, b.place))
-  const summary = ids ? null : { ...counts, per_minute: costView(perMinute, gap) }
+  const summary = ids ? null : { ...counts, per_minute: costView({ cost, costGap }) }
   return { id, takenAt, seesNames, found, summary, complete }
 }
 

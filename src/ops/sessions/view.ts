@@ -13,7 +13,7 @@ import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } fro
 import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
-import { type CostGap, gapOfSum } from '../../core/usage.ts'
+import { type CallUsage, type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, type ListedSession, type SessionKey } from '../../store/store.ts'
 import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schema.ts'
 import { groupOf } from './labels.ts'
@@ -44,15 +44,9 @@ type MeterView = SessionDetail['meters'][number]
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
 /** Returns US dollars, in millionths; `null` if nothing is known of them. */
-export function costView(
-  cost: number,
-  gap: CostGap | undefined,
-): Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'> {
-  return {
-    cost_usd: gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6,
-    price_known: gap === undefined,
-    cost_estimated: gap === 'estimate',
-  }
+export function costView({ cost = 0, costGap: gap }: Pick<CallUsage, 'cost' | 'costGap'>) {
+  const cost_usd = gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
+  return { cost_usd, price_known: gap === undefined, cost_estimated: gap === 'estimate' }
 }
 
 /** Returns the part of a final answer that is shown. `isCut`: `text` is not all of it. */
@@ -92,11 +86,11 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
  * Returns all meters as they are shown. `isReached`: the run is at its limit, and shows no more than that, as the end
  * that the client gets; its last answer may have used more.
  */
-function metersOf(used: Amounts, limits: Amounts | undefined, gap: CostGap | undefined, isReached: boolean) {
+function metersOf(used: Amounts, limits: Amounts | undefined, costGap: CostGap | undefined, isReached: boolean) {
   return LIMITS.map((name): MeterView => {
     const max = limits?.[name] ?? 0
     const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
-    return { name, used: name === 'cost' ? costView(shown, gap).cost_usd : shown, max }
+    return { name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max }
   })
 }
 
@@ -139,7 +133,14 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   else if (run.isAnswered) state = 'answered'
   else if (now - lastTime(run) >= IDLE_AFTER) state = 'idle'
   else if (loop) state = 'going_round'
+  let asking: SessionRow['asking'] = null
+  if (question) {
+    const { meter: limit, max, until } = question
+    asking = { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
+  }
+  const { model = null, upstream = null } = run
   const steps = own.find(({ name }) => name === 'iterations')
+  const { used: iteration, max: max_iterations = 0 } = steps ?? {}
   return {
     thread,
     nearest,
@@ -148,22 +149,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
     /** An operator has asked for its end: its next request gets the last answer. */
     isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
     /** What its session shows if it is the agent that needs attention most. */
-    shown: {
-      state,
-      model: run.model ?? null,
-      upstream: run.upstream ?? null,
-      iteration: steps?.used ?? 0,
-      max_iterations: steps?.max ?? 0,
-      loop,
-      asking: question
-        ? {
-            limit: question.meter,
-            max: question.max,
-            until: iso(question.until),
-            seconds_left: Math.ceil((question.until - now) / 1_000),
-          }
-        : null,
-    },
+    shown: { state, model, upstream, iteration: iteration ?? 0, max_iterations, loop, asking },
   }
 }
 type Agent = ReturnType<typeof agentOf>
@@ -215,11 +201,7 @@ function spendRisk(iterations: readonly IterationRecord[], now: number): number 
  * Returns the largest of: the used share of any limit, how serious the loop is, and how fast the session spends
  * compared with its median.
  */
-function riskOf(
-  agents: readonly Agent[],
-  iterations: readonly IterationRecord[],
-  now: number,
-): Pick<SessionRow, 'risk' | 'risk_by'> {
+function riskOf(agents: readonly Agent[], iterations: readonly IterationRecord[], now: number) {
   const risks: [by: SessionRow['risk_by'], much: number][] = []
   for (const { nearest, share, shown } of agents) {
     const { state, loop } = shown
@@ -266,16 +248,16 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
 /** Returns US dollars; `null` if no price is known. */
 function spendPerMinute(iterations: readonly IterationRecord[], startedAt: number, now: number): number | null {
   let cost = 0
-  let gap: CostGap | undefined
+  let costGap: CostGap | undefined
   const since = paceSince(iterations, startedAt, now)
   for (const one of iterations) {
     if (one.at < since) continue
     cost += one.cost
-    gap = gapOfSum(gap, one.costGap)
+    costGap = gapOfSum(costGap, one.costGap)
   }
   // What a session spends in its first seconds is no pace; what so many iterations spend is one.
   const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE : 1_000
-  return costView((cost * MINUTE) / Math.max(least, now - since), gap).cost_usd
+  return costView({ cost: (cost * MINUTE) / Math.max(least, now - since), costGap }).cost_usd
 }
 
 /** Returns why a request failed; `null` if it did not. */
@@ -327,7 +309,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     total_iterations,
     tool_calls,
     tokens,
-    ...costView(cost, usage?.costGap),
+    ...costView({ cost, costGap: usage?.costGap }),
     cost_usd_per_minute: leader && groupOf(shown) === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
@@ -344,18 +326,16 @@ export function rowOf(session: ListedSession, viewer: Viewer): SessionRow {
 
 function iterationView(one: IterationRecord): SessionDetail['iterations'][number] {
   const { thread, iteration, status, verdict, tools, tier = null, loop = null, overflow = null, said = null } = one
-  const at = iso(one.at)
-  const duration_ms = one.durationMs
-  const usage = { input: one.input, output: one.output, ...costView(one.cost, one.costGap) }
-  return { thread, iteration, at, duration_ms, status, verdict, tier, loop, overflow, said, tools, usage }
+  const times = { at: iso(one.at), duration_ms: one.durationMs }
+  const usage = { input: one.input, output: one.output, ...costView(one) }
+  return { thread, iteration, ...times, status, verdict, tier, loop, overflow, said, tools, usage }
 }
 
 function runView(run: RunRecord, key: SessionKey, viewer: Viewer): RunView {
   const { thread, iterations, toolCalls: tool_calls, tokens, model = null, agent = null, state = null } = run
   const times = { started_at: iso(run.startedAt), ended_at: iso(run.endedAt) }
-  const cost = costView(run.cost, run.costGap)
   const terminal = terminalView(run.terminal, key, viewer)
-  return { thread, ...times, iterations, tool_calls, tokens, ...cost, model, agent, state, terminal }
+  return { thread, ...times, iterations, tool_calls, tokens, ...costView(run), model, agent, state, terminal }
 }
 
 export type ContextOf = (
@@ -371,17 +351,11 @@ function contextViews(session: Session, contextOf: ContextOf): SessionDetail['co
     if (upstream === undefined || model === undefined) continue
     const known = contextOf(session, upstream, model)
     if (!known) continue
-    const { base, effective } = known
-    views.set(`${upstream} ${model}`, {
-      upstream,
-      model,
-      base: base.tokens ?? null,
-      source: base.source,
-      effective: effective.tokens ?? null,
-      used: context?.tokens ?? null,
-      reason: effective.reason ?? null,
-      until: effective.until === undefined ? null : iso(effective.until),
-    })
+    const { tokens: base = null, source } = known.base
+    const { tokens: effective = null, reason = null, until } = known.effective
+    const times = { until: until === undefined ? null : iso(until) }
+    const used = context?.tokens ?? null
+    views.set(`${upstream} ${model}`, { upstream, model, base, source, effective, used, reason, ...times })
   }
   return [...views.values()]
 }
@@ -425,11 +399,7 @@ export function detailOf(
     threads,
     runs,
     iterations: (record?.iterations ?? []).map(iterationView),
-    minutes: (record?.minutes ?? []).map(({ at, tokens, cost, costGap }) => ({
-      at: iso(at),
-      tokens,
-      ...costView(cost, costGap),
-    })),
+    minutes: (record?.minutes ?? []).map((one) => ({ at: iso(one.at), tokens: one.tokens, ...costView(one) })),
     meters,
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),
