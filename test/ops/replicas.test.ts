@@ -1,7 +1,7 @@
 /** An operator at one replica, the agent at the other, one Redis. */
 import { expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
-import { createDayCost } from '../../src/ops/sessions/day-cost.ts'
+import { createDayCost } from '../../src/usage/day-cost.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { openEvents } from '../support/events.ts'
@@ -96,16 +96,16 @@ describeWith('redis-server', 'the cost of the day', () => {
     }
     const one = await open('one')
     one.day.add({ cost: 2 })
-    expect(await one.day.today()).toMatchObject({ cost_usd: 2, price_known: true })
+    expect(await one.day.today()).toMatchObject({ cost: 2, costGap: undefined })
     redis.freeze()
     const other = await open('other')
     other.day.add({ cost: 1 })
-    expect(await other.day.today()).toMatchObject({ cost_usd: 1 })
+    expect(await other.day.today()).toMatchObject({ cost: 1 })
     one.day.add({ cost: 4, costGap: 'estimate' })
-    expect(await one.day.today()).toMatchObject({ cost_usd: 6 })
+    expect(await one.day.today()).toMatchObject({ cost: 6 })
     redis.thaw()
     await Promise.all([one.until(true), other.until(true)])
-    const all = { cost_usd: 7, price_known: false, cost_estimated: true }
+    const all = { cost: 7, costGap: 'estimate' }
     const both = () => Promise.all([one.day.today(), other.day.today()])
     await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
     await redis.kill()

@@ -11,11 +11,11 @@ import {
   TRANSCRIPTS,
 } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
+import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import { listQuery, type SessionDetail, type Transcript } from './api-schema.ts'
-import type { DayCost } from './day-cost.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import { createSessionList } from './session-list.ts'

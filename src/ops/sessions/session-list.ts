@@ -3,6 +3,7 @@ import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idsNamed, type Store } from '../../store/store.ts'
+import type { DayCost } from '../../usage/day-cost.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { groupOf } from './labels.ts'
 import { costView, rowOf } from './view.ts'
@@ -104,12 +105,7 @@ function cursorOf(text: string): z.output<typeof cursorShape> | undefined {
  * Creates a list of a store's sessions: a function that returns a page, or `undefined` if the cursor is invalid.
  * `newId` names its snapshots; `today`: what all sessions have cost today.
  */
-export function createSessionList(
-  store: Store,
-  now: () => number,
-  newId: () => string,
-  today: () => Promise<Summary['today']>,
-) {
+export function createSessionList(store: Store, now: () => number, newId: () => string, today: DayCost['today']) {
   let snapshots: readonly Snapshot[] = []
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
@@ -144,11 +140,12 @@ export function createSessionList(
       snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
       next = Buffer.from(JSON.stringify([snapshot.id, lastShown.place])).toString('base64url')
     }
+    const day = summary && (await today())
     return {
       sessions: shown.map(({ row }) => row),
       next,
       total: found.length,
-      summary: summary && { ...summary, today: await today() },
+      summary: day && { ...summary, today: { ...costView(day), since: new Date(day.since).toISOString() } },
       complete,
     }
   }

@@ -1,9 +1,8 @@
 /** What all sessions cost today, in all replicas together. */
-import { type CallUsage, gapOfSum } from '../../core/usage.ts'
-import { SHARED, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
-import { costView } from './view.ts'
+import { type CallUsage, gapOfSum } from '../core/usage.ts'
+import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
-/** US dollars that one replica has counted. `since`: when it began to, in milliseconds since the epoch. */
+/** US dollars that one replica, or all of them, have counted. `since`: when that began, in milliseconds since the epoch. */
 interface Part extends Pick<CallUsage, 'cost' | 'costGap'> {
   readonly since: number
 }
@@ -49,8 +48,8 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
       count(usage)
       timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()
     },
-    /** Returns the cost of today. Rejects if the store fails. */
-    async today() {
+    /** Returns the cost of today, and since when it is counted. Rejects if the store fails. */
+    async today(): Promise<Part> {
       let since = now()
       let cost = 0
       let costGap: CallUsage['costGap']
@@ -59,7 +58,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
         cost += part.cost ?? 0
         costGap = gapOfSum(costGap, part.costGap)
       }
-      return { ...costView({ cost, costGap }), since: new Date(since).toISOString() }
+      return { since, cost, costGap }
     },
   }
 }
