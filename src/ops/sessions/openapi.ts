@@ -1,44 +1,23 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
 import { ACTIONS } from './actions.ts'
-import { apiError, listQuery, sessionDetail, sessionPage, transcript } from './api-schema.ts'
+import { listQuery } from './api-schema.ts'
 
 type Json = Readonly<Record<string, unknown>>
 
-const REPLIES = { SessionPage: sessionPage, SessionDetail: sessionDetail, Transcript: transcript, Error: apiError }
+/** Where OpenAPI keeps the shapes that have an id. */
+const uri = (id: string) => `#/components/schemas/${id}`
 
-function schemaOf(schema: z.ZodType, io: 'input' | 'output'): Record<string, unknown> {
-  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io })
-  return rest
-}
-
-/** Schemas that others name stand in `components`. */
-function componentsOf(): Json {
-  const schemas: Record<string, unknown> = {}
-  for (const [id, schema] of Object.entries(REPLIES)) {
-    const { $defs, ...rest } = schemaOf(schema, 'output')
-    Object.assign(schemas, $defs, { [id]: rest })
-  }
-  return JSON.parse(JSON.stringify(schemas).replaceAll('"#/$defs/', '"#/components/schemas/')) as Json
-}
-
-const reply = (description: string, name: keyof typeof REPLIES): Json => ({
+const reply = (description: string, id: string): Json => ({
   description,
-  content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
+  content: { 'application/json': { schema: { $ref: uri(id) } } },
 })
 
 const REFUSALS = {
-  400: 'Something in the request is wrong; the message says what.',
-  401: 'Neither from loopback nor with the token.',
+  400: reply('Something in the request is wrong; the message says what.', 'Error'),
+  401: reply('Neither from loopback nor with the token.', 'Error'),
 }
-const UNKNOWN = { 404: 'No such session or agent.' }
-
-/** `problems`: what goes wrong besides, by status. */
-function operation(summary: string, parameters: readonly Json[], done: Json, problems: Record<number, string>): Json {
-  const responses: Record<string, Json> = { 200: done }
-  for (const [status, text] of Object.entries({ ...REFUSALS, ...problems })) responses[status] = reply(text, 'Error')
-  return { summary, parameters, responses }
-}
+const UNKNOWN = { ...REFUSALS, 404: reply('No such session or agent.', 'Error') }
 
 const ID = { name: 'id', in: 'path', required: true, schema: { type: 'string' } }
 const IDEMPOTENCY = {
@@ -52,13 +31,18 @@ const IDEMPOTENCY = {
 function actionPaths(session: string): Json {
   const paths: Record<string, Json> = {}
   for (const [path, { name, method, summary, body }] of Object.entries(ACTIONS)) {
-    const parameters = name === 'extend' ? [ID, IDEMPOTENCY] : [ID]
-    const off = name === 'loop_guard' && { 409: 'The loop guard is off in the configuration.' }
-    const done = reply('The session after it.', 'SessionDetail')
-    const required = !body.safeParse(undefined).success
-    const requestBody = { required, content: { 'application/json': { schema: schemaOf(body, 'input') } } }
+    const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input' })
     paths[`${session}/${path}`] = {
-      [method.toLowerCase()]: { ...operation(summary, parameters, done, { ...UNKNOWN, ...off }), requestBody },
+      [method.toLowerCase()]: {
+        summary,
+        parameters: name === 'extend' ? [ID, IDEMPOTENCY] : [ID],
+        requestBody: { required: !body.safeParse(undefined).success, content: { 'application/json': { schema } } },
+        responses: {
+          200: reply('The session after it.', 'SessionDetail'),
+          ...UNKNOWN,
+          ...(name === 'loop_guard' && { 409: reply('The loop guard is off in the configuration.', 'Error') }),
+        },
+      },
     }
   }
   return paths
@@ -72,33 +56,47 @@ const EVENTS = {
   parameters: [{ name: 'Last-Event-ID', in: 'header', required: false, schema: { type: 'string' } }],
   responses: {
     200: { description: 'Events, until the client leaves.', content: { 'text/event-stream': {} } },
-    401: reply(REFUSALS[401], 'Error'),
+    401: REFUSALS[401],
+  },
+}
+
+const TRANSCRIPT = {
+  summary: 'What the user and the assistant said in one session',
+  parameters: [ID],
+  responses: {
+    200: reply('Its transcript, which is empty until something is said.', 'Transcript'),
+    ...REFUSALS,
+    404: reply('No such session; or transcript_off: nothing is kept, as sessions.transcript is off.', 'Error'),
   },
 }
 
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
-  const query = schemaOf(listQuery, 'input')['properties'] as Json
-  const filters = Object.entries(query).map(([name, schema]) => ({ name, in: 'query', required: false, schema }))
-  const page = reply('A page of sessions.', 'SessionPage')
-  const texts = reply('Its transcript, which is empty until something is said.', 'Transcript')
+  const filters: Json[] = []
+  for (const [name, schema] of Object.entries(z.toJSONSchema(listQuery, { io: 'input' }).properties ?? {}))
+    filters.push({ name, in: 'query', required: false, schema })
+  const schemas: Record<string, Json> = {}
+  for (const [name, described] of Object.entries(z.toJSONSchema(z.globalRegistry, { uri }).schemas)) {
+    const { $schema: _dialect, $id: _uri, ...schema } = described
+    schemas[name] = schema
+  }
+  const list = { 200: reply('A page of sessions.', 'SessionPage'), ...REFUSALS }
+  const one = { 200: reply('The session.', 'SessionDetail'), ...UNKNOWN }
   return {
     openapi: '3.1.0',
     info: { title: 'Governor', version, description: 'Sessions of agents: see them, steer them.' },
     security: [{}, { token: [] }],
     paths: {
-      '/governor/sessions': { get: operation('Sessions, the one with the highest risk first', filters, page, {}) },
-      [session]: { get: operation('One session in full', [ID], reply('The session.', 'SessionDetail'), UNKNOWN) },
-      [`${session}/transcript`]: {
-        get: operation('What the user and the assistant said in one session', [ID], texts, {
-          404: 'No such session; or transcript_off: nothing is kept, as sessions.transcript is off.',
-        }),
+      '/governor/sessions': {
+        get: { summary: 'Sessions, the one with the highest risk first', parameters: filters, responses: list },
       },
+      [session]: { get: { summary: 'One session in full', parameters: [ID], responses: one } },
+      [`${session}/transcript`]: { get: TRANSCRIPT },
       ...actionPaths(session),
       '/governor/events': { get: EVENTS },
     },
     components: {
-      schemas: componentsOf(),
+      schemas,
       securitySchemes: { token: { type: 'http', scheme: 'bearer', description: 'GOVERNOR_ADMIN_TOKEN' } },
     },
   }
