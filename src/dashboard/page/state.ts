@@ -41,11 +41,6 @@ interface Place {
   readonly group: number
 }
 
-const newVisit = (token = ''): Visit => ({ token, over: new AbortController() })
-
-/** Work that runs once at a time. If something asks for it while it runs, it runs once more afterwards. */
-const newWork = () => ({ isBusy: false, isAskedAgain: false })
-
 /** The id or the name of the session in the page's address; empty: none. */
 const selectedNow = () => decodeURIComponent(location.hash.slice(1))
 
@@ -55,7 +50,7 @@ function createStore(draw: () => void) {
     /** Draws all of it; called at most once for each frame. */
     draw,
     isScheduled: false,
-    visit: newVisit(),
+    visit: { token: '', over: new AbortController() } as Visit,
     hasAccess: true,
     /** Why nothing, or nothing new, is shown. */
     problem: '',
@@ -67,13 +62,13 @@ function createStore(draw: () => void) {
     q: '',
     wanted: PAGE_ROWS,
     isHeld: false,
-    listWork: newWork(),
+    listWork: { isBusy: false, isAskedAgain: false },
     /** A session has changed since the list was asked for. */
     isStale: false,
     /** When a list that is stale may be loaded again. */
     loadAt: 0,
     selected: selectedNow(),
-    detailWork: newWork(),
+    detailWork: { isBusy: false, isAskedAgain: false },
     announced: new Set<string>(),
   }
 }
@@ -112,19 +107,21 @@ function signOut(store: Store, { token, over }: Visit): void {
 async function attempt(
   store: Store,
   work: (visit: Visit) => Promise<Partial<Store>>,
-  failed: (message: string) => Partial<Store>,
+  failed: (message: string) => Partial<Store> = (message) => ({ problem: `Governor can't be reached: ${message}` }),
 ): Promise<void> {
   const { visit } = store
+  let after: Partial<Store>
   try {
-    const after = await work(visit)
-    if (!visit.over.signal.aborted) change(store, after)
+    after = await work(visit)
   } catch (error) {
-    if (error instanceof RefusedError) signOut(store, visit)
-    else if (!visit.over.signal.aborted) change(store, failed(error instanceof Error ? error.message : String(error)))
+    if (error instanceof RefusedError) return signOut(store, visit)
+    after = failed(error instanceof Error ? error.message : String(error))
   }
+  if (!visit.over.signal.aborted) change(store, after)
 }
 
-async function runAlone(state: ReturnType<typeof newWork>, work: () => Promise<void>): Promise<void> {
+/** Runs work once at a time. If something asks for it while it runs, it runs once more afterwards. */
+async function runAlone(state: Store['listWork'], work: () => Promise<void>): Promise<void> {
   state.isAskedAgain = true
   if (state.isBusy) return
   state.isBusy = true
@@ -134,8 +131,6 @@ async function runAlone(state: ReturnType<typeof newWork>, work: () => Promise<v
   }
   state.isBusy = false
 }
-
-const unreachable = (message: string) => ({ problem: `Governor can't be reached: ${message}` })
 
 /** Tells a person who looks elsewhere of a question, once. */
 function announce({ announced }: Store, row: SessionRow): void {
@@ -161,8 +156,11 @@ async function reloadList(store: Store): Promise<void> {
       if (page.next === null || rows.size >= store.wanted) break
       page = await listOf(visit, { ...query, cursor: page.next })
     }
-    for (const row of rows.values()) announce(store, row)
-    const nextPlaces = [...rows.values()].map((row) => ({ id: row.id, group: groupOf(row) }))
+    const nextPlaces: Place[] = []
+    for (const row of rows.values()) {
+      announce(store, row)
+      nextPlaces.push({ id: row.id, group: groupOf(row) })
+    }
     // Rows that a pointer is over keep their places, and those that are gone stay as they were.
     const isHeld = store.isHeld && store.places.length > 0
     const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
@@ -171,7 +169,7 @@ async function reloadList(store: Store): Promise<void> {
   await runAlone(store.listWork, async () => {
     const began = performance.now()
     store.isStale = false
-    await attempt(store, load, unreachable)
+    await attempt(store, load)
     // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
     const now = performance.now()
     store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
@@ -206,14 +204,13 @@ async function followAll(store: Store): Promise<void> {
   const { signal } = store.visit.over
   let wait = 500
   while (!signal.aborted) {
-    const receiveAll = async (visit: Visit) => {
+    await attempt(store, async (visit) => {
       await follow(visit, store.lastId, (event) => {
         wait = 500
         if (!signal.aborted) receive(store, event)
       })
       return {}
-    }
-    await attempt(store, receiveAll, unreachable)
+    })
     if (signal.aborted) return
     change(store, { link: 'cut' })
     await new Promise((resolve) => setTimeout(resolve, wait))
@@ -221,26 +218,30 @@ async function followAll(store: Store): Promise<void> {
   }
 }
 
-const isOver = ({ asking }: Pick<SessionRow, 'asking'>) => asking !== null && Date.parse(asking.until) < Date.now()
-
 /** Once a second: what only time changes. */
 function tick(store: Store): void {
   const { detail } = store
   if (!store.hasAccess) return
-  const now = performance.now()
-  const rows = [...store.rows.values()]
-  // A question whose time is over may end without an event, as its client has left.
-  if (rows.some(isOver)) store.isStale = true
-  if (detail && isOver(detail)) reloadDetail(store)
+  let isCounting = connectionOf(store).isLost
+  for (const one of detail ? [detail, ...store.rows.values()] : store.rows.values()) {
+    if (!one.asking) continue
+    isCounting = true
+    // A question whose time is over may end without an event, as its client has left.
+    if (Date.parse(one.asking.until) >= Date.now()) continue
+    if (one === detail) reloadDetail(store)
+    else store.isStale = true
+  }
   // The title counts on where the page is hidden.
+  const now = performance.now()
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
   if (store.link === 'open' && isDue && !store.listWork.isBusy) reloadList(store)
-  if (connectionOf(store).isLost || detail?.asking || rows.some(({ asking }) => asking)) change(store)
+  if (isCounting) change(store)
 }
 
 /** Begins to follow Governor with a token; without one, as this machine. */
 export function signIn(store: Store, token: string): void {
-  change(store, { visit: newVisit(token), hasAccess: true, problem: '', link: 'opening', lastId: '' })
+  const visit = { token, over: new AbortController() }
+  change(store, { visit, hasAccess: true, problem: '', link: 'opening', lastId: '' })
   followAll(store)
   reloadDetail(store)
 }
