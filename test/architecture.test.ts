@@ -101,6 +101,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'http/loopback.ts',
     'ops/',
     'fastify',
+    'lru-cache',
     'zod',
     'node:crypto',
     'node:http',

@@ -143,11 +143,7 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
     return replyToProblem(error, reply)
   })
   const list = createSessionList(store, now, newId, dayCost.today)
-  app.get('/governor/sessions', async ({ query, admin }) => {
-    const page = await list(parse(listQuery, query, 'query'), admin.seesNames)
-    if (!page) throw problem('invalid_cursor')
-    return page
-  })
+  app.get('/governor/sessions', async ({ query, admin }) => list(parse(listQuery, query, 'query'), admin.seesNames))
   const path = '/governor/sessions/:id'
   app.get(path, async (request) => showDetail(sources, await sessionIn(sources, request), request.admin))
   app.get(`${path}/transcript`, (request) => showTranscript(sources, request))

@@ -1,9 +1,11 @@
 /** Lists sessions, those that need a person first, in pages. */
+import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idsNamed, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
+import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { groupOf } from './labels.ts'
 import { costView, rowOf } from './view.ts'
@@ -23,7 +25,6 @@ type Place = readonly [group: number, amount: number, at: number, id: string]
 /** The sessions that match a filter, sorted. */
 interface Snapshot {
   readonly id: string
-  readonly takenAt: number
   readonly seesNames: boolean
   readonly found: readonly { readonly row: SessionRow; readonly place: Place }[]
   /** Of all sessions; `null` if only those of a name were read. */
@@ -62,7 +63,7 @@ function inOrder(a: Place, b: Place): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
 }
 
-async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: number): Promise<Snapshot> {
+async function takeSnapshot(store: Store, filter: Filter, id: string, now: number): Promise<Snapshot> {
   const { name, seesNames } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: Snapshot['found'][number][] = []
@@ -74,7 +75,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
     complete = false
   }
   for await (const one of store.all(ids, missed)) {
-    const row = rowOf(one, { now: takenAt, seesNames })
+    const row = rowOf(one, { now, seesNames })
     const group = groupOf(row)
     counts.sessions++
     if (group < 2) counts.at_work++
@@ -87,26 +88,26 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, takenAt: n
   }
   found.sort((a, b) => inOrder(a.place, b.place))
   const summary = ids ? null : { ...counts, per_minute: costView({ cost, costGap }) }
-  return { id, takenAt, seesNames, found, summary, complete }
+  return { id, seesNames, found, summary, complete }
 }
 
 /** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
 const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.number(), z.string()])])
 
-function cursorOf(text: string): z.output<typeof cursorShape> | undefined {
+function cursorOf(text: string): z.output<typeof cursorShape> {
   try {
-    return cursorShape.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString())).data
+    return cursorShape.parse(JSON.parse(Buffer.from(text, 'base64url').toString()))
   } catch {
-    return undefined
+    throw problem('invalid_cursor')
   }
 }
 
 /**
- * Creates a list of a store's sessions: a function that returns a page, or `undefined` if the cursor is invalid.
- * `newId` names its snapshots; `today`: what all sessions have cost today.
+ * Creates a list of a store's sessions: a function that returns a page, and throws if its cursor is invalid. `newId`
+ * names its snapshots; `today`: what all sessions have cost today.
  */
 export function createSessionList(store: Store, now: () => number, newId: () => string, today: DayCost['today']) {
-  let snapshots: readonly Snapshot[] = []
+  const snapshots = new LRUCache<string, Snapshot>({ max: MAX_SNAPSHOTS, ttl: SNAPSHOT_MS, perf: { now } })
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
   /** Takes one snapshot at a time, and one for all that ask for the same meanwhile. */
@@ -123,30 +124,25 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     waiting.set(name, taken)
     return taken
   }
-  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<SessionPage | undefined> => {
-    const begin = cursor === undefined ? [] : cursorOf(cursor)
-    if (!begin) return undefined
-    const [id, after] = begin
-    snapshots = snapshots.filter((one) => now() - one.takenAt < SNAPSHOT_MS)
-    const known = snapshots.find((one) => one.id === id && one.seesNames === seesNames)
-    const snapshot = known ?? (await take({ ...query, seesNames }))
+  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<SessionPage> => {
+    const [id = '', after] = cursor === undefined ? [] : cursorOf(cursor)
+    const known = snapshots.get(id)
+    const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames })
     const { found, summary, complete } = snapshot
     const rest = after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
     const shown = rest.slice(0, limit)
     const lastShown = shown.at(-1)
     let next: string | null = null
     if (lastShown && rest.length > limit) {
-      // The one that was used last is first: lists that nobody pages through do not push it out.
-      snapshots = [snapshot, ...snapshots.filter((one) => one !== snapshot)].slice(0, MAX_SNAPSHOTS)
+      // Lists that nobody pages through push no other out.
+      if (snapshot !== known) snapshots.set(snapshot.id, snapshot)
       next = Buffer.from(JSON.stringify([snapshot.id, lastShown.place])).toString('base64url')
     }
-    const day = summary && (await today())
-    return {
-      sessions: shown.map(({ row }) => row),
-      next,
-      total: found.length,
-      summary: day && { ...summary, today: { ...costView(day), since: new Date(day.since).toISOString() } },
-      complete,
-    }
+    const sessions = shown.map(({ row }) => row)
+    const page = { sessions, next, total: found.length, complete }
+    if (!summary) return { ...page, summary }
+    const day = await today()
+    const since = new Date(day.since).toISOString()
+    return { ...page, summary: { ...summary, today: { ...costView(day), since } } }
   }
 }
