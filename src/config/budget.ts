@@ -26,12 +26,11 @@ export const text = (fallback: string, description: string) =>
   z
     .string()
     .min(1)
-    .refine((template) => unknownPlaceholders(template).length === 0, {
-      error: ({ input }) => {
-        const braced = (names: readonly string[]) => names.map((name) => `{${name}}`).join(', ')
-        const unknown = braced(unknownPlaceholders(String(input)))
-        return `unknown placeholder ${unknown}: expected ${braced(PLACEHOLDERS)}`
-      },
+    .superRefine((template, context) => {
+      const unknown = unknownPlaceholders(template)
+      if (unknown.length === 0) return
+      const message = `unknown placeholder {${unknown.join('}, {')}}: expected {${PLACEHOLDERS.join('}, {')}}`
+      context.addIssue({ code: 'custom', message })
     })
     .default(fallback)
     .describe(description)

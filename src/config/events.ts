@@ -3,12 +3,6 @@ import * as z from 'zod'
 import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
 import { key, optional } from './units.ts'
 
-function isBase64(text: string): boolean {
-  const bytes = Buffer.from(text, 'base64')
-  const unpadded = text.replace(/={1,2}$/, '')
-  return bytes.length >= 16 && bytes.toString('base64').replace(/={1,2}$/, '') === unpadded
-}
-
 const webhook = z.strictObject({
   url: optional(
     z.url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' }),
@@ -20,10 +14,12 @@ const webhook = z.strictObject({
     z
       .string()
       .min(16, 'expected at least 16 characters')
-      .refine(
-        (secret) => !secret.startsWith(SECRET_PREFIX) || isBase64(secret.slice(SECRET_PREFIX.length)),
-        'expected base64 of at least 16 bytes after whsec_',
-      ),
+      .refine((secret) => {
+        if (!secret.startsWith(SECRET_PREFIX)) return true
+        const unpadded = secret.slice(SECRET_PREFIX.length).replace(/={1,2}$/, '')
+        const bytes = Buffer.from(unpadded, 'base64')
+        return bytes.length >= 16 && bytes.toString('base64').replace(/=*$/, '') === unpadded
+      }, 'expected base64 of at least 16 bytes after whsec_'),
     'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
       '`whsec_` and base64.',
     '$' + '{GOVERNOR_WEBHOOK_SECRET}',

@@ -189,7 +189,7 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   const home = env['HOME'] || env['USERPROFILE']
   const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
   const usual = ['governor.yaml', 'config/governor.yaml', ...inHome]
-  const file = flags.config ?? (env['GOVERNOR_CONFIG'] || usual.find((path) => existsSync(path)))
+  const file = flags.config ?? (env['GOVERNOR_CONFIG'] || usual.find(existsSync))
   const name = file ?? 'configuration'
   const parsed = file === undefined ? undefined : parseYaml(readText(file), file, env)
   const tree = parsed?.contents ?? {}

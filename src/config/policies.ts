@@ -26,9 +26,10 @@ type CamelKeys<Section> = { readonly [Key in keyof Section as Camel<Key & string
 
 /** Returns a section of the file with its keys as code writes them: `max_tokens` is `maxTokens`. */
 function camelKeys<Section extends object>(section: Section): CamelKeys<Section> {
-  const camel = (key: string) => key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
-  const entries = Object.entries(section).map(([key, value]) => [camel(key), value])
-  return Object.fromEntries(entries) as CamelKeys<Section>
+  const camel: Record<string, unknown> = {}
+  for (const [key, value] of Object.entries(section))
+    camel[key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())] = value
+  return camel as CamelKeys<Section>
 }
 
 /** Returns the settings of a section, and those for the requests that its overrides match, in order. */

@@ -23,23 +23,13 @@ async function ask({ token, over }: Visit, path: string, options: RequestInit = 
   return response
 }
 
-async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit): Promise<Reply> {
+/** Asks the API for a reply, or to do something; the error says why Governor does not. */
+export async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit): Promise<Reply> {
   const response = await ask(visit, path, options)
   const reply = await response.json()
   if (!response.ok) throw new Error(reply.error?.message ?? `HTTP ${response.status}`)
   return reply
 }
-
-const pathOf = (id: string, rest = '') => `sessions/${encodeURIComponent(id)}${rest}`
-
-export function listOf(visit: Visit, query: Readonly<Record<string, string>>): Promise<SessionPage> {
-  return askJson(visit, `sessions?${new URLSearchParams(query)}`)
-}
-
-/** Returns one session, by its id or by the name that its client gave it. */
-export const sessionOf = (visit: Visit, id: string): Promise<SessionDetail> => askJson(visit, pathOf(id))
-
-export const transcriptOf = (visit: Visit, id: string): Promise<Transcript> => askJson(visit, pathOf(id, '/transcript'))
 
 export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'
 
@@ -49,7 +39,7 @@ export function act(visit: Visit, id: string, action: ActionName, body: object):
   // No randomUUID on a page that did not come over TLS or from this machine.
   const key = [...crypto.getRandomValues(new Uint32Array(4))].join('-')
   const headers = { 'content-type': 'application/json', 'idempotency-key': key }
-  return askJson(visit, pathOf(id, `/${action}`), { method, headers, body: JSON.stringify(body) })
+  return askJson(visit, `sessions/${encodeURIComponent(id)}/${action}`, { method, headers, body: JSON.stringify(body) })
 }
 
 export type StreamEvent = Readonly<Record<string, string>>

@@ -3,16 +3,14 @@ import { groupOf, labelOf, stateOf } from '../../ops/sessions/labels.ts'
 import {
   type ActionName,
   act,
+  askJson,
   follow,
-  listOf,
   RefusedError,
   type SessionDetail,
   type SessionPage,
   type SessionRow,
   type StreamEvent,
-  sessionOf,
   type Transcript,
-  transcriptOf,
   type Visit,
 } from './requests.ts'
 
@@ -148,14 +146,14 @@ function announce({ announced }: Store, row: SessionRow): void {
 
 async function reloadList(store: Store): Promise<void> {
   const load = async (visit: Visit) => {
-    const query = { limit: String(PAGE_ROWS), sort: store.sort, q: store.q }
+    const query = new URLSearchParams({ limit: String(PAGE_ROWS), sort: store.sort, q: store.q })
     const rows = new Map<string, SessionRow>()
-    let page = await listOf(visit, query)
-    for (;;) {
+    let page: SessionPage
+    do {
+      page = await askJson(visit, `sessions?${query}`)
       for (const row of page.sessions) rows.set(row.id, row)
-      if (page.next === null || rows.size >= store.wanted) break
-      page = await listOf(visit, { ...query, cursor: page.next })
-    }
+      query.set('cursor', page.next ?? '')
+    } while (page.next !== null && rows.size < store.wanted)
     const nextPlaces: Place[] = []
     for (const row of rows.values()) {
       announce(store, row)
@@ -181,8 +179,10 @@ async function reloadDetail(store: Store): Promise<void> {
     const id = store.selected
     if (!id || !store.hasAccess) return
     const load = async (visit: Visit) => {
-      const detail = await sessionOf(visit, id)
-      const transcript = detail.transcript ? await transcriptOf(visit, id) : undefined
+      // The id, or the name that its client gave it.
+      const path = `sessions/${encodeURIComponent(id)}`
+      const detail = await askJson<SessionDetail>(visit, path)
+      const transcript = detail.transcript ? await askJson<Transcript>(visit, `${path}/transcript`) : undefined
       return id === store.selected ? { detail, transcript } : {}
     }
     await attempt(store, load, (said) => (id === store.selected ? { said } : {}))

@@ -78,12 +78,12 @@ export function createSessionEvents(
 ) {
   const state: State = { show, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
-  const ping = () => {
+  const timer = setInterval(() => {
     for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
-  }
-  const timer = setInterval(ping, PING_MS).unref()
+  }, PING_MS).unref()
   const changed = (keys: readonly SessionKey[]) => {
-    const changes = keys.map((key) => ({ number: ++state.last, key }))
+    const changes: Change[] = []
+    for (const key of keys) changes.push({ number: ++state.last, key })
     state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
     sendChanges(state, changes, state.streams).catch(failed)
   }
@@ -104,7 +104,8 @@ export function createSessionEvents(
       const number = missed?.[0] ? missed[0].number - 1 : state.last
       // A page that gets `reload` loads the whole list, like a new page.
       write(stream, `retry: 1000\n${eventText(state, number, missed ? 'ready' : 'reload')}`)
-      const newest = new Map((missed ?? []).map((one) => [one.key, one]))
+      const newest = new Map<SessionKey, Change>()
+      for (const change of missed ?? []) newest.set(change.key, change)
       await sendChanges(state, [...newest.values()], new Set([stream]))
       return true
     },

@@ -140,21 +140,19 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
 }
 
 /** Returns the numbers of a head line, each with its unit. `isAlert`: a person is needed. */
-export function headParts(summary: NonNullable<SessionPage['summary']>) {
-  const { at_work, need_you, per_minute, today } = summary
-  return [
+export function headParts({ at_work, need_you, per_minute, today }: NonNullable<SessionPage['summary']>) {
+  const parts = [
     { value: String(at_work), unit: ' at work', isAlert: false },
     { value: money(per_minute), unit: '/min', isAlert: false },
-    ...(need_you > 0
-      ? [{ value: String(need_you), unit: ` need${need_you === 1 ? 's' : ''} you`, isAlert: true }]
-      : []),
-    { value: money(today), unit: ' today', isAlert: false },
   ]
+  if (need_you > 0)
+    parts.push({ value: String(need_you), unit: ` need${need_you === 1 ? 's' : ''} you`, isAlert: true })
+  return [...parts, { value: money(today), unit: ' today', isAlert: false }]
 }
 
 /** Returns `7 at work · $2.91/min · 2 need you · $41.20 today`. */
 export function headText(summary: NonNullable<SessionPage['summary']>): string {
-  return headParts(summary)
-    .map(({ value, unit }) => value + unit)
-    .join(' · ')
+  let text = ''
+  for (const { value, unit } of headParts(summary)) text += `${text && ' · '}${value}${unit}`
+  return text
 }

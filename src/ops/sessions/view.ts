@@ -87,11 +87,13 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
  * that the client gets; its last answer may have used more.
  */
 function metersOf(used: Amounts, limits: Amounts | undefined, costGap: CostGap | undefined, isReached: boolean) {
-  return LIMITS.map((name): MeterView => {
+  const meters: MeterView[] = []
+  for (const name of LIMITS) {
     const max = limits?.[name] ?? 0
     const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
-    return { name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max }
-  })
+    meters.push({ name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max })
+  }
+  return meters
 }
 
 /** Limits of the session as a whole are those that its newest request had. */
@@ -288,10 +290,12 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
   let newest: IterationRecord | undefined
   let last_tool: string | null = null
   let overflows = 0
+  const tokens_per_iteration: number[] = []
   for (const one of iterations) {
     if (one.thread === thread?.number) newest = one
     if (one.overflow) overflows++
     last_tool = one.tools.at(-1) ?? last_tool
+    tokens_per_iteration.push(one.input + one.output)
   }
   const { iterations: total_iterations, tool_calls, tokens, cost } = usedIn(session, now)
   const row: SessionRow = {
@@ -312,7 +316,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     ...costView({ cost, costGap: usage?.costGap }),
     cost_usd_per_minute: leader && groupOf(shown) === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
-    tokens_per_iteration: iterations.slice(-SPARK).map(({ input, output }) => input + output),
+    tokens_per_iteration: tokens_per_iteration.slice(-SPARK),
     agents: { alive, total: Math.max(agents.length, known) },
     last_tool,
     overflows,
