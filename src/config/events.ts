@@ -1,7 +1,9 @@
 /** The settings of receivers of events, besides log and metrics. */
 import * as z from 'zod'
-import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
+import { SECRET_PREFIX, WEBHOOK_TOPICS, type WebhookTopic } from '../telemetry/event.ts'
 import { key, optional } from './units.ts'
+
+const TOPICS = Object.keys(WEBHOOK_TOPICS) as WebhookTopic[]
 
 const webhook = z.strictObject({
   url: optional(
@@ -25,11 +27,10 @@ const webhook = z.strictObject({
     '$' + '{GOVERNOR_WEBHOOK_SECRET}',
   ),
   on: key(
-    z.array(z.enum(WEBHOOK_TOPICS)).min(1),
-    [...WEBHOOK_TOPICS],
-    'Topics of the messages; there is one message per session and threshold. They are: a warning about a limit, a ' +
-      'stopped run, a blocked call, an overflow, a storm of errors, a session store that fails, a run at its limit ' +
-      'that waits for an operator (see `stop.mode`), a model without a known price where there is a limit on cost.',
+    z.array(z.enum(TOPICS)).min(1),
+    TOPICS,
+    'Topics of the messages; there is one message per session and threshold. They are: ' +
+      `${Object.values(WEBHOOK_TOPICS).join(', ')}.`,
   ),
 })
 

@@ -41,20 +41,20 @@ export type UnpricedHandling = 'warn' | 'estimate' | 'refuse'
 /** What an operator can do to a session. */
 export type OperatorAction = 'stop' | 'reset' | 'extend' | 'budget' | 'loop_guard'
 
-/** The topics of webhook messages; the names of `events.webhook.on`. */
-export const WEBHOOK_TOPICS = [
-  'near_limit',
-  'stopped',
-  'loop_blocked',
-  'overflow',
-  'error_storm',
-  'degraded',
-  'asking',
-  'unknown_price',
-] as const
+/** The topics of webhook messages, by their names in `events.webhook.on`: what a message is about. */
+export const WEBHOOK_TOPICS = {
+  near_limit: 'a warning about a limit',
+  stopped: 'a stopped run',
+  loop_blocked: 'a blocked call',
+  overflow: 'an overflow',
+  error_storm: 'a storm of errors',
+  degraded: 'a session store that fails',
+  asking: 'a run at its limit that waits for an operator (see `stop.mode`)',
+  unknown_price: 'a model without a known price where there is a limit on cost',
+} as const
 
 /** One of the topics. */
-export type WebhookTopic = (typeof WEBHOOK_TOPICS)[number]
+export type WebhookTopic = keyof typeof WEBHOOK_TOPICS
 
 /** `dropped`: too many messages were waiting, Governor ended, or the time of a question was over. */
 export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
