@@ -180,8 +180,6 @@ export interface DecisionInput {
   readonly isUnpriced?: boolean | undefined
   readonly asksForSummary?: boolean | undefined
   readonly mayBlock?: boolean | undefined
-  /** The error that the request gets at once, in a storm of errors. */
-  readonly storm?: StormReply | undefined
 }
 
 /** Returns the decision on a request. */
@@ -228,6 +226,13 @@ export function observeOnly(decision: Decision): Decision {
   return { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun, observed }
 }
 
+/** Returns the decision in a storm of errors: the client waits, unless it gets a recorded answer or an operator stops it. */
+export function decideInStorm(decision: Decision, storm: StormReply): Decision {
+  if (decision.kind === 'replay') return decision
+  if (decision.kind === 'stop' && REASONS[reasonOf(decision.limit)].isCommand) return decision
+  return { kind: 'wait', verdict: decision.verdict, speech: decision.speech, storm }
+}
+
 /** Decides after a fault in the budget: the model still gets notices about loops, and a run that is over stays over. */
 export function decideWithoutBudget(input: DecisionInput): Decision {
   const { runState, policy } = input
@@ -244,28 +249,21 @@ function replay(answer: FinalAnswer): Decision {
  * Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. `isUnpriced`:
  * the model is not asked, as an answer would cost nobody knows how much.
  */
-function stop(
-  { storm, policy, asksForSummary }: DecisionInput,
-  limit: Limit,
-  fallback: string,
-  isUnpriced = false,
-): Decision {
+function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string, isUnpriced = false): Decision {
   const { texts, channel, enabled } = policy
-  const { text, isCommand } = REASONS[reasonOf(limit)]
+  const { text } = REASONS[reasonOf(limit)]
   const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)
   const announcement = enabled && !isUnpriced ? announcementOf(policy) : undefined
   const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
-  if (storm && !isCommand) return { kind: 'wait', verdict: 'stop', speech, storm }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
   return isUnpriced ? { ...stopped, isUnpriced } : stopped
 }
 
 function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
-  const { runState, policy, asksForSummary, mayBlock, storm } = input
+  const { runState, policy, asksForSummary, mayBlock } = input
   const { finalAnswer, asksForOtherForm, iteration } = runState
   // An agent that asks for its final answer itself is not warned.
   const verdict = speech?.notice === undefined || asksForSummary ? 'allow' : 'warn'
-  if (storm) return { kind: 'wait', verdict, speech, storm }
   if (asksForSummary) {
     const meter = { name: 'iterations', used: iteration, max: policy.run.iterations } as const
     return { kind: 'self_stop', verdict: 'allow', speech, limit: { meter } }

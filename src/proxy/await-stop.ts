@@ -7,7 +7,6 @@ import { noteDelivery } from '../core/session/transitions.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { emitFor } from './begin-exchange.ts'
-import { endProbe } from './error-streaks.ts'
 import { countFault } from './fault.ts'
 import type { Turn } from './turn.ts'
 
@@ -98,7 +97,6 @@ async function untilChanged({ services, exchange, handle }: Turn, ms: number): P
 async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { exchange, handle, runState } = turn
   await handle.change(noteDelivery, 'client_left', runState.isRetry)
-  await endProbe(turn, false)
   if (exchange.isClientGone) return undefined
   const next = await evaluateAgain()
   return typeof next === 'object' ? next : turn

@@ -1,5 +1,6 @@
 /** Counts the errors in a row of each thread, and replies with the newest one in a storm of them. */
 import { LRUCache } from 'lru-cache'
+import { decideInStorm } from '../core/decide.ts'
 import {
   type ErrorReply,
   type ErrorStreak,
@@ -13,7 +14,7 @@ import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
-import type { SessionKey, ValueKind } from '../store/store.ts'
+import { type SessionKey, sessionKey, tenantOfKey, type ValueKind } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import type { Turn } from './turn.ts'
@@ -28,48 +29,54 @@ export function createKnownStreaks(): Services['streaks'] {
   return new LRUCache({ max: MAX_STREAKS })
 }
 
-/** Changes a streak for all processes, and returns the reply; `undefined` if the store fails. */
-function changeStreak(
-  { store, emit }: Services,
-  key: SessionKey,
-  by: (before: ErrorStreak | undefined) => { streak: ErrorStreak | undefined; reply?: StormReply | undefined },
-): Promise<StormReply | undefined> {
-  const stored = store.updateValue(STREAKS, key, (before) => {
-    const { streak, reply } = by(before)
-    return { value: streak, result: reply }
-  })
-  return unlessLost(emit, stored, undefined)
+/** Returns where the errors in a row of a request's thread, upstream and model are counted; `undefined` without an id. */
+function streakKeyOf({ exchange, request, handle, runState: { thread } }: Turn): SessionKey | undefined {
+  const { key } = handle.state
+  if (key === undefined) return undefined
+  return sessionKey(tenantOfKey(key), `${thread.id ?? thread.number} ${exchange.route.upstream.name} ${request.model}`)
 }
 
-/** Returns the reply that a request gets in a storm of errors; `undefined` if it goes through. */
-export function stormReplyFor(services: Services, streak: SessionKey, now: number): Promise<StormReply | undefined> {
+type StreakChange = (before: ErrorStreak | undefined) => ErrorStreak | undefined
+
+/** Changes a streak for all processes. */
+function changeStreak({ store, emit }: Services, key: SessionKey, by: StreakChange): void {
+  const stored = store.updateValue(STREAKS, key, (before) => ({ value: by(before), result: undefined }))
+  void unlessLost(emit, stored, undefined)
+}
+
+/** Has a request wait in a storm of errors, or sends it as the probe, which ends when its response closes. */
+export async function holdInStorm(turn: Turn): Promise<Turn> {
+  const { services, exchange, request, decision } = turn
   const { storm } = services.policies
-  if (!storm.enabled || !services.streaks.has(streak)) return Promise.resolve(undefined)
-  return changeStreak(services, streak, (before) => enterStorm(before, storm, now))
+  const key = streakKeyOf(turn)
+  if (!storm.enabled || request.observesOnly || key === undefined || !services.streaks.has(key)) return turn
+  const stored = services.store.updateValue(STREAKS, key, (before) => {
+    const result = enterStorm(before, storm, request.now)
+    return { value: result.streak, result }
+  })
+  const { streak, reply } = await unlessLost(services.emit, stored, { streak: undefined })
+  if (reply) return { ...turn, decision: decideInStorm(decision, reply) }
+  if (streak?.probeUntil) {
+    const { probeUntil } = streak
+    const endProbe: StreakChange = (now) => (now?.probeUntil === probeUntil ? { ...now, probeUntil: 0 } : now)
+    if (exchange.response.closed) changeStreak(services, key, endProbe)
+    else exchange.response.once('close', () => changeStreak(services, key, endProbe))
+  }
+  return turn
 }
 
 /** Records a provider's success or error in the streak of its thread. `body`: that of an error, if it is whole. */
 export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
-  const { services, exchange, handle, streak } = turn
+  const { services, exchange } = turn
   const { storm } = services.policies
-  if (!isStormError(head.status)) {
-    void endProbe(turn, head.status < 400)
-    // Without an id, no later request belongs to the thread.
-  } else if (storm.enabled && handle.names.apiId !== undefined) {
-    const now = services.now()
-    const error = errorReplyOf(head, body, exchange.route.api, now)
-    services.streaks.set(streak, true)
-    void changeStreak(services, streak, (before) => ({ streak: withError(before, error, storm, now) }))
-  }
-}
-
-/** Lets the next request through that would wait for the outcome of this one. `isSuccess`: the streak is over. */
-export async function endProbe({ services, streak }: Turn, isSuccess: boolean): Promise<void> {
-  if (!services.streaks.has(streak)) return
-  if (isSuccess) services.streaks.delete(streak)
-  await changeStreak(services, streak, (before) => ({
-    streak: before && !isSuccess ? { ...before, probeUntil: 0 } : undefined,
-  }))
+  const key = streakKeyOf(turn)
+  if (key === undefined) return
+  if (head.status < 400 && services.streaks.delete(key)) changeStreak(services, key, () => undefined)
+  if (!isStormError(head.status) || !storm.enabled) return
+  const now = services.now()
+  const error = errorReplyOf(head, body, exchange.route.api, now)
+  services.streaks.set(key, true)
+  changeStreak(services, key, (before) => withError(before, error, storm, now))
 }
 
 /** The longest error body that is kept, in bytes. */

@@ -11,14 +11,12 @@ import type { Request } from '../core/request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
 import type { LimitPair, RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
-import type { StormReply } from '../core/storm.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
-import { type Link, sessionKey } from '../store/store.ts'
+import type { Link } from '../store/store.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
-import { stormReplyFor } from './error-streaks.ts'
 import { isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import { refusalsKey, withEdits } from './request-edits.ts'
@@ -66,11 +64,8 @@ export async function evaluate(
   const request = requestOf(exchange, asked, transcript, facts, found)
   await services.windows.refresh({ upstream, model: conversation.model })
   const { handle, runState } = await openSession(services, request, found)
-  const { id = runState.thread.number } = runState.thread
-  const streak = sessionKey(tenant, `${id} ${upstream.name} ${request.model}`)
-  const storm = await stormReplyFor(services, streak, request.now)
   const policy = budgetInForce(request, runState)
-  const decision = decideOn(exchange, request, sent, runState, policy, storm)
+  const decision = decideOn(exchange, request, sent, runState, policy)
   // Only a request that is edited needs to know which edits the model refuses.
   if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(refusalsKey(request))
   // A request may wait for its response for minutes.
@@ -86,7 +81,6 @@ export async function evaluate(
     bytes,
     handle,
     runState,
-    streak,
     policy,
     decision,
     governorHeaders: {},
@@ -172,7 +166,6 @@ function decideOn(
   sent: DialectRequest,
   runState: RunState,
   policy: BudgetPolicy,
-  storm: StormReply | undefined,
 ): Decision {
   const { services, route } = exchange
   const { emit, windows, catalogue } = services
@@ -183,7 +176,6 @@ function decideOn(
   const known = {
     runState,
     policy,
-    storm,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
     mayBlock: GUARDS.some(({ name, mayBlock }) => isolated(emit, name, () => mayBlock(request, runState))),

@@ -7,7 +7,7 @@ import { UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
 import { accessRefusal } from './door/access.ts'
-import { replyInStorm } from './error-streaks.ts'
+import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
 import { failOpen, noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
@@ -42,7 +42,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
     const { bytes } = body
     const found = await failOpen(services.emit, () => evaluate(x, dialect, bytes, lease))
     if (typeof found !== 'object') return await relayUnguarded(x, bytes, found)
-    turn = found
+    turn = await holdInStorm(found)
     if (turn.decision.kind === 'stop') {
       const again = () => failOpen(services.emit, () => evaluate(x, dialect, bytes))
       turn = await awaitStop(turn, again)

@@ -5,7 +5,6 @@ import type { RunState } from '../core/session/session.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import type { SessionKey } from '../store/store.ts'
 import { type Exchange, failExchange } from './begin-exchange.ts'
 import type { Services } from './services.ts'
 import type { SessionHandle } from './session/session-handle.ts'
@@ -24,8 +23,6 @@ export interface Turn {
   readonly handle: SessionHandle
   /** Where it stands in its session. */
   readonly runState: RunState
-  /** Where the errors in a row of its thread, upstream and model are counted. */
-  readonly streak: SessionKey
   /** The budget, with the limits that an operator has set. */
   readonly policy: BudgetPolicy
   readonly decision: Decision

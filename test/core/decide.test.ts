@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
 import { amountsBy } from '../../src/core/budget/meters.ts'
-import { type BudgetPolicy, decide, decideWithoutBudget } from '../../src/core/decide.ts'
+import { type BudgetPolicy, decide, decideInStorm, decideWithoutBudget } from '../../src/core/decide.ts'
 import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
 import { BUDGET, newSession, user } from './transcript.ts'
@@ -140,7 +140,8 @@ describe('a decision that depends on more than the budget', () => {
     'tells the client to wait during a storm of errors on iteration %i of 20, with verdict %s',
     (iteration, verdict) => {
       const runState = at(iteration)
-      expect(decide({ runState, policy: POLICY, mayBlock: true, storm })).toMatchObject({
+      const decision = decide({ runState, policy: POLICY, mayBlock: true })
+      expect(decideInStorm(decision, storm)).toMatchObject({
         kind: 'wait',
         verdict,
         storm,
@@ -149,11 +150,19 @@ describe('a decision that depends on more than the budget', () => {
   )
 
   it('replays the answer of a run that is over, also in a storm and after a fault in the budget', () => {
-    const over = { runState: at(22, 0, { finalAnswer: ended }), policy: POLICY, storm }
+    const over = { runState: at(22, 0, { finalAnswer: ended }), policy: POLICY }
     const replayed = { kind: 'replay', verdict: 'stop', answer: ended }
-    expect(decide(over)).toEqual(replayed)
+    expect(decideInStorm(decide(over), storm)).toEqual(replayed)
     expect(decideWithoutBudget(over)).toEqual(replayed)
     expect(decideWithoutBudget({ runState: at(21), policy: POLICY })).toMatchObject({ kind: 'allow' })
+  })
+
+  it('stops a run for an operator also in a storm of errors', () => {
+    const { run, ...rest } = at(5)
+    const runState = { ...rest, run: { ...run, operator: { isStopAsked: true } } }
+    const decision = decide({ runState, policy: POLICY })
+    expect(decision).toMatchObject({ kind: 'stop', limit: { reason: 'operator' } })
+    expect(decideInStorm(decision, storm)).toBe(decision)
   })
 
   it('allows a request in another form after the end of a run, and does not resume the run', () => {

@@ -202,8 +202,11 @@ describe('no error storm begins with', () => {
     expect(provider.requests).toHaveLength(31)
   })
 
-  it('errors when storms are disabled', async () => {
-    const { errors, provider } = await startStormy({ storm: { enabled: false } })
+  it.each([
+    ['storms are disabled', { storm: { enabled: false } }],
+    ['Governor only observes', { mode: 'observe' }],
+  ])('errors when %s', async (_, config) => {
+    const { errors, provider } = await startStormy(config)
     await errors(30, 4)
     expect(provider.requests).toHaveLength(30)
   })
