@@ -58,6 +58,8 @@ interface ReasonRow {
   readonly mayResume: boolean
   /** The request that ended the run counts as one of its iterations. */
   readonly countsLast: boolean
+  /** A loop ended the run, which is named to clients that ask again. */
+  readonly isLoop: boolean
   /** It is a command, which is carried out even if Governor only observes. */
   readonly isCommand: boolean
 }
@@ -70,7 +72,8 @@ export const REASONS = {
       const state = isCounted ? 'tool_limit_reached' : 'budget_exceeded'
       const text = isCounted ? 'stop' : 'stopAtLimit'
       const footer = '{used} of {max} {unit}'
-      return [limit.reason, { state, text, footer, mayResume: true, countsLast: false, isCommand: false }]
+      const row = { state, text, footer, mayResume: true, countsLast: false, isLoop: false, isCommand: false }
+      return [limit.reason, row]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
   loop_guard: {
@@ -79,6 +82,7 @@ export const REASONS = {
     footer: 'the agent was in a loop',
     mayResume: false,
     countsLast: true,
+    isLoop: true,
     isCommand: false,
   },
   operator: {
@@ -87,6 +91,7 @@ export const REASONS = {
     footer: 'an operator stopped the run',
     mayResume: false,
     countsLast: false,
+    isLoop: false,
     isCommand: true,
   },
 } as const satisfies Readonly<Record<TerminalReason, ReasonRow>>

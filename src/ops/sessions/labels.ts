@@ -2,7 +2,6 @@
  * How sessions are written for people, on the live page and in a terminal: one word for one thing. Without imports at
  * run time, as it is a part of the page.
  */
-import type { TerminalReason } from '../../core/terminal.ts'
 import type { SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 
 /** A limit that users can set. */
@@ -28,15 +27,11 @@ const STATES: Readonly<Record<SessionRow['state'], readonly [word: string, tone:
   context_overflow: ['overflow', 'bad', 3],
 }
 
-const REASONS: Readonly<Record<string, string>> = {
-  max_iterations: 'iterations',
-  max_tool_calls: 'tool calls',
-  max_tokens: 'tokens',
-  max_cost: 'cost',
-  max_seconds: 'time',
-  loop_guard: 'loop',
-  operator: 'operator',
-} satisfies Record<TerminalReason, string>
+/** Returns the words for the reason why a run was stopped: `iterations`, `tool calls`, `loop`. */
+function reasonText(reason: string): string {
+  if (reason === 'max_seconds') return 'time'
+  return reason.replace(/^max_|_guard$/, '').replaceAll('_', ' ')
+}
 
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
@@ -61,7 +56,7 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
   }
   if (row.last_error && groupOf(row) < 3) return { text: row.last_error, tone: 'bad' }
   const [word, tone] = STATES[state]
-  return { text: state === 'stopped' && reason ? `${word}: ${REASONS[reason] ?? reason}` : word, tone }
+  return { text: state === 'stopped' && reason ? `${word}: ${reasonText(reason)}` : word, tone }
 }
 
 /** Returns the limit that is proposed where one is reached: a quarter more. */

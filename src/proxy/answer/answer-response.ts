@@ -9,6 +9,7 @@ import {
   footerAfter,
   footerOf,
   type Limit,
+  REASONS,
   type Terminal,
   terminalOf,
   textWithFooter,
@@ -289,7 +290,7 @@ async function record(
   // A truncated answer is not replayed: a client that asks again may get a whole one.
   const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt('truncated'))
   if (isRecorded && !isHalf) {
-    const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
+    const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
     const { model } = request.conversation
     const shown = kept ? ({ isCall: true } as const) : { footer }
     await handle.end(endRun, { text: recorded, model, terminal, id, loop, ...shown })
