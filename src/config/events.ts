@@ -8,9 +8,10 @@ const TOPICS = Object.keys(WEBHOOK_TOPICS) as WebhookTopic[]
 const webhook = z.strictObject({
   url: optional(
     z.url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' }),
+    'https://hooks.example/governor',
+  ).describe(
     'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
       'posts nothing. It follows no redirect.',
-    'https://hooks.example/governor',
   ),
   secret: optional(
     z
@@ -22,13 +23,12 @@ const webhook = z.strictObject({
         const bytes = Buffer.from(unpadded, 'base64')
         return bytes.length >= 16 && bytes.toString('base64').replace(/=*$/, '') === unpadded
       }, 'expected base64 of at least 16 bytes after whsec_'),
+    '$' + '{GOVERNOR_WEBHOOK_SECRET}',
+  ).describe(
     'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
       '`whsec_` and base64.',
-    '$' + '{GOVERNOR_WEBHOOK_SECRET}',
   ),
-  on: key(
-    z.array(z.enum(TOPICS)).min(1),
-    TOPICS,
+  on: key(z.array(z.enum(TOPICS)).min(1), TOPICS).describe(
     'Topics of the messages; there is one message per session and threshold. They are: ' +
       `${Object.values(WEBHOOK_TOPICS).join(', ')}.`,
   ),

@@ -38,19 +38,17 @@ const quirk = z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,63}$/, 'expected a name of small letters, digits and -')
       .describe('Name of the row in replies and metrics. Several ways to say one thing are several rows with one id.'),
-    source: optional(z.string(), 'Where the wording is documented or was seen.'),
+    source: optional(z.string()).describe('Where the wording is documented or was seen.'),
     status: optional(
       z.union([status, z.array(status).min(1)], 'expected an HTTP status from 200 to 599, or a list'),
-      'HTTP status, or a list of them.',
-    ),
-    code: optional(pattern, "Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
-    text: optional(
-      pattern,
+    ).describe('HTTP status, or a list of them.'),
+    code: optional(pattern).describe("Pattern (RE2's syntax, any case) of a code or type in the fields of the error."),
+    text: optional(pattern).describe(
       "Pattern (RE2's syntax, which no text can make slow, any case) that the message matches. The groups " +
         '(?<limit>) and (?<prompt>) are numbers of tokens; Governor reads the numbers that shrink_context and ' +
         'clamp_output_only need from the message if the pattern does not name them.',
     ),
-    unless: optional(pattern, 'Pattern that the message does not match.'),
+    unless: optional(pattern).describe('Pattern that the message does not match.'),
     means: z
       .enum([...RECOVERIES, 'not_overflow', 'input_too_large'])
       .describe(
@@ -74,31 +72,23 @@ const EXAMPLE: z.input<typeof quirk> = {
 }
 
 export const overflow = z.strictObject({
-  enabled: flag(true, 'Read errors. false: Governor relays errors unread.'),
-  canonical: flag(
-    false,
+  enabled: flag(true).describe('Read errors. false: Governor relays errors unread.'),
+  canonical: flag(false).describe(
     "Rewrite errors about an input that is too large into the one that the API's own clients understand. That is " +
       'context_length_exceeded, or prompt is too long for Anthropic; the original is in error.governor.original. For ' +
       'clients that compress by themselves but know only one provider.',
   ),
-  clamp_output_only: choice(
-    ['retry', 'annotate'],
-    'retry',
+  clamp_output_only: choice(['retry', 'annotate'], 'retry').describe(
     'What happens if only the requested output is too large. retry: ask once more with a cap that fits; annotate: ' +
       'only say so.',
   ),
-  tier_downgrade: choice(
-    ['retry_without_beta', 'annotate'],
-    'retry_without_beta',
+  tier_downgrade: choice(['retry_without_beta', 'annotate'], 'retry_without_beta').describe(
     'What happens if long context is not part of the plan. retry_without_beta: ask once more without the ' +
       'anthropic-beta of long context, if the request fits without; annotate: only say so.',
   ),
-  effective_ttl: key(duration, '1h', 'How long a session uses a smaller context after such an error.'),
-  quirks: key(
-    z.array(quirk).max(MAX_QUIRKS),
-    [],
+  effective_ttl: key(duration, '1h').describe('How long a session uses a smaller context after such an error.'),
+  quirks: key(z.array(quirk).max(MAX_QUIRKS), [], [EXAMPLE]).describe(
     'Errors of providers that Governor does not know, or misunderstands. Your rows come before those of Governor, ' +
       'and the first row that matches says what an error means. All that a row gives must match. At most 1,000.',
-    [EXAMPLE],
   ),
 })

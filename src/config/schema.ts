@@ -16,8 +16,6 @@ import { redis } from './redis.ts'
 import { choice, duration, filled, flag, headerName, key, optional, section, size, whole } from './units.ts'
 import { upstreams } from './upstreams.ts'
 
-const limit = z.int().min(0)
-
 const origin = z
   .string()
   .regex(
@@ -31,243 +29,181 @@ const hostName = z
   .regex(/^[a-z0-9._*?-]+$/i, 'expected a host name without scheme and port')
   .toLowerCase()
 
-const server = section('Where Governor listens, and who may use it.', {
-  host: key(
-    filled,
-    '127.0.0.1',
+const server = section({
+  host: key(filled, '127.0.0.1').describe(
     'Address to listen on. The default is loopback: everyone who can reach Governor can use the keys that it holds.',
   ),
-  port: whole(0, 65535, 8787, 'Port to listen on; 0 takes any free port.'),
-  access_keys: key(
-    z.array(filled),
-    [],
+  port: whole(0, 65535, 8787).describe('Port to listen on; 0 takes any free port.'),
+  access_keys: key(z.array(filled), []).describe(
     'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
       'empty, everyone who can reach Governor may use the keys that it holds.',
   ),
-  allowed_origins: key(
-    z.array(origin),
-    [],
+  allowed_origins: key(z.array(origin), [], ['http://localhost:3000']).describe(
     'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to ' +
       'loopback addresses too. If Governor holds the key and a request has no access key, Governor refuses a page ' +
       '(403) unless a glob here matches its origin. Pages that send their own key to an upstream without a key need ' +
       'no entry.',
-    ['http://localhost:3000'],
   ),
-  allowed_hosts: key(
-    z.array(hostName),
-    [],
+  allowed_hosts: key(z.array(hostName), [], ['host.docker.internal']).describe(
     'Host names that may use a key which Governor holds, besides the names of loopback, as globs. While Governor ' +
       'listens on loopback, clients reach it as localhost, 127.0.0.1 or [::1]. In the same case as above Governor ' +
       'refuses any other host name (403), because a web page can make its own host name resolve to this machine, ' +
       'unless a glob here matches it. Add the name of a reverse proxy on this machine.',
-    ['host.docker.internal'],
   ),
-  max_guarded_body: key(
-    size,
-    '32mb',
+  max_guarded_body: key(size, '32mb').describe(
     'Largest request body that Governor reads and guards. It relays larger bodies, and those with too many values, ' +
       'unguarded, and counts them.',
   ),
-  max_buffered: optional(
-    size,
+  max_buffered: optional(size, '256mb').describe(
     'Memory that all bodies together may take while Governor holds them: each until its response is over. By ' +
       'default a quarter of the memory that the process may use, and never more than half of it. Governor relays a ' +
       'request without room unread, and counts it.',
-    '256mb',
   ),
-  drain_timeout: key(
-    duration,
-    '30s',
+  drain_timeout: key(duration, '30s').describe(
     'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that stops ' +
       'Governor (Docker, systemd, Kubernetes) more time than this.',
   ),
-  websocket: choice(
-    ['refuse', 'tunnel'],
-    'refuse',
+  websocket: choice(['refuse', 'tunnel'], 'refuse').describe(
     'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; tunnel: ' +
       'Governor passes them through, unguarded. It always tunnels them on other paths.',
   ),
-})
+}).describe('Where Governor listens, and who may use it.')
 
-const timeouts = section('Time limits for upstreams and clients; 0s is no limit.', {
-  connect: key(duration, '10s', 'Time to open a connection to an upstream.'),
-  first_byte: key(
-    duration,
-    '30m',
+const timeouts = section({
+  connect: key(duration, '10s').describe('Time to open a connection to an upstream.'),
+  first_byte: key(duration, '30m').describe(
     'Time from the request to the response headers. It is long because reasoning models are silent for many minutes.',
   ),
-  idle: key(duration, '30m', 'Time between two pieces of a response.'),
-  client_idle: key(
-    duration,
-    '60s',
+  idle: key(duration, '30m').describe('Time between two pieces of a response.'),
+  client_idle: key(duration, '60s').describe(
     'Time for the headers of a request, and between two pieces of its body. Governor never ends a slow upload that ' +
       'still sends.',
   ),
-})
+}).describe('Time limits for upstreams and clients; 0s is no limit.')
 
-const stop = section('What happens at the limit.', {
-  text: text(
-    DEFAULT_TEXTS.stop,
+const stop = section({
+  text: text(DEFAULT_TEXTS.stop).describe(
     'What Governor asks the model of a run that reached its limit on iterations or tool calls: its final answer, ' +
       'without tools.',
   ),
-  limit_text: text(
-    DEFAULT_TEXTS.stopAtLimit,
+  limit_text: text(DEFAULT_TEXTS.stopAtLimit).describe(
     'The same at a limit on cost, tokens or time, which is {limit}: cost, token or time.',
   ),
-  loop_text: text(DEFAULT_TEXTS.stopInLoop, 'The same for a run that the loop guard ends.'),
-  fallback_text: text(DEFAULT_TEXTS.fallback, 'The answer of a stopped run if its model gives none.'),
-  unpriced_text: text(
-    DEFAULT_TEXTS.unpriced,
+  loop_text: text(DEFAULT_TEXTS.stopInLoop).describe('The same for a run that the loop guard ends.'),
+  fallback_text: text(DEFAULT_TEXTS.fallback).describe('The answer of a stopped run if its model gives none.'),
+  unpriced_text: text(DEFAULT_TEXTS.unpriced).describe(
     'The answer where budget.unknown_price is refuse and the price of the model is not known.',
   ),
-  operator_text: text(
-    DEFAULT_TEXTS.operatorStop,
+  operator_text: text(DEFAULT_TEXTS.operatorStop).describe(
     'What Governor asks the model of a run that an operator has stopped.',
   ),
-  operator_fallback_text: text(
-    DEFAULT_TEXTS.operatorFallback,
+  operator_fallback_text: text(DEFAULT_TEXTS.operatorFallback).describe(
     'The answer of a run that an operator has stopped if its model gives none.',
   ),
-  mode: choice(
-    ['answer', 'ask'],
-    'answer',
+  mode: choice(['answer', 'ask'], 'answer').describe(
     'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: ' +
       'Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. ' +
       'Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes are not ' +
       'asked about.',
   ),
-  ask_timeout: key(
-    duration,
-    '20s',
+  ask_timeout: key(duration, '20s').describe(
     'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, so this ' +
       'must be shorter than their timeouts.',
   ),
-  footer: flag(
-    false,
+  footer: flag(false).describe(
     'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 ' +
       'iterations`. It is for clients that show no metadata. An answer in a format that the client asked for, such ' +
       'as JSON, gets none.',
   ),
-})
+}).describe('What happens at the limit.')
 
-const loopGuard = section(
+const loopGuard = section({
+  enabled: flag(true).describe('Look for loops.'),
+  mode: choice(['observe', 'warn', 'enforce'], 'enforce').describe(
+    'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it also ' +
+      'blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
+  ),
+  repetition_threshold: whole(2, 100, 3).describe(
+    'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if there ' +
+      'is at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are ' +
+      'a loop after two rounds. After a warning one repetition less is enough. If something new came in between, ' +
+      'Governor tells the model once and blocks nothing.',
+  ),
+  standstill: whole(2, 100, 5).describe(
+    'Responses in a row without anything new that make a loop. Nothing is new in a response if the last calls ' +
+      'had the same calls with the same results.',
+  ),
+  max_warnings_before_block: whole(0, 1_000, 2).describe(
+    'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice ' +
+      'as many if all results have 16 characters or less, because such results can show no progress.',
+  ),
+  exempt_tools: key(z.array(filled), ['process']).describe(
+    'Globs of tools that the model may call as often as it likes. Their calls neither count nor reset the count.',
+  ),
+  poll_multiplier: whole(1, 100, 2).describe(
+    'How many times more often calls that wait for something may repeat. A call waits if its name or the first ' +
+      '300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says ' +
+      'that work is still running. Governor advises the model to wait at growing intervals (6, 12, 24, …), and ' +
+      'blocks only after 40 equal answers within 10 minutes.',
+  ),
+  same_call_any_result: whole(2, 1_000, 6).describe(
+    'Equal calls in a row that get a warning even if their results differ. Governor advises the model to wait, ' +
+      'and never blocks these calls.',
+  ),
+  volatile: choice(['default', 'none'], 'default').describe(
+    'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ' +
+      'ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and ' +
+      'reminders of a harness; the order of lines does not matter either. If results are equal only after that, ' +
+      'Governor tells the model once and blocks no call. none: Governor masks nothing.',
+  ),
+}).describe(
   'What happens to runs in a loop. `governor replay FILE` shows what these settings would have done to recorded ' +
     'conversations.',
-  {
-    enabled: flag(true, 'Look for loops.'),
-    mode: choice(
-      ['observe', 'warn', 'enforce'],
-      'enforce',
-      'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it also ' +
-        'blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
-    ),
-    repetition_threshold: whole(
-      2,
-      100,
-      3,
-      'Equal calls with equal results that make a loop. They count in a row, or among the last 10 calls if there ' +
-        'is at most one new call between two of them, and none that changes something. Two calls in turn (ABAB) are ' +
-        'a loop after two rounds. After a warning one repetition less is enough. If something new came in between, ' +
-        'Governor tells the model once and blocks nothing.',
-    ),
-    standstill: whole(
-      2,
-      100,
-      5,
-      'Responses in a row without anything new that make a loop. Nothing is new in a response if the last calls ' +
-        'had the same calls with the same results.',
-    ),
-    max_warnings_before_block: limit
-      .max(1_000)
-      .default(2)
-      .describe(
-        'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice ' +
-          'as many if all results have 16 characters or less, because such results can show no progress.',
-      ),
-    exempt_tools: key(
-      z.array(filled),
-      ['process'],
-      'Globs of tools that the model may call as often as it likes. Their calls neither count nor reset the count.',
-    ),
-    poll_multiplier: whole(
-      1,
-      100,
-      2,
-      'How many times more often calls that wait for something may repeat. A call waits if its name or the first ' +
-        '300 characters of its arguments say so (status, poll, wait, watch, tail, sleep), or if a short result says ' +
-        'that work is still running. Governor advises the model to wait at growing intervals (6, 12, 24, …), and ' +
-        'blocks only after 40 equal answers within 10 minutes.',
-    ),
-    same_call_any_result: whole(
-      2,
-      1_000,
-      6,
-      'Equal calls in a row that get a warning even if their results differ. Governor advises the model to wait, ' +
-        'and never blocks these calls.',
-    ),
-    volatile: choice(
-      ['default', 'none'],
-      'default',
-      'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ' +
-        'ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and ' +
-        'reminders of a harness; the order of lines does not matter either. If results are equal only after that, ' +
-        'Governor tells the model once and blocks no call. none: Governor masks nothing.',
-    ),
-  },
 )
 
-const storm = section(
+const storm = section({
+  enabled: flag(true).describe(
+    'Hold requests back. false: each request goes to the provider, however many errors came before.',
+  ),
+  errors: whole(2, 10_000, 20).describe('Errors in a row, over at least 60 seconds, that make a storm.'),
+}).describe(
   'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one ' +
     'conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
-  {
-    enabled: flag(
-      true,
-      'Hold requests back. false: each request goes to the provider, however many errors came before.',
-    ),
-    errors: whole(2, 10_000, 20, 'Errors in a row, over at least 60 seconds, that make a storm.'),
-  },
 )
 
-const ops = section(
-  'Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.',
-  {
-    admin_token: optional(
-      z
-        .string()
-        .regex(
-          /^[\x21-\x7e]{6,}$/,
-          'expected a token of at least 6 letters, digits and signs, without white space and line ends',
-        ),
-      'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The ' +
-        'environment variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may ' +
-        'do that.',
-      '$' + '{GOVERNOR_ADMIN_TOKEN}',
-    ),
-    trust_loopback: flag(
-      true,
-      'Let requests from loopback read and steer sessions without the token. Set false behind a reverse proxy on ' +
-        'this machine: every request then comes from loopback.',
-    ),
-    names: choice(
-      ['all', 'token'],
-      'all',
-      'Who sees the names that clients give their sessions, which may be secrets. all: everyone who may stop a ' +
-        'session; token: only requests with the token.',
-    ),
-    url: optional(
-      z.url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' }),
-      'Address at which people reach Governor, for links to the live page in webhook messages and in the log. ' +
-        'Without it they name the address that Governor listens on.',
-      'https://governor.example.com',
-    ),
-    metrics_public: flag(
-      false,
-      'Serve /metrics to everyone even if there is a token. Without a token /metrics is always open.',
-    ),
-  },
-)
+const ops = section({
+  admin_token: optional(
+    z
+      .string()
+      .regex(
+        /^[\x21-\x7e]{6,}$/,
+        'expected a token of at least 6 letters, digits and signs, without white space and line ends',
+      ),
+    '$' + '{GOVERNOR_ADMIN_TOKEN}',
+  ).describe(
+    'Token with which anyone may read and steer sessions from anywhere, as `Authorization: Bearer`. The environment ' +
+      'variable GOVERNOR_ADMIN_TOKEN wins over it. Without a token only requests from this machine may do that.',
+  ),
+  trust_loopback: flag(true).describe(
+    'Let requests from loopback read and steer sessions without the token. Set false behind a reverse proxy on ' +
+      'this machine: every request then comes from loopback.',
+  ),
+  names: choice(['all', 'token'], 'all').describe(
+    'Who sees the names that clients give their sessions, which may be secrets. all: everyone who may stop a ' +
+      'session; token: only requests with the token.',
+  ),
+  url: optional(
+    z.url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' }),
+    'https://governor.example.com',
+  ).describe(
+    'Address at which people reach Governor, for links to the live page in webhook messages and in the log. ' +
+      'Without it they name the address that Governor listens on.',
+  ),
+  metrics_public: flag(false).describe(
+    'Serve /metrics to everyone even if there is a token. Without a token /metrics is always open.',
+  ),
+}).describe('Who may read and steer sessions: /governor/, its API and its commands; and who may read /metrics.')
 
 /** Headers that hold keys, because session ids appear in logs and replies. */
 const HOLDS_KEY = /^(?:(?:proxy-)?authorization|(?:x-)?(?:goog-)?api-key|cookie)$/i
@@ -276,91 +212,80 @@ const nameHeader = headerName
   .refine((name) => !HOLDS_KEY.test(name), 'holds a key, which is never logged: expected another header')
   .toLowerCase()
 
-const sessions = section('How Governor distinguishes and remembers conversations.', {
-  headers: key(
-    z.array(nameHeader),
-    [
-      'x-claude-code-session-id',
-      'x-opencode-session',
-      'session-id',
-      'session_id',
-      'x-session-id',
-      'x-session-affinity',
-      'x-litellm-trace-id',
-      'helicone-session-id',
-    ],
-    'Request headers that carry a session id, in order. x-governor-session always comes first.',
-  ),
-  thread_headers: key(
-    z.array(nameHeader),
-    ['x-claude-code-agent-id', 'thread-id'],
+const sessions = section({
+  headers: key(z.array(nameHeader), [
+    'x-claude-code-session-id',
+    'x-opencode-session',
+    'session-id',
+    'session_id',
+    'x-session-id',
+    'x-session-affinity',
+    'x-litellm-trace-id',
+    'helicone-session-id',
+  ]).describe('Request headers that carry a session id, in order. x-governor-session always comes first.'),
+  thread_headers: key(z.array(nameHeader), ['x-claude-code-agent-id', 'thread-id']).describe(
     'Request headers that distinguish the conversations of one session (sub-agents).',
   ),
-  body_fields: key(
-    z.array(filled),
-    ['metadata.session_id', 'metadata.user_id', 'conversation'],
+  body_fields: key(z.array(filled), ['metadata.session_id', 'metadata.user_id', 'conversation']).describe(
     'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one. ' +
       'Without any id, Governor identifies a session by its system text, its first human message and its first ' +
       'answer.',
   ),
-  max: whole(
-    1,
-    10_000_000,
-    10_000,
+  max: whole(1, 10_000_000, 10_000).describe(
     'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the credential ' +
       'that has most.',
   ),
-  ttl: key(duration, '1h', 'How long Governor remembers an unused session.'),
+  ttl: key(duration, '1h').describe('How long Governor remembers an unused session.'),
   max_bytes: key(
     size.refine((bytes) => bytes >= 1_024, 'expected at least 1kb'),
     '256mb',
+  ).describe(
     'Memory that all sessions together may take, roughly; at most an eighth of the memory that the process may use.',
   ),
-  transcript: flag(
-    false,
+  transcript: flag(false).describe(
     'Keep what users and assistants say in each session. GET /governor/sessions/ID/transcript, the live page and ' +
       '`governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 characters of each ' +
       'and 262,144 of all; they are kept where the session is and as long, and take at most as much memory again as ' +
       '`max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
   ),
-  scaffolding: section(
+  scaffolding: section({
+    tags: key(z.array(filled), []).describe('Names of tags: a text that starts with <tag>…</tag>.'),
+    prefixes: key(
+      z.array(
+        z.union(
+          [
+            filled,
+            z.strictObject({
+              text: filled.describe('How it begins.'),
+              end: filled.describe('How it ends, letter by letter.'),
+            }),
+          ],
+          'expected a text, or text and end',
+        ),
+      ),
+      [],
+      [{ text: '[note', end: ']' }],
+    ).describe(
+      'Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words after it ' +
+        "are a person's.",
+    ),
+    exact: key(z.array(filled), []).describe('Whole texts.'),
+    summary_requests: key(z.array(filled), []).describe(
+      'Whole texts that an agent at its own limit sends to ask for its last answer; {} stands for one word.',
+    ),
+  }).describe(
     'Texts of role user that your harness writes and no human said, besides those that Governor knows. Without ' +
       'them each looks like a new human message and starts a fresh budget.',
-    {
-      tags: key(z.array(filled), [], 'Names of tags: a text that starts with <tag>…</tag>.'),
-      prefixes: key(
-        z.array(
-          z.union(
-            [
-              filled,
-              z.strictObject({
-                text: filled.describe('How it begins.'),
-                end: filled.describe('How it ends, letter by letter.'),
-              }),
-            ],
-            'expected a text, or text and end',
-          ),
-        ),
-        [],
-        'Beginnings of texts, whatever follows. {text, end} matches only up to that end, because words after it ' +
-          "are a person's.",
-        [{ text: '[note', end: ']' }],
-      ),
-      exact: key(z.array(filled), [], 'Whole texts.'),
-      summary_requests: key(
-        z.array(filled),
-        [],
-        'Whole texts that an agent at its own limit sends to ask for its last answer; {} stands for one word.',
-      ),
-    },
   ),
-})
+}).describe('How Governor distinguishes and remembers conversations.')
 
 const override = z
   .strictObject({
     ...overrideMatch,
-    budget: optional(budgetOverride, 'Any key of the budget.'),
-    loop_guard: optional(z.strictObject(overrideShape(loopGuard.unwrap().shape)), 'Any key of the loop guard.'),
+    budget: optional(budgetOverride).describe('Any key of the budget.'),
+    loop_guard: optional(z.strictObject(overrideShape(loopGuard.unwrap().shape))).describe(
+      'Any key of the loop guard.',
+    ),
   })
   .refine(
     (value) => value.budget !== undefined || value.loop_guard !== undefined,
@@ -373,32 +298,34 @@ const file = z.strictObject({
   server,
   upstreams,
   timeouts,
-  budget: budget.prefault({}).meta({
+  budget: key(budget, {}).meta({
     description: 'How much a run may use, and what Governor tells the model about it.',
     reloaded: true,
   }),
-  mode: choice(
-    ['enforce', 'observe'],
-    'enforce',
-    'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks and ' +
+  mode: choice(['enforce', 'observe'], 'enforce').meta({
+    reloaded: true,
+    description:
+      'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks and ' +
       'stops nothing; `x-governor-observed`, the log and metrics show the verdict that a request would have got.',
-  ).meta(RELOADED),
+  }),
   stop: stop.meta(RELOADED),
   loop_guard: loopGuard.meta(RELOADED),
-  overrides: key(
-    z.array(override),
-    [],
-    'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two ' +
+  overrides: key(z.array(override), []).meta({
+    reloaded: true,
+    description:
+      'Another budget or loop guard for some requests, by model, upstream or request headers. For each of the two ' +
       'the first entry counts that matches and has it; what it leaves out is as above.',
-    [
-      { model: '*-mini', budget: { max_iterations: 50 } },
-      { header: { 'x-claude-code-agent-id': '*' }, budget: { run: { max_tool_calls: 8 } } },
-      { header: { 'user-agent': 'codex_exec/*' }, loop_guard: { mode: 'enforce' } },
+    examples: [
+      [
+        { model: '*-mini', budget: { max_iterations: 50 } },
+        { header: { 'x-claude-code-agent-id': '*' }, budget: { run: { max_tool_calls: 8 } } },
+        { header: { 'user-agent': 'codex_exec/*' }, loop_guard: { mode: 'enforce' } },
+      ],
     ],
-  ).meta(RELOADED),
+  }),
   storm: storm.meta(RELOADED),
   models,
-  overflow: overflow.prefault({}).meta({
+  overflow: key(overflow, {}).meta({
     description:
       'What happens to requests that are too large for the model. An error that says so keeps its status and its ' +
       'body, and gains error.governor and the header x-governor-overflow; every other error stays as it is.',
@@ -406,36 +333,28 @@ const file = z.strictObject({
   }),
   ops,
   sessions,
-  store: choice(
-    ['memory', 'redis'],
-    'memory',
+  store: choice(['memory', 'redis'], 'memory').describe(
     'Where Governor remembers sessions. memory: in the process, for one replica; redis: in Redis or Valkey, for ' +
       'any number of replicas that count as one. If the environment variable REDIS_URL is set, it is redis.',
   ),
-  redis: redis
-    .prefault({})
-    .describe(
-      'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica continues ' +
-        'with its own memory and the transcripts.',
-    ),
-  usage: section('What is kept of the use of models.', {
-    journal: key(
-      z.string(),
-      '',
+  redis: key(redis, {}).describe(
+    'The server behind `store: redis`: Redis 6.2 or newer, or Valkey. While it fails, each replica continues ' +
+      'with its own memory and the transcripts.',
+  ),
+  usage: section({
+    journal: key(z.string(), '').describe(
       'File to which Governor appends what agents used; empty: none. It gets a line of JSON for each finished run ' +
         'and each hour of a running one, without any text of theirs, and `governor report` adds the lines up. ~/ is ' +
         'the home folder. From 8 MB on a new file is begun, and four older ones are kept.',
     ),
-  }),
-  events: events.prefault({}).describe('Who gets messages about events that need a person.'),
-  log: section('What Governor logs.', {
-    level: choice(
-      ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
-      'info',
+  }).describe('What is kept of the use of models.'),
+  events: key(events, {}).describe('Who gets messages about events that need a person.'),
+  log: section({
+    level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
       'Lowest level that Governor logs. It writes JSON lines on standard output, one per request at info. Keys and ' +
         'prompts are never in them.',
     ),
-  }),
+  }).describe('What Governor logs.'),
 })
 
 /** Names and addresses of this machine. */

@@ -44,28 +44,20 @@ export const filled = z.string().min(1)
 export const key = <Schema extends z.ZodType>(
   schema: Schema,
   otherwise: z.input<Schema>,
-  description: string,
   ...examples: z.input<Schema>[]
-) => schema.prefault(otherwise as never).meta(examples.length > 0 ? { description, examples } : { description })
+) => schema.prefault(otherwise as never).meta(examples.length > 0 ? { examples } : {})
 
-export const optional = <Schema extends z.ZodType>(schema: Schema, description: string, ...examples: unknown[]) =>
-  schema.optional().meta(examples.length > 0 ? { description, examples } : { description })
+export const optional = <Schema extends z.ZodType>(schema: Schema, ...examples: unknown[]) =>
+  schema.optional().meta(examples.length > 0 ? { examples } : {})
 
 /** A section whose keys all have defaults. */
-export const section = <Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) =>
-  z
-    .strictObject(shape)
-    .prefault({} as never)
-    .describe(description)
+export const section = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
+  z.strictObject(shape).prefault({} as never)
 
-export const flag = (otherwise: boolean, description: string) => z.boolean().default(otherwise).describe(description)
+export const flag = (otherwise: boolean) => z.boolean().default(otherwise)
 
-export const choice = <const Words extends readonly string[]>(
-  words: Words,
-  otherwise: Words[number],
-  description: string,
-) => key(z.enum(words), otherwise as never, description)
+export const choice = <const Words extends readonly string[]>(words: Words, otherwise: Words[number]) =>
+  key(z.enum(words), otherwise as never)
 
 /** A key with a whole number from `least` to `most`. */
-export const whole = (least: number, most: number, otherwise: number, description: string) =>
-  key(z.int().min(least).max(most), otherwise, description)
+export const whole = (least: number, most: number, otherwise: number) => key(z.int().min(least).max(most), otherwise)

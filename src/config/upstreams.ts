@@ -29,9 +29,10 @@ const upstream = z.strictObject({
     .describe('Base URL of the provider. Its path goes before the path of the request; a trailing /v1 is not doubled.'),
   api_key: optional(
     z.string().regex(HEADER_VALUE, 'expected a key without line breaks or white space around it'),
+    `\${NAME_API_KEY}`,
+  ).describe(
     "Key that Governor sends in place of the client's credential. With a key here, server.access_keys says who may " +
       'use it.',
-    `\${NAME_API_KEY}`,
   ),
   headers: key(
     z.record(
@@ -42,11 +43,11 @@ const upstream = z.strictObject({
       z.string().refine((value) => value === '' || HEADER_VALUE.test(value), 'expected a header value, on one line'),
     ),
     {},
+  ).describe(
     'Headers that Governor sets on every request to this upstream, in place of headers of the same name. A header ' +
       'whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
   ),
-  strip_name: flag(
-    false,
+  strip_name: flag(false).describe(
     'Remove `openai` or `anthropic` from the beginning of paths even if the URL is not the public one. Other hosts ' +
       'have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
   ),
