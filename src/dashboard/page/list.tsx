@@ -1,4 +1,5 @@
 /** The list of sessions: those that need a person first. */
+import type { ComponentChild } from 'preact'
 import { useMemo } from 'preact/hooks'
 import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/labels.ts'
 import { Bar, Chip } from './parts.tsx'
@@ -17,49 +18,82 @@ function Spark({ tokens }: { tokens: readonly number[] }) {
   )
 }
 
-function lineOf(row: SessionRow, isOpen: boolean) {
-  const { iteration, max_iterations: max, agents } = row
+function Name({ row }: { row: SessionRow }) {
+  const { agents } = row
   const what = [doing(row), agents.total > 1 && `${agents.alive} of ${agents.total} agents`].filter(Boolean)
   const known = [row.client, shortModel(row.model)].filter(Boolean)
-  const perMinute = rate(row)
   const label = labelOf(row)
   return (
+    <>
+      <span class="who">
+        <a href={`#${row.id}`} title={row.name ?? row.id}>
+          <bdi>{label}</bdi>
+        </a>
+        <Chip row={row} />
+      </span>
+      <bdi class="sub">
+        {label === row.name && (
+          <>
+            <span class="narrow">{known.map((one) => `${one} · `)}</span>since {clock(row.started_at)}
+            {what.length > 0 && ' · '}
+          </>
+        )}
+        {what.join(' · ')}
+      </bdi>
+    </>
+  )
+}
+
+function Iterations({ row }: { row: SessionRow }) {
+  const { iteration, max_iterations: max } = row
+  return (
+    <>
+      {iteration}
+      {max > 0 && ` of ${max}`}
+      <Bar used={iteration} max={max} isOver={groupOf(row) === 3} />
+    </>
+  )
+}
+
+function Cost({ row }: { row: SessionRow }) {
+  const perMinute = rate(row)
+  return (
+    <>
+      {money(row)}
+      {perMinute && <small>{perMinute === '?' ? 'no price' : `${perMinute}/min`}</small>}
+    </>
+  )
+}
+
+interface Column {
+  readonly head: string
+  readonly cell: (row: SessionRow) => ComponentChild
+  /** `wide`: only where there is room. */
+  readonly class?: 'wide' | 'number' | 'curve'
+}
+
+/** The columns, from left to right. */
+const COLUMNS: readonly Column[] = [
+  { head: 'Session', cell: (row) => <Name row={row} /> },
+  { head: 'Client', class: 'wide', cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
+  {
+    head: 'Model',
+    class: 'wide',
+    cell: ({ model }) => <bdi title={model ?? ''}>{shortModel(model) ?? ''}</bdi>,
+  },
+  { head: 'Iterations', cell: (row) => <Iterations row={row} /> },
+  { head: 'Cost', class: 'number', cell: (row) => <Cost row={row} /> },
+  { head: 'Tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
+]
+
+function lineOf(row: SessionRow, isOpen: boolean) {
+  return (
     <tr role="row" aria-current={isOpen}>
-      <td role="cell">
-        <span class="who">
-          <a href={`#${row.id}`} title={row.name ?? row.id}>
-            <bdi>{label}</bdi>
-          </a>
-          <Chip row={row} />
-        </span>
-        <bdi class="sub">
-          {label === row.name && (
-            <>
-              <span class="narrow">{known.map((one) => `${one} · `)}</span>since {clock(row.started_at)}
-              {what.length > 0 && ' · '}
-            </>
-          )}
-          {what.join(' · ')}
-        </bdi>
-      </td>
-      <td role="cell" class="wide">
-        <bdi>{row.client ?? ''}</bdi>
-      </td>
-      <td role="cell" class="wide">
-        <bdi title={row.model ?? ''}>{shortModel(row.model) ?? ''}</bdi>
-      </td>
-      <td role="cell">
-        {iteration}
-        {max > 0 && ` of ${max}`}
-        <Bar used={iteration} max={max} isOver={groupOf(row) === 3} />
-      </td>
-      <td role="cell" class="number">
-        {money(row)}
-        {perMinute && <small>{perMinute === '?' ? 'no price' : `${perMinute}/min`}</small>}
-      </td>
-      <td role="cell" class="curve">
-        <Spark tokens={row.tokens_per_iteration} />
-      </td>
+      {COLUMNS.map(({ head, cell, class: name }) => (
+        <td key={head} role="cell" class={name}>
+          {cell(row)}
+        </td>
+      ))}
     </tr>
   )
 }
@@ -76,7 +110,7 @@ function Group({ store, group }: { store: Store; group: number }) {
   return (
     <tbody role="rowgroup">
       <tr role="row" class="group">
-        <th role="rowheader" scope="rowgroup" colSpan={6}>
+        <th role="rowheader" scope="rowgroup" colSpan={COLUMNS.length}>
           {GROUPS[group]}
         </th>
       </tr>
@@ -136,18 +170,11 @@ export function List({ store }: { store: Store }) {
           <caption>Sessions, those that need you first</caption>
           <thead role="rowgroup">
             <tr role="row">
-              <th role="columnheader">Session</th>
-              <th role="columnheader" class="wide">
-                Client
-              </th>
-              <th role="columnheader" class="wide">
-                Model
-              </th>
-              <th role="columnheader">Iterations</th>
-              <th role="columnheader" class="number">
-                Cost
-              </th>
-              <th role="columnheader">Tokens</th>
+              {COLUMNS.map(({ head, class: name }) => (
+                <th key={head} role="columnheader" class={name}>
+                  {head}
+                </th>
+              ))}
             </tr>
           </thead>
           {GROUPS.map((name, group) => (
