@@ -1,7 +1,7 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { RunState } from '../core/session/session.ts'
-import { noteDelivery, resumeRun } from '../core/session/transitions.ts'
+import { type Delivery, noteDelivery, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
@@ -17,13 +17,13 @@ export function noteDecision(turn: Turn): void {
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
   if ('resumesRun' in decision && decision.resumesRun) void handle.change(resumeRun)
-  // Bytes that are sent again though their answer has arrived count as an iteration after a while.
+  // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
+  // that a first request is answered and that a retry fails.
+  const assumed: Delivery = isRetry ? 'failed' : 'whole'
   const { response } = exchange
   response.once('close', () => {
     const delivery = isGone(response) ? 'client_left' : response.statusCode === 200 ? 'whole' : 'failed'
-    // The count assumed the usual outcome: a first request is answered, and a retry fails.
-    const isAssumed = delivery === (isRetry ? 'failed' : 'whole')
-    if (!isAssumed) void handle.change(noteDelivery, delivery, isRetry)
+    if (delivery !== assumed) void handle.change(noteDelivery, delivery, isRetry)
   })
   const { iteration, max } = iterationShown(runState, policy, decision)
   const observed = 'observed' in decision ? decision.observed : undefined
