@@ -224,7 +224,7 @@ interface UsageRecord {
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 /** Returns neither cost nor gap while the catalogue is not loaded, unless the price is configured. */
-function costOf(usage: CallUsage, { catalogue, model, upstream, estimatesPrice }: UsageRecord): Cost {
+function costOf(usage: TokenUsage, { catalogue, model, upstream, estimatesPrice }: UsageRecord): Cost {
   const price = catalogue.priceOf(model, upstream)
   if (price) return { cost: price(usage) }
   if (!catalogue.isLoaded) return {}
@@ -233,10 +233,10 @@ function costOf(usage: CallUsage, { catalogue, model, upstream, estimatesPrice }
 }
 
 /** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
-export function recordUsage(record: UsageRecord, usage: CallUsage): void {
+export function recordUsage(record: UsageRecord, usage: Omit<CallUsage, keyof Cost>): void {
   const { catalogue, add, addCost, unpriced } = record
   const known = costOf(usage, record)
-  add({ ...usage, ...known })
+  add({ cost: known.cost, costGap: known.costGap, ...usage })
   if (known.costGap) return unpriced(known.costGap)
   if (known.cost !== undefined) return
   const addLater = (cost: Cost) => addCost({ input: 0, output: 0, estimated: usage.estimated, ...cost })

@@ -95,10 +95,11 @@ export function addToHistory(
   const name = tool.slice(0, MAX_NAME)
   const entry = { tool: name, call, resultHash, maskedHash, isPoll, isChange, isTerse, step, isNew, mayBeNew }
   const oldest = step - Math.min(responses, WINDOW)
+  const kept: HistoryEntry[] = []
+  for (const [at, one] of window.entries()) if (at > window.length - WINDOW || one.step > oldest) kept.push(one)
+  kept.push(entry)
   return {
-    window: [...window, entry]
-      .filter((kept, at) => at > window.length - WINDOW || kept.step > oldest)
-      .slice(-MAX_WINDOW),
+    window: kept.length > MAX_WINDOW ? kept.slice(-MAX_WINDOW) : kept,
     repeats: {
       equal: last && isSamePair(last, record, true) ? repeats.equal + 1 : 1,
       similar: last && isSamePair(last, record, false) ? repeats.similar + 1 : 1,

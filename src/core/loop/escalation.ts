@@ -29,7 +29,15 @@ export interface LoopMemory {
   readonly blocks: number
 }
 
-export const NO_LOOP: LoopMemory = { history: EMPTY_HISTORY, loops: [], levels: {}, warnedCalls: [], blocks: 0 }
+export const NO_LOOP: LoopMemory = {
+  history: EMPTY_HISTORY,
+  loops: [],
+  levels: {},
+  warnedCalls: [],
+  answers: undefined,
+  blockedLoop: undefined,
+  blocks: 0,
+}
 
 /** A loop that was found, with the notice about it. */
 export interface LoopFinding extends Loop {
@@ -183,7 +191,8 @@ export function observeStep(
     next = {
       ...next,
       history,
-      levels: mayBeNew ? Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0])) : levels,
+      levels:
+        mayBeNew && isWarned(next) ? Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0])) : levels,
       answers: isAnswer ? { call, times: [...(answers?.times ?? []), now].slice(-MAX_ANSWERS) } : answers,
       // A different call that may bring something new leaves the loop.
       blockedLoop: mayBeNew && !blockedLoop?.calls.includes(call) ? undefined : blockedLoop,

@@ -44,7 +44,19 @@ export interface LoopState {
   readonly lastBlock?: { readonly request: string; readonly blocks: number } | undefined
 }
 
-export const INITIAL_LOOP_STATE: LoopState = { memory: NO_LOOP, assistantHashes: [], newestIndex: -1 }
+/** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
+export const INITIAL_LOOP_STATE: LoopState = {
+  memory: NO_LOOP,
+  assistantHashes: [],
+  newestIndex: -1,
+  lastUserMessage: undefined,
+  finding: undefined,
+  isWarned: false,
+  pendingCalls: undefined,
+  pendingNotice: undefined,
+  currentNotice: undefined,
+  lastBlock: undefined,
+}
 
 /** The most hashes of assistant messages and calls without results that are remembered, the newest. */
 const MAX_ASSISTANT_HASHES = 16

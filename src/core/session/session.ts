@@ -6,7 +6,7 @@
  * that any store can hold a session and a replica that loses a race can run the same change again.
  */
 
-import { type Amounts, amountsBy, amountsOf, type LimitName, type Sums } from '../budget/meters.ts'
+import { type Amounts, amountsBy, amountsOf, type LimitName } from '../budget/meters.ts'
 import type { Reduction, SessionContexts } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -266,20 +266,25 @@ export const NEW_SESSION: Session = {
 }
 
 /** Returns what was used since a reset; all of it if there was none. */
-function sinceReset(sums: Omit<Sums, 'seconds'>, startedAt: number, now: number, base: Amounts | undefined): Amounts {
-  // The clocks of two replicas may differ: a run that the other one began may begin in the future.
-  const used = amountsOf({ ...sums, seconds: Math.max(0, now - startedAt) / 1_000 })
+function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
   return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
+}
+
+/** Seconds from one time to another, both in milliseconds; 0 if a replica with another clock began later. */
+function secondsFrom(startedAt: number, now: number): number {
+  return Math.max(0, now - startedAt) / 1_000
 }
 
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iterations = run.iteration): Amounts {
   const { toolCalls, usage, startedAt, operator } = run
-  return sinceReset({ iterations, toolCalls, usage }, startedAt, now, operator?.base)
+  const seconds = secondsFrom(startedAt, now)
+  return sinceReset(amountsOf({ iterations, toolCalls, usage, seconds }), operator?.base)
 }
 
 /** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
 export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
   const { iterations = 0, toolCalls = 0, startedAt = now } = totals ?? {}
-  return sinceReset({ iterations: iterations + asked, toolCalls, usage }, startedAt, now, operator?.base)
+  const seconds = secondsFrom(startedAt, now)
+  return sinceReset(amountsOf({ iterations: iterations + asked, toolCalls, usage, seconds }), operator?.base)
 }
