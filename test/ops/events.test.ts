@@ -34,6 +34,26 @@ describe('the event stream of sessions', () => {
     expect(await again.next(({ event }) => event === 'session')).toMatchObject({ data: { iteration: 3 } })
   })
 
+  it('sends what a page missed in the order of its ids, so that one that is cut off again misses nothing', async () => {
+    const { url } = await startBoth(runaway())
+    const first = await open(url)
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { id } = await first.next(({ event }) => event === 'session')
+    first.leave()
+    const other = await open(url)
+    for (const name of ['two', 'three', 'two']) {
+      await runAgent(url, START, { ...named(name), max: 1 })
+      await other.next(({ event, data }) => event === 'session' && data.name === name)
+    }
+    const again = await open(url, { 'last-event-id': id })
+    const numbers: number[] = []
+    while (numbers.length < 2) {
+      const event = await again.next(({ event, data }) => event === 'session' && data.name !== 'one')
+      numbers.push(Number(event.id.split('-').at(-1)))
+    }
+    expect(numbers[1]).toBeGreaterThan(numbers[0] ?? 0)
+  })
+
   it.each(['', 'another-7', 'nonsense', `x${'9'.repeat(400)}`])(
     'tells a page to reload the list when its last event id is %j',
     async (id) => {

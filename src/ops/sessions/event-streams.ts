@@ -105,7 +105,11 @@ export function createSessionEvents(
       // A page that gets `reload` loads the whole list, like a new page.
       write(stream, `retry: 1000\n${eventText(state, number, missed ? 'ready' : 'reload')}`)
       const newest = new Map<SessionKey, Change>()
-      for (const change of missed ?? []) newest.set(change.key, change)
+      for (const change of missed ?? []) {
+        // Last, so that the ids of the events grow: a page that is cut off again goes on after the last of them.
+        newest.delete(change.key)
+        newest.set(change.key, change)
+      }
       await sendChanges(state, [...newest.values()], new Set([stream]))
       return true
     },
