@@ -41,12 +41,12 @@ export function problemBody(statusCode: number, code: string, message: string): 
 }
 
 /** Sends an error as JSON. A fault of Governor's own is not described. */
-export function replyToProblem(
-  error: Error & { statusCode?: number; code?: string },
-  reply: FastifyReply,
-): FastifyReply {
-  const status = error.statusCode ?? 500
-  const code = error instanceof RequestProblem ? error.code : status < 500 ? 'invalid_request' : 'internal_error'
-  const message = status < 500 ? error.message : 'Governor could not do this. Its log names the fault.'
+export function replyToProblem(error: Error & { statusCode?: number }, reply: FastifyReply): FastifyReply {
+  const { statusCode: status = 500, message } = error
+  if (status >= 500) {
+    const hint = 'Governor could not do this. Its log names the fault.'
+    return reply.code(status).send(problemBody(status, 'internal_error', hint))
+  }
+  const code = error instanceof RequestProblem ? error.code : 'invalid_request'
   return reply.code(status).send(problemBody(status, code, message))
 }

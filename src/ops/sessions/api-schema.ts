@@ -8,6 +8,8 @@ import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
+const maybe = count.nullable()
+const share = count.max(1)
 const text = z.string().nullable()
 const program = text.describe("The client's program: the first name in user-agent.")
 
@@ -56,9 +58,7 @@ const asking = named('Question', {
 })
 
 const cost = {
-  cost_usd: count
-    .nullable()
-    .describe('null: no price is known. Calls without a known price count nothing, or an estimate.'),
+  cost_usd: maybe.describe('null: no price is known. Calls without a known price count nothing, or an estimate.'),
   price_known: z.boolean().describe('false: cost_usd lacks calls without a known price, or estimates them.'),
   cost_estimated: z.boolean().describe("Calls without a known price count as calls of the provider's dearest model."),
 }
@@ -67,7 +67,7 @@ const sums = { tool_calls: count, tokens: count, ...cost }
 
 const meter = named('Meter', {
   name: z.enum(LIMITS),
-  used: count.nullable().describe('null: a cost of which nothing is known.'),
+  used: maybe.describe('null: a cost of which nothing is known.'),
   max: count.describe('0: no limit.'),
 })
 
@@ -103,14 +103,10 @@ const row = {
   ),
   ...agent,
   iteration: count.describe('Of the agent that needs attention most.'),
-  risk: z
-    .number()
-    .min(0)
-    .max(1)
-    .describe(
-      'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median ' +
-        'minute. 0 where the session has ended.',
-    ),
+  risk: share.describe(
+    'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median ' +
+      'minute. 0 where the session has ended.',
+  ),
   risk_by: z.enum([...LIMITS, 'loop', 'spend']).nullable(),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
   terminal_state: text,
@@ -121,10 +117,8 @@ const row = {
   client: program,
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
   ...sums,
-  cost_usd_per_minute: count
-    .nullable()
-    .describe('Over the last five minutes; null: no price is known, or it has ended.'),
-  seconds_to_limit: count.nullable().describe('At the pace of the last five minutes.'),
+  cost_usd_per_minute: maybe.describe('Over the last five minutes; null: no price is known, or it has ended.'),
+  seconds_to_limit: maybe.describe('At the pace of the last five minutes.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
   last_tool: text,
@@ -136,7 +130,7 @@ const sessionRow = named('SessionRow', row)
 const thread = named('Thread', {
   ...agent,
   thread: count.describe('Counts the agents of a session from 1.'),
-  parent: count.nullable(),
+  parent: maybe,
   name: text,
   stopping: z.boolean(),
   meters: z.array(meter),
@@ -177,15 +171,17 @@ const iteration = named('Iteration', {
 const context = named('Context', {
   upstream: z.string(),
   model: z.string(),
-  base: count.nullable().describe('Tokens that the model can take.'),
+  base: maybe.describe('Tokens that the model can take.'),
   source: z.enum(['config', 'provider', 'catalogue', 'unknown']),
-  effective: count.nullable().describe('Tokens that this session may count on now.'),
-  used: count.nullable().describe('Tokens in it after the newest answer that stated its usage.'),
+  effective: maybe.describe('Tokens that this session may count on now.'),
+  used: maybe.describe('Tokens in it after the newest answer that stated its usage.'),
   reason: text,
   until: time.nullable(),
 })
 
 const minute = named('Minute', { at: time.describe('When it began.'), tokens: count, ...cost })
+
+const answer = z.strictObject({ text: z.string(), truncated: z.boolean() }).nullable()
 
 export const sessionDetail = named('SessionDetail', {
   ...row,
@@ -196,13 +192,10 @@ export const sessionDetail = named('SessionDetail', {
   meters: z.array(meter).describe('Of all runs together.'),
   contexts: z.array(context),
   terminal: terminal.nullable(),
-  final_answer: z
-    .strictObject({ text: z.string(), truncated: z.boolean() })
-    .nullable()
-    .describe(
-      'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
-        'the run was completed: the first 64 KiB.',
-    ),
+  final_answer: answer.describe(
+    'What the model said when Governor ended the run, and with `sessions.transcript` also when ' +
+      'the run was completed: the first 64 KiB.',
+  ),
   warnings: z.strictObject({ acknowledged: count, ignored: count }),
   transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
 })
