@@ -21,7 +21,7 @@ const webhook = z.strictObject({
         if (!secret.startsWith(SECRET_PREFIX)) return true
         const unpadded = secret.slice(SECRET_PREFIX.length).replace(/={1,2}$/, '')
         const bytes = Buffer.from(unpadded, 'base64')
-        return bytes.length >= 16 && bytes.toString('base64').replace(/=*$/, '') === unpadded
+        return bytes.length >= 16 && bytes.toString('base64').replace(/={1,2}$/, '') === unpadded
       }, 'expected base64 of at least 16 bytes after whsec_'),
     '$' + '{GOVERNOR_WEBHOOK_SECRET}',
   ).describe(
