@@ -2,8 +2,7 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/budget-notices.ts'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import { overrideShape } from './override.ts'
-import { choice, count, filled, flag, headerName, key, optional, section, whole } from './units.ts'
+import { choice, count, filled, flag, key, section, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
@@ -47,7 +46,7 @@ const texts = {
   announce: text(DEFAULT_TEXTS.announce).describe('The announcement in the system text.'),
 }
 
-const keys = {
+export const budget = z.strictObject({
   enabled: flag(true).describe('Count and limit runs. false: no notices and no limits.'),
   max_iterations: key(limit, 300).describe(
     'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must never be ' +
@@ -124,27 +123,4 @@ const keys = {
       'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` take the ' +
       'same ones, and {limit} (iteration, tool call, token, cost, time).',
   ),
-}
-
-/** The conditions of an override; all of them must match. */
-export const overrideMatch = {
-  model: optional(filled).describe('Glob of model names.'),
-  upstream: optional(filled).describe('Name of an upstream.'),
-  header: key(z.record(headerName.toLowerCase(), filled), {}).describe(
-    'Request headers that must be present, with globs of their values.',
-  ),
-}
-
-export const budgetOverride = z.strictObject(overrideShape(keys))
-
-/** Returns the problem if the warning would come before the caution. */
-export function outOfOrder(budget: { readonly caution_threshold: number; readonly warning_threshold: number }) {
-  const { caution_threshold: caution, warning_threshold: warning } = budget
-  if (caution <= warning) return undefined
-  return `${caution} is above warning_threshold, ${warning}: expected at most ${warning}`
-}
-
-export const budget = z.strictObject(keys).superRefine((value, context) => {
-  const message = outOfOrder(value)
-  if (message) context.addIssue({ code: 'custom', path: ['caution_threshold'], message })
 })

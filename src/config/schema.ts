@@ -7,7 +7,7 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { isLoopback } from '../http/loopback.ts'
-import { budget, budgetOverride, outOfOrder, overrideMatch, text } from './budget.ts'
+import { budget, text } from './budget.ts'
 import { events } from './events.ts'
 import { models } from './models.ts'
 import { overflow } from './overflow.ts'
@@ -279,10 +279,15 @@ const sessions = section({
   ),
 }).describe('How Governor distinguishes and remembers conversations.')
 
+/** All conditions of an override must match. */
 const override = z
   .strictObject({
-    ...overrideMatch,
-    budget: optional(budgetOverride).describe('Any key of the budget.'),
+    model: optional(filled).describe('Glob of model names.'),
+    upstream: optional(filled).describe('Name of an upstream.'),
+    header: key(z.record(headerName.toLowerCase(), filled), {}).describe(
+      'Request headers that must be present, with globs of their values.',
+    ),
+    budget: optional(z.strictObject(overrideShape(budget.shape))).describe('Any key of the budget.'),
     loop_guard: optional(z.strictObject(overrideShape(loopGuard.unwrap().shape))).describe(
       'Any key of the loop guard.',
     ),
@@ -387,9 +392,14 @@ export const configSchema = file.superRefine(({ server, upstreams, budget, overr
     for (const [at, { upstream }] of entries.entries())
       if (upstream !== undefined && !Object.hasOwn(upstreams, upstream))
         complain([section, at, 'upstream'], `no such upstream: expected one of ${Object.keys(upstreams).join(', ')}`)
-  for (const [at, override] of overrides.entries()) {
-    const message = override.budget && outOfOrder(withOverride(budget, override.budget))
-    if (message) complain(['overrides', at, 'budget', 'caution_threshold'], message)
+  const budgets = [{ path: ['budget'] as PropertyKey[], of: budget }]
+  for (const [at, { budget: changed }] of overrides.entries())
+    if (changed) budgets.push({ path: ['overrides', at, 'budget'], of: withOverride(budget, changed) })
+  for (const { path, of } of budgets) {
+    const { caution_threshold: caution, warning_threshold: warning } = of
+    if (caution <= warning) continue
+    const message = `${caution} is above warning_threshold, ${warning}: expected at most ${warning}`
+    complain([...path, 'caution_threshold'], message)
   }
 })
 
