@@ -3,12 +3,13 @@
  * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
  */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
+import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { emitFor } from './begin-exchange.ts'
-import { countFault } from './fault.ts'
-import type { Turn } from './turn.ts'
+import { countFault, unlessLost } from './fault.ts'
+import { changeSession, type Turn, updateSession } from './turn.ts'
 
 /** Decides on a request once more. Returns a text or nothing if it cannot be read any more. */
 type EvaluateAgain = () => Promise<Turn | string | undefined>
@@ -35,7 +36,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       asked = limit.meter
       const outcome = await hold(held, asked)
       if (!outcome) break
-      emit({ kind: 'hold_ended', ...held.handle.names, outcome })
+      emit({ kind: 'hold_ended', ...held.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') break
       const next = await resend(held, evaluateAgain)
       if (!next) return undefined
@@ -51,11 +52,12 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
 async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): Promise<HoldOutcome | undefined> {
-  const { services, exchange, handle } = turn
-  const { now, draining, policies } = services
-  const { question, names } = handle
+  const { services, exchange, key, names, counted } = turn
+  const { now, draining, policies, store, emit } = services
   const { askTimeout } = policies.stop
-  const asked = await question.ask({ name: meter, used, max }, now() + askTimeout)
+  const until = now() + askTimeout
+  const limit = { name: meter, used, max }
+  const asked = await updateSession(turn, (session) => askOperator(session, counted, limit, until), undefined)
   // The question may come from a replica with another clock.
   const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
   if (!asked || left <= 0) return undefined
@@ -65,7 +67,8 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   }
   for (const end = performance.now() + left; ; ) {
     if (exchange.isClientGone) return 'client_gone'
-    if (await question.isAnswered()) return 'answered'
+    const session = key && (await unlessLost(emit, store.get(key), undefined))
+    if (isAnswered(session, counted, now())) return 'answered'
     if (draining.aborted) return 'drained'
     const rest = end - performance.now()
     if (rest <= 0) return 'no_answer'
@@ -74,14 +77,16 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
 }
 
 /** Waits until the session has changed, the client has left or Governor ends; at most so many milliseconds. */
-async function untilChanged({ services, exchange, handle }: Turn, ms: number): Promise<void> {
-  const { draining } = services
+async function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
+  const { draining, store } = services
   const { response } = exchange
   let wake: () => void = () => undefined
   const change = new Promise<void>((resolve) => {
     wake = resolve
   })
-  const unsubscribe = handle.question.onChange(wake)
+  const unsubscribe = store.subscribe((keys) => {
+    if (key !== undefined && keys.includes(key)) wake()
+  })
   const timer = setTimeout(wake, ms)
   response.once('close', wake)
   draining.addEventListener('abort', wake)
@@ -95,8 +100,8 @@ async function untilChanged({ services, exchange, handle }: Turn, ms: number): P
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
 async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  const { exchange, handle, runState } = turn
-  await handle.change(noteDelivery, 'client_left', runState.isRetry)
+  const { exchange, runState } = turn
+  await changeSession(turn, noteDelivery, 'client_left', runState.isRetry)
   if (exchange.isClientGone) return undefined
   const next = await evaluateAgain()
   return typeof next === 'object' ? next : turn
@@ -123,8 +128,8 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
   let seen: string | undefined
   try {
     for (;;) {
-      const { decision, handle, runState } = current
-      const { apiId } = handle.names
+      const { decision, names, runState } = current
+      const { apiId } = names
       // A recorded answer that this request cannot get, as a call that is an answer.
       const isRecorded = seen !== undefined && runState.finalAnswer !== undefined
       if (decision.kind !== 'stop' || apiId === undefined || isRecorded) return current

@@ -17,7 +17,7 @@ import type { Head } from '../http/upstream.ts'
 import { type SessionKey, sessionKey, tenantOfKey, type ValueKind } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import type { Turn } from './turn.ts'
+import { giveBackIteration, type Turn } from './turn.ts'
 
 /** Errors further apart than ten minutes do not belong to one storm. */
 const STREAKS: ValueKind<ErrorStreak | undefined> = { name: 'error_streak', ttl: 600_000, empty: undefined }
@@ -30,8 +30,7 @@ export function createKnownStreaks(): Services['streaks'] {
 }
 
 /** Returns where the errors in a row of a request's thread, upstream and model are counted; `undefined` without an id. */
-function streakKeyOf({ exchange, request, handle, runState: { thread } }: Turn): SessionKey | undefined {
-  const { key } = handle.state
+function streakKeyOf({ exchange, request, key, runState: { thread } }: Turn): SessionKey | undefined {
   if (key === undefined) return undefined
   return sessionKey(tenantOfKey(key), `${thread.id ?? thread.number} ${exchange.route.upstream.name} ${request.model}`)
 }
@@ -105,11 +104,9 @@ function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: A
 }
 
 /** Replies with the newest of many errors in a row, without asking the provider. */
-export function replyInStorm(
-  { services, exchange, handle, governorHeaders }: Turn,
-  { error, retryAfter, errors }: StormReply,
-): void {
-  void handle.releaseIteration()
+export function replyInStorm(turn: Turn, { error, retryAfter, errors }: StormReply): void {
+  const { services, exchange, governorHeaders } = turn
+  void giveBackIteration(turn)
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }

@@ -8,21 +8,34 @@ import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
+import { countRequest } from '../core/session/count-request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
-import type { LimitPair, RunState } from '../core/session/session.ts'
+import { type Changed, type LimitPair, NEW_SESSION, type RunState } from '../core/session/session.ts'
 import type { TranscriptState } from '../core/session/transcript.ts'
+import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
-import type { Link } from '../store/store.ts'
+import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
+import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
-import { isolated } from './fault.ts'
+import { countFault, isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import { refusalsKey, withEdits } from './request-edits.ts'
-import { type FoundSession, findSession } from './session/find-session.ts'
-import { agentNameOf, isCompacted, isStep, presentable, tenantOf, threadNameOf } from './session/identity.ts'
-import { openSession } from './session/open-session.ts'
+import type { Services } from './services.ts'
+import {
+  agentNameOf,
+  type FoundSession,
+  findSession,
+  isCompacted,
+  isStep,
+  presentable,
+  tenantOf,
+  threadNameOf,
+  UNCLAIMED_USAGE,
+} from './session/find-session.ts'
+import { keepRequest } from './session/keep-transcript.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { Turn } from './turn.ts'
 
@@ -40,7 +53,6 @@ export async function evaluate(
   lease?: Lease,
 ): Promise<Turn | Unread | undefined> {
   const { services, route } = exchange
-  const { upstream } = route
   const { rawHeaders: headers } = exchange.request
   const json = await unpacked(body, headerOf(headers, 'content-encoding'), services.maxGuardedBody, lease)
   if (!Buffer.isBuffer(json)) return json
@@ -60,32 +72,44 @@ export async function evaluate(
   else if (previous !== undefined)
     facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
   const found = await findSession(services, headers, tenant, asked, facts)
-  const { sent, bytes } = withPendingResults(dialect, asked, route.asked, json, found.linked)
+  const { sent, bytes, call } = withPendingResults(exchange, dialect, asked, body, json, found.linked)
   const request = requestOf(exchange, asked, transcript, facts, found)
-  await services.windows.refresh({ upstream, model: conversation.model })
-  const { handle, runState } = await openSession(services, request, found)
+  await services.windows.refresh({ upstream: route.upstream, model: conversation.model })
+  const key = found.id === undefined ? undefined : sessionKey(tenant, found.id)
+  const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: request.thread }
+  const { session, result: runState } = await countIn(services, request, found, key, counted)
+  if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
   const policy = budgetInForce(request, runState)
   const decision = decideOn(exchange, request, sent, runState, policy)
   // Only a request that is edited needs to know which edits the model refuses.
   if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(refusalsKey(request))
-  // A request may wait for its response for minutes.
-  conversation.forget()
-  const call = callFor(exchange, body)
-  return {
+  const turn: Turn = {
     services,
     exchange,
     dialect,
     request,
     sent,
-    call: bytes === json ? call : withEdits(call, bytes, []),
+    call,
     bytes,
-    handle,
+    found,
+    key,
+    names: { session: found.name, apiId: key && idOf(key) },
+    counted,
+    begun: key === undefined ? session : undefined,
     runState,
     policy,
     decision,
     governorHeaders: {},
-    thinking: { isDropped: runState.thread.dropsThinking === true },
+    state: {
+      decided: { verdict: 'allow', tier: undefined, loop: undefined },
+      dropsThinking: runState.thread.dropsThinking === true,
+      linked: [],
+    },
   }
+  if (services.keepsTranscripts) keepRequest(turn)
+  // A request may wait for its response for minutes.
+  conversation.forget()
+  return turn
 }
 
 const NO_TOOLS: readonly string[] = []
@@ -137,19 +161,52 @@ function wholeNumber(text: string | undefined): number | undefined {
 
 /** Adds to a request the results that the provider waits for and that the client does not know. */
 function withPendingResults(
+  exchange: Exchange,
   dialect: Dialect,
   asked: DialectRequest,
-  path: string,
+  body: Buffer,
   json: Buffer,
   linked: Link | undefined,
-): Pick<Turn, 'sent' | 'bytes'> {
+): Pick<Turn, 'sent' | 'bytes' | 'call'> {
   const { pendingResults = [], redirectTo } = linked ?? {}
   const isMissing = pendingResults.length > 0 || redirectTo !== undefined
   const edits = isMissing ? (asked.injectPendingResults?.(pendingResults, redirectTo) ?? []) : []
-  if (edits.length === 0) return { sent: asked, bytes: json }
-  const bytes = applyEdits(json, edits)
-  const sent = dialect.read({ path, body: bytes })
-  return sent ? { sent, bytes } : { sent: asked, bytes: json }
+  const call = callFor(exchange, body)
+  const bytes = edits.length === 0 ? json : applyEdits(json, edits)
+  const sent = bytes === json ? undefined : dialect.read({ path: exchange.route.asked, body: bytes })
+  return sent ? { sent, bytes, call: withEdits(call, bytes, []) } : { sent: asked, bytes: json, call }
+}
+
+/** Counts a request in its session. If the store fails, it is counted by its transcript alone. */
+async function countIn(
+  { store, emit, now }: Services,
+  request: Request,
+  { tenant, prompt, begun = NEW_SESSION }: FoundSession,
+  key: SessionKey | undefined,
+  counted: CountedRequest,
+): Promise<Changed<RunState>> {
+  if (key === undefined) return countRequest(begun, request)
+  try {
+    const { session, result } = await store.update(key, (before = begun) => {
+      const changed = countRequest(before, request)
+      return { session: changed.session, result: changed }
+    })
+    if (result.ended) emit(runEnded(result.ended, idOf(key)))
+    if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
+    // The session got its id with its second request: the first answer counts too.
+    // Among conversations with the same beginning any answer will do.
+    const first = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
+      value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
+      result: waiting.at(-1),
+    }))
+    if (!first) return { session, result }
+    const at = now()
+    const adopt = (after = session) => adoptFirst(after, counted, result, first, at, request.tools)
+    return { session, result: await store.update(key, adopt) }
+  } catch {
+    emit({ kind: 'failed_open', reason: 'store' })
+    return countRequest(begun, request)
+  }
 }
 
 /** Returns the budget with the limits that an operator has set. They apply even if the budget is disabled. */

@@ -4,8 +4,10 @@
  * of Governor as the result of each call, and its next answer continues the same response.
  */
 import { fill } from '../core/budget/budget-notices.ts'
-import { type Block, NOTHING_BLOCKED } from '../core/guards.ts'
+import type { ToolCall } from '../core/conversation.ts'
+import { type Block, type Judgement, judgeCalls, NOTHING_BLOCKED } from '../core/guards.ts'
 import { NOT_EXECUTED } from '../core/loop/loop-notices.ts'
+import type { Session } from '../core/session/session.ts'
 import { changeThread } from '../core/session/transitions.ts'
 import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
@@ -18,11 +20,12 @@ import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
+import { countFault } from './fault.ts'
 import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
 import { isUnsupported, placesFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
-import { failRequest, type Turn } from './turn.ts'
+import { changeSession, failRequest, type Turn, updateSession } from './turn.ts'
 
 const NO_CALLS: ReadonlySet<number> = new Set()
 
@@ -58,7 +61,7 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   const rounds: BlockedMessage[] = []
   let buffered = await filter.take(first)
   for (;;) {
-    const { blocked, endsRun } = buffered?.calls.length ? await x.handle.judge(buffered.calls) : NOTHING_BLOCKED
+    const { blocked, endsRun } = buffered?.calls.length ? await judge(x, buffered.calls) : NOTHING_BLOCKED
     const blocks = blocked.filter((block) => block !== undefined)
     const [firstBlock] = blocks
     if (!buffered || !firstBlock) {
@@ -99,10 +102,24 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   }
 }
 
-function noteBlocks({ exchange, handle, runState }: Turn, blocks: readonly Block[]): void {
-  if (!runState.thread.noticeSent) void handle.change(changeThread, { noticeSent: true })
+/** Returns which calls of a response are blocked; none if the store fails. */
+async function judge(x: Turn, calls: readonly ToolCall[]): Promise<Judgement> {
+  const { services, request, runState, counted, state } = x
+  const judged = { request, runState, isAgain: state.wereCallsJudged === true, now: services.now() }
+  state.wereCallsJudged = true
+  const by = (session: Session) => judgeCalls(session, counted, calls, judged)
+  const judgement = await updateSession(x, by, NOTHING_BLOCKED)
+  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
+  const block = judgement.blocked.find((one) => one !== undefined)
+  if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
+  return judgement
+}
+
+function noteBlocks(x: Turn, blocks: readonly Block[]): void {
+  const { exchange, names, runState } = x
+  if (!runState.thread.noticeSent) void changeSession(x, changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
-    emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...handle.names })
+    emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...names })
     noteVerdict(exchange, 'block', loop?.pattern)
   }
 }

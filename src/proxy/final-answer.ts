@@ -11,6 +11,7 @@ import {
   type Answer,
   beginAnswer,
   completeAnswer,
+  noteAttempt,
   sendAnswer,
   takeResponse,
   terminalHeaders,
@@ -21,7 +22,8 @@ import { noteFault } from './fault.ts'
 import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
-import type { Turn } from './turn.ts'
+import { keepEnd } from './session/keep-transcript.ts'
+import { giveBackIteration, type Turn } from './turn.ts'
 
 /** One way to ask for the last answer. */
 export interface AnswerVariant extends RequestVariant {
@@ -61,7 +63,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
     const terminal = answer.terminal(false)
-    turn.handle.state.transcript?.ended(fallback, terminal)
+    keepEnd(turn, fallback, terminal)
     const { model } = x.request.conversation
     sendAnswer(x, { text: fallback, model, terminal, footer: answer.footer }, client.governorHeaders)
   }
@@ -157,7 +159,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
     answers++
     const taken = await takeResponse(answer, response, variant.keeps)
     if (taken === 'answered') return completeAnswer(answer)
-    if (taken === 'failed' && isStop) await x.handle.noteStopAttempt({ variant: variant.name })
+    if (taken === 'failed' && isStop) await noteAttempt(x, { variant: variant.name })
     if (taken !== 'silent') return
   }
   await completeAnswer(answer, fallback)
@@ -171,16 +173,16 @@ function cannotRepeat({ rounds, x }: Answer): boolean {
 /** Passes the provider's error on and records no answer, so that the next request asks again. */
 async function passFailure(answer: Answer, { variant, response }: Attempt<AnswerVariant>): Promise<void> {
   const { x, isStop, client, fallback } = answer
-  const { services, exchange, handle, governorHeaders } = x
+  const { services, exchange, governorHeaders } = x
   const { status, overflow } = response.head
   const mayBeVariant = isStop && status === 500 && !overflow
   const now = services.now()
-  const tries = mayBeVariant ? await handle.noteStopAttempt({ variant: variant.name, failedAt: now }) : NO_STOP_ATTEMPTS
+  const tries = mayBeVariant ? await noteAttempt(x, { variant: variant.name, failedAt: now }) : NO_STOP_ATTEMPTS
   if (cannotRepeat(answer) || isHopeless(tries, now)) {
     response.abort()
     return completeAnswer(answer, fallback, cannotRepeat(answer))
   }
-  void handle.releaseIteration(status)
+  void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
   if (!client.isShown) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()

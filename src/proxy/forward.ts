@@ -5,12 +5,12 @@ import type { UpstreamCall } from '../http/upstream.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Exchange, failExchange, openUpstream } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
-import { noteLoop, noteTold } from './note-decision.ts'
+import { noteLoop, noteNotice } from './note-decision.ts'
 import { observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
-import { failRequest, type Turn } from './turn.ts'
+import { failRequest, giveBackIteration, type Turn } from './turn.ts'
 
 /** The client's request with a notice, or unchanged. */
 export interface SpokenRequest extends RequestVariant {
@@ -51,9 +51,9 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
       return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
     })
     const { status } = made.response.head
-    if (status >= 400) void x.handle.releaseIteration(status)
+    if (status >= 400) void giveBackIteration(x, status)
     else notice = made.variant.notice
-    if (notice) await noteTold(x, notice)
+    if (notice) await noteNotice(x, notice)
     return made
   } finally {
     noteLoop(x, notice !== undefined)

@@ -1,29 +1,29 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { RunState } from '../core/session/session.ts'
-import { type Delivery, noteDelivery, resumeRun } from '../core/session/transitions.ts'
+import { type Delivery, noteDelivery, noteTold, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
-import type { Turn } from './turn.ts'
+import { changeSession, type Turn } from './turn.ts'
 
 /** Reports a decision. Until the model got its notice, a warning is one that nobody read: the verdict is `allow`. */
 export function noteDecision(turn: Turn): void {
-  const { services, exchange, request, handle, runState, policy, decision } = turn
+  const { services, exchange, request, names, runState, policy, decision } = turn
   const { kind, verdict, speech } = decision
   const { loop, isRetry, resendCount, reaction } = runState
   // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
-  if ('resumesRun' in decision && decision.resumesRun) void handle.change(resumeRun)
+  if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.
   const assumed: Delivery = isRetry ? 'failed' : 'whole'
   const { response } = exchange
   response.once('close', () => {
     const delivery = isGone(response) ? 'client_left' : response.statusCode === 200 ? 'whole' : 'failed'
-    if (delivery !== assumed) void handle.change(noteDelivery, delivery, isRetry)
+    if (delivery !== assumed) void changeSession(turn, noteDelivery, delivery, isRetry)
   })
   const { iteration, max } = iterationShown(runState, policy, decision)
   const observed = 'observed' in decision ? decision.observed : undefined
@@ -32,7 +32,7 @@ export function noteDecision(turn: Turn): void {
     tier: verdict === 'warn' ? speech?.tier : undefined,
     loop: loop?.pattern,
   } as const
-  handle.state.decided = { said: kind === 'stop' ? speech?.notice : undefined, ...stated }
+  turn.state.decided = { said: kind === 'stop' ? speech?.notice : undefined, ...stated }
   exchange.decided = {
     model: request.conversation.model,
     observed,
@@ -42,13 +42,13 @@ export function noteDecision(turn: Turn): void {
     isRetry,
     parameters: exchange.span && turn.sent.parameters?.(),
     ...stated,
-    ...handle.names,
+    ...names,
   }
   turn.governorHeaders = {
     'x-governor-iteration': max > 0 ? `${iteration}/${max}` : String(iteration),
     'x-governor-verdict': stated.verdict,
     'x-governor-observed': observed,
-    'x-governor-session': handle.names.session,
+    'x-governor-session': names.session,
     'x-governor-tier': stated.tier,
     'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),
     'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
@@ -69,8 +69,8 @@ function iterationShown({ iteration }: RunState, policy: BudgetPolicy, decision:
 }
 
 /** Reports that the model got the notice. Resolves once the next request finds it so. */
-export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<void> {
-  const { exchange, handle, decision } = turn
+export async function noteNotice(turn: Turn, { channel }: PlacedNotice): Promise<void> {
+  const { exchange, state, runState, decision } = turn
   const { tier, meter, notice } = decision.speech ?? {}
   emitFor(exchange, {
     kind: 'notice',
@@ -79,7 +79,11 @@ export async function noteTold(turn: Turn, { channel }: PlacedNotice): Promise<v
     ...(meter && { meter: meter.name }),
   })
   noteVerdict(exchange, 'warn')
-  await handle.noteTold(tier === 'warning', notice)
+  // A warning says that the budget is about to end.
+  const isWarning = tier === 'warning'
+  state.decided = { ...state.decided, verdict: 'warn', said: notice }
+  if (isWarning) state.isWarned = true
+  if (isWarning || runState.loop) await changeSession(turn, noteTold, isWarning)
   turn.governorHeaders = { ...turn.governorHeaders, 'x-governor-verdict': 'warn' }
 }
 

@@ -12,11 +12,13 @@ import { emitFor } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { NoteUnpricedModel } from './services.ts'
-import type { Turn } from './turn.ts'
+import { keepAnswer } from './session/keep-transcript.ts'
+import { noteResponseBegan, recordAnswer } from './session/record-answer.ts'
+import { changeSession, type Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
-  const { services, exchange, dialect, decision, sent, handle } = x
+  const { services, exchange, dialect, decision, sent } = x
   if (head.status !== 200) return undefined
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
@@ -26,14 +28,14 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     requestBytes: lengthOf(call.body),
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
-    begin: sent.isKept ? (id) => handle.responseBegan(id) : undefined,
+    begin: sent.isKept ? (id) => noteResponseBegan(x, id) : undefined,
     settle: (answer) => noteAnswer(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
 
 function noteAnswer(turn: Turn, answer: Answered): void {
-  const { services, exchange, handle, request, policy, runState, decision } = turn
+  const { services, exchange, names, state, request, policy, runState, decision } = turn
   const { catalogue, noteUnpricedModel, windows } = services
   const { upstream } = exchange.route
   const { model } = request.conversation
@@ -44,7 +46,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
       upstream: upstream.name,
       model,
       client: request.agent,
-      ...handle.names,
+      ...names,
       thread: thread.number ?? 0,
       isNewRun,
       iteration: decision.kind === 'stop' ? 0 : iteration,
@@ -60,11 +62,11 @@ function noteAnswer(turn: Turn, answer: Answered): void {
       estimatesPrice: policy.unknownPrice === 'estimate',
       add(usage) {
         answered(usage)
-        handle.noteAnswer(usage, answer)
+        recordAnswer(turn, usage, answer)
       },
       addCost(usage) {
         if (usage.cost !== undefined) answered(usage)
-        handle.noteAnswer(usage)
+        recordAnswer(turn, usage)
       },
       unpriced(gap) {
         const handling = gap === 'estimate' ? 'estimate' : 'warn'
@@ -73,7 +75,7 @@ function noteAnswer(turn: Turn, answer: Answered): void {
     },
     answer.usage,
   )
-  if (answer.text !== undefined) handle.noteText(answer.text, answer)
+  if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
   if (!answer.usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
     const tokens = answer.usage.input
@@ -81,14 +83,14 @@ function noteAnswer(turn: Turn, answer: Answered): void {
     const { reductions } = runState
     const key = { upstream: upstream.name, model: keptName(model) }
     if (reductions !== undefined && succeedInSession(reductions, key, tokens) !== reductions)
-      void handle.change(changeContexts, (contexts) => ({
+      void changeSession(turn, changeContexts, (contexts) => ({
         ...contexts,
         reductions: succeedInSession(contexts.reductions, key, tokens),
       }))
   }
-  if (answer.callsNothing && handle.state.isWarned) {
+  if (answer.callsNothing && state.isWarned) {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
-    void handle.change(noteAcknowledged)
+    void changeSession(turn, noteAcknowledged)
   }
 }
 

@@ -19,7 +19,7 @@ import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
 import { noteAccepted, noteRefused, withEdits } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
-import type { Turn } from './turn.ts'
+import { changeSession, type Turn } from './turn.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
 export interface RequestVariant {
@@ -86,20 +86,20 @@ const MAX_ERROR = 1_048_576
  * not contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
  */
 async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { exchange, runState, handle, dialect } = x
+  const { exchange, runState, state, dialect } = x
   const bound = dialect.boundThinking
   if (!bound) return sendOnce(exchange, call, x)
   const { noticeSent } = runState.thread
-  const mended = x.thinking.isDropped ? withoutBoundThinking(x, bound, call) : undefined
+  const mended = state.dropsThinking ? withoutBoundThinking(x, bound, call) : undefined
   let response = await sendOnce(exchange, mended ?? call, x)
-  const mayBeBound = !x.thinking.isDropped && noticeSent && response.head.status === 400
+  const mayBeBound = !state.dropsThinking && noticeSent && response.head.status === 400
   const error = mayBeBound ? await peek(response) : undefined
   const plain = error && decodedAtOnce(error, contentEncoding(response.head.headers), MAX_ERROR)
   if (plain && bound.isBoundThinkingError(plain)) {
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
-      x.thinking.isDropped = true
-      void handle.change(changeThread, { dropsThinking: true })
+      state.dropsThinking = true
+      void changeSession(x, changeThread, { dropsThinking: true })
       response.abort()
       response = await sendOnce(exchange, again, x)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
@@ -107,7 +107,7 @@ async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamRespons
   }
   // The model has seen content that the client's history does not contain.
   const isEdited = call.body !== x.call.body && response.head.status < 400
-  if (isEdited && !noticeSent) void handle.change(changeThread, { noticeSent: true })
+  if (isEdited && !noticeSent) void changeSession(x, changeThread, { noticeSent: true })
   return response
 }
 

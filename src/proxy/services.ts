@@ -17,7 +17,6 @@ import type { Emit, UnpricedHandling } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { Windows } from './overflow/windows.ts'
-import type { IdentitySettings } from './session/identity.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { KnownPrefixes } from './session/read-transcript.ts'
 
@@ -71,6 +70,13 @@ export interface Policies {
   readonly stop: StopPolicy
   /** Governor only observes: it evaluates requests, but adds, blocks and stops nothing. */
   readonly observesOnly: boolean
+}
+
+/** Where clients state ids: header names in lower case; body fields as paths of keys. */
+export interface IdentitySettings {
+  readonly headers: readonly string[]
+  readonly threadHeaders: readonly string[]
+  readonly bodyFields: readonly (readonly string[])[]
 }
 
 /** Who may use upstreams whose key Governor holds. */

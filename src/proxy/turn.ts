@@ -1,13 +1,19 @@
-/** One turn of an agent: a request that was counted in its session, and the decision on it. */
+/** One turn of an agent: a request that was counted in its session, the decision on it, and what becomes of it there. */
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
+import type { IterationFacts } from '../core/operator/session-record.ts'
 import type { Request } from '../core/request.ts'
-import type { RunState } from '../core/session/session.ts'
+import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
+import { type CountedRequest, releaseIteration } from '../core/session/transitions.ts'
+import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
+import type { Recovery } from '../overflow/meaning.ts'
+import type { SessionKey } from '../store/store.ts'
 import { type Exchange, failExchange } from './begin-exchange.ts'
+import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import type { SessionHandle } from './session/session-handle.ts'
+import type { FoundSession } from './session/find-session.ts'
 
 export interface Turn {
   readonly services: Services
@@ -20,7 +26,15 @@ export interface Turn {
   readonly call: UpstreamCall
   /** Its body as JSON text, after decompression. */
   readonly bytes: Buffer
-  readonly handle: SessionHandle
+  readonly found: FoundSession
+  /** Of its session; unset if that has no id. */
+  readonly key: SessionKey | undefined
+  /** The session in events. */
+  readonly names: { readonly session: string | undefined; readonly apiId: string | undefined }
+  /** Identifies the request in the session. */
+  readonly counted: CountedRequest
+  /** The session after the request, if it has no id. */
+  readonly begun: Session | undefined
   /** Where it stands in its session. */
   readonly runState: RunState
   /** The budget, with the limits that an operator has set. */
@@ -28,13 +42,75 @@ export interface Turn {
   readonly decision: Decision
   /** The x-governor headers of every reply to it; made when the decision is final. */
   governorHeaders: GovernorHeaders
+  readonly state: ResponseState
+}
+
+/** What is known of the response to a counted request so far. */
+export interface ResponseState {
+  /** The decision on the request, for operators to read. */
+  decided: Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
+  /** The provider said that the request is too large. */
+  overflow?: Recovery
+  /** The model was warned in this request. */
+  isWarned?: boolean
+  /** Governor has decided on the calls of a response to this request. */
+  wereCallsJudged?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
-  readonly thinking: { isDropped: boolean }
+  dropsThinking: boolean
+  /** Response ids that were linked to the session when responses began. */
+  linked: readonly string[]
+  /** Settles when the newest answer is recorded. */
+  recorded?: Promise<void>
+  /** Unset where transcripts are not kept. */
+  texts?: SaidTexts
+}
+
+/** What a request and its answers say, for the transcript. */
+export interface SaidTexts {
+  /** What the request shows, as far as it is not kept yet. */
+  shown: ShownTexts
+  /** The model's answers; they are kept as one. */
+  readonly answers: string[]
+  /** The run is over: the client got another answer in the place of all others. */
+  isOver: boolean
+}
+
+/** Changes the session of a turn and returns the result; `otherwise` if it has no id or the store fails. */
+export function updateSession<Result>(
+  { services, key }: Turn,
+  by: (session: Session) => Changed<Result>,
+  otherwise: Result,
+): Promise<Result> {
+  if (key === undefined) return Promise.resolve(otherwise)
+  const updated = services.store.update(key, (session = NEW_SESSION) => by(session))
+  return unlessLost(services.emit, updated, otherwise)
+}
+
+/** Changes the session by one of its requests. Never rejects: a change that the store loses is a counted fault. */
+export function changeSession<Args extends readonly unknown[]>(
+  turn: Turn,
+  by: (session: Session, request: CountedRequest, ...args: Args) => Session,
+  ...args: Args
+): Promise<void> {
+  const change = (session: Session) => ({ session: by(session, turn.counted, ...args), result: undefined })
+  return updateSession<void>(turn, change, undefined)
+}
+
+/** Returns the outcome of a request whose answer is over. */
+export function iterationFacts({ request, services, state }: Turn, status: number): IterationFacts {
+  return { askedAt: request.now, endedAt: services.now(), status, overflow: state.overflow, ...state.decided }
+}
+
+/** The provider gave no answer: the next request gets the iteration. `status`: of its error; 0 for none. */
+export async function giveBackIteration(turn: Turn, status = 0): Promise<void> {
+  const failedAs = turn.state.overflow ? 'context_overflow' : 'no_response'
+  await changeSession(turn, releaseIteration, iterationFacts(turn, status), failedAs)
+  if (turn.key) turn.services.quietRuns.watch(turn.key)
 }
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
-export function failRequest({ exchange, handle, governorHeaders }: Turn, failure: Failure): void {
-  if (exchange.isClientGone) return
-  void handle.releaseIteration()
-  failExchange(exchange, failure, governorHeaders)
+export function failRequest(turn: Turn, failure: Failure): void {
+  if (turn.exchange.isClientGone) return
+  void giveBackIteration(turn)
+  failExchange(turn.exchange, failure, turn.governorHeaders)
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { QUIET_MS } from '../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../src/core/session/session.ts'
-import { agentNameOf } from '../../src/proxy/session/identity.ts'
+import { agentNameOf } from '../../src/proxy/session/find-session.ts'
 import { createQuietRuns } from '../../src/proxy/session/quiet-runs.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey } from '../../src/store/store.ts'

@@ -2,8 +2,9 @@
 import type { ToolCall } from '../../core/conversation.ts'
 import { NOT_EXECUTED } from '../../core/loop/loop-notices.ts'
 import { isRealAnswer } from '../../core/real-answer.ts'
-import { isLastTry } from '../../core/session/run.ts'
-import { changeRun, endRun } from '../../core/session/transitions.ts'
+import { isLastTry, NO_STOP_ATTEMPTS, reportEnds } from '../../core/session/run.ts'
+import type { Session, StopAttempts } from '../../core/session/session.ts'
+import { changeRun, endRun, noteStopAttempt, type StopAttempt } from '../../core/session/transitions.ts'
 import {
   type FinalAnswer,
   footerAfter,
@@ -28,8 +29,11 @@ import { type GovernorHeaders, relay, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
+import { runEnded } from '../../telemetry/event.ts'
 import { emitFor } from '../begin-exchange.ts'
-import { failRequest, type Turn } from '../turn.ts'
+import { keepEnd } from '../session/keep-transcript.ts'
+import { savePendingResults } from '../session/record-answer.ts'
+import { failRequest, giveBackIteration, type Turn, updateSession } from '../turn.ts'
 import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
 
 /** Characters of a recorded answer. */
@@ -69,7 +73,7 @@ export function beginAnswer(
   client: ClientStream,
   how: Pick<Answer, 'isStop' | 'fallback' | 'rounds'> & { readonly hasFooter: boolean },
 ): Answer {
-  const { session = '' } = x.handle.names
+  const { session = '' } = x.names
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
   client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
   const isJson = x.sent.hasFormat()
@@ -134,7 +138,7 @@ export async function takeResponse(
 
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
 async function leaveBroken({ x, client }: Answer, stream: AnswerStream): Promise<Taken> {
-  void x.handle.releaseIteration()
+  void giveBackIteration(x)
   const taken = client.isShown ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
   await end(client, stream.abandon())
@@ -187,7 +191,7 @@ async function takeWhole(
   keeps: readonly string[],
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
-  const { services, handle } = x
+  const { services } = x
   const { head } = response
   const { bytes: body, rest } = await readUpTo(
     plain,
@@ -202,7 +206,7 @@ async function takeWhole(
   if (!read || read.end === 'failed') {
     // One that is too large to be changed is an answer: an agent that ends its run itself gets it as it is.
     if (!rest) {
-      void handle.releaseIteration()
+      void giveBackIteration(x)
       client.governorHeaders = x.governorHeaders
     }
     await sendWhole(client, head, rewrittenHeaders(head), body, rest)
@@ -280,32 +284,37 @@ async function record(
   buffered?: BufferedCalls,
 ): Promise<void> {
   const { x, isStop, client, kept, footer, stream, rounds, tries } = answer
-  const { exchange, handle, request } = x
+  const { services, exchange, request, counted, names } = x
   const { terminal_reason: reason } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
-  emitFor(exchange, { kind: 'stopped', reason, by, ...handle.names })
+  emitFor(exchange, { kind: 'stopped', reason, by, ...names })
   const recorded = (kept?.arguments ?? text).slice(0, MAX_RECORDED)
-  handle.state.transcript?.ended(recorded, terminal)
-  if (!isStop) return handle.end(changeRun, { ownEnd: terminal })
+  keepEnd(x, recorded, terminal)
   // A truncated answer is not replayed: a client that asks again may get a whole one.
-  const isHalf = terminal.truncated && !isLastTry(await handle.noteStopAttempt('truncated'))
-  if (isRecorded && !isHalf) {
-    const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
-    const { model } = request.conversation
-    const shown = kept ? ({ isCall: true } as const) : { footer }
-    await handle.end(endRun, { text: recorded, model, terminal, id, loop, ...shown })
-  } else {
-    void handle.releaseIteration()
-    await handle.end(changeRun, { ownEnd: terminal })
-  }
+  const isHalf = isStop && terminal.truncated && !isLastTry(await noteAttempt(x, 'truncated'))
+  const isReplayed = isStop && isRecorded && !isHalf
+  if (isStop && !isReplayed) void giveBackIteration(x)
+  const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
+  const shown = kept ? ({ isCall: true } as const) : { footer }
+  const final = { text: recorded, model: request.conversation.model, terminal, id, loop, ...shown }
+  const now = services.now()
+  const end = (session: Session) =>
+    isReplayed ? endRun(session, counted, final) : changeRun(session, counted, { ownEnd: terminal })
+  const ended = await updateSession(x, (session) => reportEnds(end(session), now), [])
+  for (const run of ended) services.emit(runEnded(run, names.apiId ?? ''))
   // The client has got the call that is the answer, and sends its result itself; all others it has not seen.
-  if (kept) return
+  if (!isStop || kept) return
   const unseen = stream ? tries : buffered && buffered.calls.length > 0 ? [buffered] : []
   // The stream has the id of the first of its responses, and a request continues from the last one.
   const all: BlockedMessage[] = stream ? [...rounds] : []
   for (const one of unseen) all.push({ buffered: one, results: one.calls.map(() => NOT_EXECUTED) })
   const last = all.at(-1)
   if (last) await saveResults(x, last, new Set(last.results.keys()), all)
+}
+
+/** Records an attempt to get the final answer that brought no answer to record; returns all of them. */
+export function noteAttempt(x: Turn, attempt: StopAttempt): Promise<StopAttempts> {
+  return updateSession(x, (session) => noteStopAttempt(session, x.counted, attempt), NO_STOP_ATTEMPTS)
 }
 
 /** Saves results of calls that the client has not seen, for its next request. `before`: responses blocked before it. */
@@ -315,39 +324,40 @@ export async function saveResults(
   blocked: ReadonlySet<number>,
   before: readonly BlockedMessage[],
 ): Promise<void> {
-  const { sent, handle } = x
+  const { sent } = x
   const pendingResults = sent.pendingResults?.(round, blocked) ?? []
   const place = sent.isConversation ? sent.previous : round.buffered.id
-  if (pendingResults.length > 0 && place !== undefined) await handle.savePendingResults(place, { pendingResults })
+  if (pendingResults.length > 0 && place !== undefined) await savePendingResults(x, place, { pendingResults })
   // A conversation object has them already.
   await redirectAll(x, before, round.buffered, sent.isConversation ? [] : pendingResults)
 }
 
 /** Redirects requests from blocked responses to the response after them, which waits for these results. */
 export async function redirectAll(
-  { sent, handle }: Turn,
+  x: Turn,
   rounds: readonly BlockedMessage[],
   buffered: BufferedCalls | undefined,
   pendingResults: readonly string[] = [],
 ): Promise<void> {
   const redirectTo = buffered?.id
-  if (redirectTo === undefined || !sent.isKept) return
+  if (redirectTo === undefined || !x.sent.isKept) return
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds)
-    if (before.id !== undefined && before.id !== redirectTo) await handle.savePendingResults(before.id, pending)
+    if (before.id !== undefined && before.id !== redirectTo) await savePendingResults(x, before.id, pending)
 }
 
 /**
  * Returns the id for an answer without the provider: a request that continues from it brings the results that the
  * provider missed. `undefined` if the provider keeps no conversation.
  */
-async function standIn({ services, sent, handle }: Turn): Promise<string | undefined> {
+async function standIn(x: Turn): Promise<string | undefined> {
+  const { services, sent } = x
   const skipped = sent.skippedResults?.(services.newId())
   if (!skipped) return undefined
   const { id, ...pending } = skipped
   const place = sent.isConversation ? sent.previous : id
   if (place === undefined) return undefined
-  await handle.savePendingResults(place, pending)
+  await savePendingResults(x, place, pending)
   return id
 }
 

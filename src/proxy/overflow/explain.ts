@@ -20,7 +20,7 @@ import { type Classified, classify } from '../../overflow/classify.ts'
 import { type Overflow, statedNumbers } from '../../overflow/meaning.ts'
 import { type Exchange, emitFor } from '../begin-exchange.ts'
 import { noteFault } from '../fault.ts'
-import type { Turn } from '../turn.ts'
+import { changeSession, type Turn } from '../turn.ts'
 import { bodyOf } from './recover.ts'
 import { keptName } from './windows.ts'
 
@@ -126,12 +126,12 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const at = { upstream, model }
   windows.change(at, learn, overflow)
   const { recovery } = overflow
-  if (turn && recovery !== 'loop_refused') turn.handle.state.overflow = recovery
+  if (turn && recovery !== 'loop_refused') turn.state.overflow = recovery
   const ttl = policies.overflow.effectiveTtl
   const refusal = { upstream: upstream.name, model: keptName(model), overflow, now: now(), ttl }
   const reduced = (reductions: readonly Reduction[]) => reduce(reductions, refusal)
-  void turn?.handle.change(changeContexts, (known) => ({ ...known, reductions: reduced(known.reductions) }))
-  emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.handle.names })
+  if (turn) void changeSession(turn, changeContexts, (known) => ({ ...known, reductions: reduced(known.reductions) }))
+  emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.names })
   const reductions = reduced(turn?.runState.reductions ?? NO_CONTEXTS.reductions)
   return { overflow, quirk, base: windows.base(at), effective: windows.effective(at, reductions) }
 }

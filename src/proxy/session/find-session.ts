@@ -1,14 +1,13 @@
-/** Finds the session of a request by its id, a response or its conversation, and links responses to it. */
+/** Finds the session of a request: by an id that its client sends, by a response, or by its conversation. */
 import { hashOf, nameOf } from '../../core/hash.ts'
 import { callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import type { RawHeaders } from '../../http/headers.ts'
-import { LINKS, type Link, type SessionKey, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
-import type { Answered } from '../../usage/response-observer.ts'
+import { type CredentialPlaces, credentialsOf } from '../../http/credentials.ts'
+import { headerOf, type RawHeaders } from '../../http/headers.ts'
+import { LINKS, type Link, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import { unlessLost } from '../fault.ts'
-import type { Services } from '../services.ts'
-import { explicitSessionId, presentable } from './identity.ts'
+import type { IdentitySettings, Services } from '../services.ts'
 
 /** The session of a request. */
 export interface FoundSession {
@@ -29,14 +28,8 @@ export interface FoundSession {
   readonly conversation?: string | undefined
 }
 
-/** What Governor adds when the client continues from a response. */
-export type PendingResults = Pick<Link, 'pendingResults' | 'redirectTo'>
-
 /** First answers, kept until the second request gives their conversation an id, by prompt; oldest first. */
-const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
-
-/** How many conversations with the same beginning may wait for their second request. */
-const MAX_WAITING = 64
+export const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
 
 /** Returns the session of a request. What a store that fails would know counts as unknown. */
 export async function findSession(
@@ -84,65 +77,68 @@ async function derivedSession(
   return facts.endsInUserMessage && !callsLast(facts) ? undefined : newest
 }
 
-/** Keeps the usage of an answer to a prompt until a second request shows which session it belongs to. */
-export function keepFirstAnswer(store: Store, tenant: string, prompt: string, first: FirstAnswer): Promise<void> {
-  return store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
-    value: [...waiting.slice(1 - MAX_WAITING), first],
-    result: undefined,
-  }))
+/** Returns a hash of the credentials in headers and query: it distinguishes tenants and reveals no key. */
+export function tenantOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
+  return nameOf(credentialsOf(headers, target, places)).slice(0, 16)
 }
 
-/** Removes the newest answer to a prompt from those that wait, and returns it; `undefined` if none waits. */
-export function takeFirstAnswer(store: Store, tenant: string, prompt: string): Promise<FirstAnswer | undefined> {
-  return store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
-    value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
-    result: waiting.at(-1),
-  }))
+/** Longer ids, and ids that a header cannot hold, are replaced by their hash. */
+const MAX_ID = 200
+
+/** Returns an id of a client or a provider in a form that can be stored and sent in a header. */
+export function presentable(id: string): string {
+  return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
 
-/** Returns the ids by which the client may continue from an answer. */
-export function idsIn(
-  { conversation: kept }: FoundSession,
-  answer: Pick<Answered, 'id' | 'conversation'>,
-): readonly string[] {
-  const { id, conversation = kept } = answer
-  const ids = id === undefined ? [] : [presentable(id)]
-  return conversation === undefined ? ids : [...ids, presentable(conversation)]
+function firstHeader(headers: RawHeaders, names: readonly string[]): string | undefined {
+  for (const name of names) {
+    const value = headerOf(headers, name)?.trim()
+    if (value) return value
+  }
+  return undefined
 }
 
-/** Returns the id of the session that begins when a client continues from its first response. */
-export function idBegunBy(response: string): string {
-  return nameOf('response', response)
+/** Returns the session id that a client sent, in a form that a header can contain; `undefined` for none. */
+export function explicitSessionId(
+  headers: RawHeaders,
+  request: Pick<DialectRequest, 'sessionIdAt'>,
+  settings: IdentitySettings,
+): string | undefined {
+  const fromHeader = firstHeader(headers, settings.headers)
+  if (fromHeader !== undefined) return presentable(fromHeader)
+  for (const path of settings.bodyFields) {
+    const value = request.sessionIdAt(path)
+    if (value !== undefined) return presentable(value)
+  }
+  return undefined
 }
 
-/**
- * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
- * has no id yet; it is stored when a client continues from one of the responses.
- */
-export async function linkResponses(
-  store: Store,
-  { tenant, id, name = '' }: FoundSession,
-  responses: readonly string[],
-  begun?: Session,
-): Promise<void> {
-  if (responses.length === 0) return
-  const unnamed = idBegunBy(responses[0] ?? '')
-  const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  await Promise.all(responses.map((response) => linkTo(store, sessionKey(tenant, response), to)))
+/** Returns the name of the client's program, without its version; `undefined` if there is none. */
+export function agentNameOf(headers: RawHeaders): string | undefined {
+  // https://www.rfc-editor.org/rfc/rfc9110#name-user-agent: a product is a token.
+  const [name] = /^[\w!#$%&'*+.^`|~-]{1,64}/.exec(headerOf(headers, 'user-agent')?.trim() ?? '') ?? []
+  return name
 }
 
-/** Keeps what the provider waits for when the client continues from a response. Rejects if the store fails. */
-export async function linkResults(
-  store: Store,
-  { tenant, id, name = '' }: FoundSession,
-  response: string,
-  pending: PendingResults,
-): Promise<void> {
-  const place = sessionKey(tenant, presentable(response))
-  const link = (await store.value(LINKS, place)) ?? (id === undefined ? undefined : { id, session: name })
-  if (link) await linkTo(store, place, { ...link, ...pending })
+/** Returns the thread name that a client sent, in a form that a header can contain; empty if it sent none. */
+export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
+  const name = firstHeader(headers, settings.threadHeaders)
+  return name === undefined ? '' : presentable(name)
 }
 
-function linkTo(store: Store, response: SessionKey, link: Link): Promise<void> {
-  return store.updateValue(LINKS, response, () => ({ value: link, result: undefined }))
+// Claude Code says these facts, which come before any guess by the request's form, to a gateway if
+// CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol
+
+/** Returns whether a request is a step of a run; `undefined` if its headers do not say so in a known word. */
+export function isStep(headers: RawHeaders): boolean | undefined {
+  const compaction = headerOf(headers, 'x-claude-code-compaction')?.trim() ?? ''
+  const kind = headerOf(headers, 'x-claude-code-request-class')?.trim() ?? ''
+  // It asks for a summary of the history, or for a title, a classification or a summary for people.
+  if (/^(?:auto|manual|reactive)$/.test(compaction) || /^(?:compaction|auxiliary)$/.test(kind)) return false
+  return /^(?:main|subagent|workflow)$/.test(kind) || undefined
+}
+
+/** Returns whether the client says that it replaced its history by a summary. */
+export function isCompacted(headers: RawHeaders): boolean {
+  return /^(?:true|1)$/i.test(headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? '')
 }
