@@ -1,5 +1,10 @@
 /** Globs of names: `*` stands for any text, `?` for one character, everything else for itself. */
 
+/** True if any of the globs matches the whole `name`. */
+export function matchesAny(globs: readonly string[], name: string): boolean {
+  return globs.some((glob) => globMatches(glob, name))
+}
+
 /** True if the whole `name` matches; case counts. Takes at most `glob.length * name.length` steps. */
 export function globMatches(glob: string, name: string): boolean {
   let at = 0

@@ -49,11 +49,6 @@ const LONGEST_WAIT_MS = 50_000
 /** Milliseconds until a probe without an answer counts as lost. */
 const PROBE_MS = 60_000
 
-/** Returns whether a status says that the provider is overloaded or gone, whatever the request was. */
-export function isStormError(status: number): boolean {
-  return status === 429 || status >= 500
-}
-
 function isStorm({ errors, firstAt, newestAt }: ErrorStreak, policy: StormPolicy): boolean {
   return policy.enabled && errors >= policy.errors && newestAt - firstAt >= LEAST_MS
 }

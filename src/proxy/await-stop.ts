@@ -2,6 +2,7 @@
  * What a request waits for before it is stopped: an operator, and another request of its thread that asks for the last
  * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
  */
+import { setTimeout } from 'node:timers/promises'
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
@@ -80,21 +81,18 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
 async function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
   const { draining, store } = services
   const { response } = exchange
-  let wake: () => void = () => undefined
-  const change = new Promise<void>((resolve) => {
-    wake = resolve
-  })
+  const waiting = new AbortController()
+  const { signal } = waiting
+  const wake = () => waiting.abort()
   const unsubscribe = store.subscribe((keys) => {
     if (key !== undefined && keys.includes(key)) wake()
   })
-  const timer = setTimeout(wake, ms)
   response.once('close', wake)
-  draining.addEventListener('abort', wake)
+  draining.addEventListener('abort', wake, { signal })
   if (exchange.isClientGone) wake()
-  await change
-  clearTimeout(timer)
+  await setTimeout(ms, undefined, { signal }).catch(() => undefined)
+  wake()
   response.off('close', wake)
-  draining.removeEventListener('abort', wake)
   unsubscribe()
 }
 

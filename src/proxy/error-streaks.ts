@@ -1,14 +1,7 @@
 /** Counts the errors in a row of each thread, and replies with the newest one in a storm of them. */
 import { LRUCache } from 'lru-cache'
 import { decideInStorm } from '../core/decide.ts'
-import {
-  type ErrorReply,
-  type ErrorStreak,
-  enterStorm,
-  isStormError,
-  type StormReply,
-  withError,
-} from '../core/storm.ts'
+import { type ErrorReply, type ErrorStreak, enterStorm, type StormReply, withError } from '../core/storm.ts'
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
@@ -71,7 +64,9 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const key = streakKeyOf(turn)
   if (key === undefined) return
   if (head.status < 400 && services.streaks.delete(key)) changeStreak(services, key, () => undefined)
-  if (!isStormError(head.status) || !storm.enabled) return
+  // Others are about the request itself, and do not say that the provider is overloaded or gone.
+  const isStormError = head.status === 429 || head.status >= 500
+  if (!isStormError || !storm.enabled) return
   const now = services.now()
   const error = errorReplyOf(head, body, exchange.route.api, now)
   services.streaks.set(key, true)

@@ -4,8 +4,8 @@ import type { Emit, GuardName } from '../telemetry/event.ts'
 
 /** Returns an error's name and place in the code, without its message, which may quote the request. */
 export function faultOf(error: Error): string {
-  const place = error.stack?.split('\n').find((line) => line.trimStart().startsWith('at '))
-  return `${error.name} ${place?.trim() ?? ''}`.trim()
+  const [place = ''] = /^\s*at .*$/m.exec(error.stack ?? '') ?? []
+  return `${error.name} ${place.trim()}`.trim()
 }
 
 /** Counts a fault that costs the request nothing. */

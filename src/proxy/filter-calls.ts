@@ -13,7 +13,6 @@ import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isEventStream } from '../http/headers.ts'
-import { relay } from '../http/response.ts'
 import { type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
@@ -25,7 +24,7 @@ import { type AnswerVariant, askForAnswer } from './final-answer.ts'
 import { type SpokenRequest, sendSpoken } from './forward.ts'
 import { isUnsupported, placesFor } from './request-edits.ts'
 import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
-import { changeSession, failRequest, type Turn, updateSession } from './turn.ts'
+import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
 
 const NO_CALLS: ReadonlySet<number> = new Set()
 
@@ -46,8 +45,7 @@ export async function filterCalls(turn: Turn): Promise<void> {
   const { exchange, call, services } = turn
   const x = { ...turn, call: withoutCompression(call) }
   const { variant, response } = await sendSpoken(x)
-  if (response.head.status !== 200)
-    return relay(response, exchange.response, x.governorHeaders, (failure) => failRequest(x, failure))
+  if (response.head.status !== 200) return relayResponse(x, response)
   const lease = leaseFor(services.buffers, exchange.response)
   const client = openClientStream(exchange.response, x.governorHeaders)
   const isStream = isEventStream(response.head.headers)

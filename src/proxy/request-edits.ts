@@ -1,6 +1,6 @@
 /** The edits that Governor makes in requests, and those that the provider of a model refuses. */
 import type { Channel } from '../core/decide.ts'
-import { globMatches } from '../core/glob.ts'
+import { matchesAny } from '../core/glob.ts'
 import type { Request } from '../core/request.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
@@ -94,8 +94,7 @@ export function* placesFor(x: Turn, text: string, preferred: Channel = x.policy.
 export function droppedFor(x: Turn, globs: readonly string[], instead?: readonly Edit[]): readonly Edit[] {
   if (globs.length === 0 || isUnsupported(x, 'drop_tools')) return []
   const { sent } = x
-  const isDropped = (name: string) => globs.some((glob) => globMatches(glob, name))
-  return sent.dropTools(isDropped, instead ?? sent.banTools('choice_none'))
+  return sent.dropTools((name) => matchesAny(globs, name), instead ?? sent.banTools('choice_none'))
 }
 
 /** Up to so many bytes, copying them into one piece costs less than sending several. */

@@ -6,8 +6,9 @@ import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/
 import { type CountedRequest, releaseIteration } from '../core/session/transitions.ts'
 import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
-import type { GovernorHeaders } from '../http/response.ts'
+import { type GovernorHeaders, relay } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
+import type { UpstreamResponse } from '../http/upstream-response.ts'
 import type { Recovery } from '../overflow/meaning.ts'
 import type { SessionKey } from '../store/store.ts'
 import { type Exchange, failExchange } from './begin-exchange.ts'
@@ -106,6 +107,11 @@ export async function giveBackIteration(turn: Turn, status = 0): Promise<void> {
   const failedAs = turn.state.overflow ? 'context_overflow' : 'no_response'
   await changeSession(turn, releaseIteration, iterationFacts(turn, status), failedAs)
   if (turn.key) turn.services.quietRuns.watch(turn.key)
+}
+
+/** Gives the client a response as it comes. */
+export function relayResponse(turn: Turn, response: UpstreamResponse, headers = turn.governorHeaders): void {
+  relay(response, turn.exchange.response, headers, (failure) => failRequest(turn, failure))
 }
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */

@@ -1,5 +1,5 @@
 /** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
-import { globMatches } from '../glob.ts'
+import { matchesAny } from '../glob.ts'
 import type { Hash } from '../hash.ts'
 import { type CallHistory, type HistoryEntry, isSamePair, WINDOW } from './call-history.ts'
 
@@ -35,7 +35,7 @@ export function inMode(policy: LoopPolicy, mode: LoopMode | undefined): LoopPoli
 
 /** True if the calls of a tool do not count. */
 export function isExempt(tool: string, { exemptTools }: LoopPolicy): boolean {
-  return exemptTools.some((glob) => globMatches(glob, tool))
+  return matchesAny(exemptTools, tool)
 }
 
 /** A loop as its pattern finds it. */

@@ -25,7 +25,7 @@ import type {
 } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
 import { isEventStream } from '../../http/headers.ts'
-import { type GovernorHeaders, relay, reply } from '../../http/response.ts'
+import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
@@ -33,7 +33,7 @@ import { runEnded } from '../../telemetry/event.ts'
 import { emitFor } from '../begin-exchange.ts'
 import { keepEnd } from '../session/keep-transcript.ts'
 import { savePendingResults } from '../session/record-answer.ts'
-import { failRequest, giveBackIteration, type Turn, updateSession } from '../turn.ts'
+import { giveBackIteration, relayResponse, type Turn, updateSession } from '../turn.ts'
 import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
 
 /** Characters of a recorded answer. */
@@ -102,7 +102,7 @@ export async function takeResponse(
   const { x, isStop, client } = answer
   const plain = plainBody(response)
   if (!plain && !isStop) {
-    relay(response, client.response, client.governorHeaders, (failure) => failRequest(x, failure))
+    relayResponse(x, response, client.governorHeaders)
     return 'given'
   }
   const isStream = isEventStream(response.head.headers)

@@ -31,7 +31,9 @@ export function openClientStream(response: ServerResponse, governorHeaders: Gove
 export async function show(client: ClientStream, chunks: readonly Buffer[], isText: boolean): Promise<void> {
   const { head, waiting } = client
   for (const chunk of chunks) waiting.push(chunk)
-  const isDue = isText || client.isShown || waiting.reduce((sum, { length }) => sum + length, 0) > MAX_WAITING
+  let bytes = 0
+  for (const { length } of waiting) bytes += length
+  const isDue = isText || client.isShown || bytes > MAX_WAITING
   if (head && isDue && waiting.length > 0) await flush(client, head)
 }
 

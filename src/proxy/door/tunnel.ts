@@ -14,8 +14,7 @@ import {
 import { endWith } from '../../http/server.ts'
 import { failureOf } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
-import { accessRefusal } from './access.ts'
-import { type Route, routeOf, upstreamHead } from './route.ts'
+import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
 export interface TunnelSettings {
   readonly websocket: 'refuse' | 'tunnel'

@@ -2,6 +2,7 @@
  * Reports runs that end because nothing comes any more. The replica that gave a run's last answer looks again when the
  * run will have ended, and reports it once its session says so; one that ends before does not.
  */
+import { LRUCache } from 'lru-cache'
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
 import { idOf, type SessionKey, type Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'
@@ -29,19 +30,13 @@ export interface QuietRuns {
 
 /** Creates a watch over the sessions of a store. */
 export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions): QuietRuns {
-  /** The function that cancels the look at each session; the first one waits longest. */
-  const waiting = new Map<SessionKey, () => void>()
+  /** The function that cancels the look at each session. */
+  const waiting = new LRUCache<SessionKey, () => void>({ max: MAX_WAITING, dispose: (cancel) => cancel() })
   let isClosed = false
   const watch = (key: SessionKey) => {
     if (isClosed || waiting.has(key)) return
-    const [longest] = waiting
-    if (longest && waiting.size >= MAX_WAITING) forget(longest[0])
     const cancel = after(QUIET_MS, () => look(key))
     waiting.set(key, cancel)
-  }
-  const forget = (key: SessionKey) => {
-    waiting.get(key)?.()
-    waiting.delete(key)
   }
   const look = async (key: SessionKey) => {
     waiting.delete(key)
@@ -66,7 +61,7 @@ export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions): 
     watch,
     close() {
       isClosed = true
-      for (const key of waiting.keys()) forget(key)
+      waiting.clear()
     },
   }
 }

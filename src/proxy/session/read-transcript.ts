@@ -87,20 +87,6 @@ function* prepareAll(conversation: Conversation, known: TranscriptState | undefi
   }
 }
 
-function* advanceInTurns(
-  from: TranscriptState,
-  conversation: Conversation,
-  length: number,
-  registry: HarnessRegistry,
-): Turns<TranscriptState> {
-  let state = advance(from, conversation, length, registry, true)
-  while (state.length < length) {
-    yield
-    state = advance(state, conversation, length, registry, true)
-  }
-  return state
-}
-
 /** The hashes of a request's body, what is known of its beginning, and where to remember more of it. */
 export interface Beginning {
   readonly hashes: BodyHashes
@@ -125,12 +111,18 @@ function* read(
   if (prefix) {
     // The last message may have more parts in a later request.
     const whole = lastMessage(conversation, prefix.items.length)
-    state = yield* advanceInTurns(state, conversation, whole, registry)
+    while (state.length < whole) {
+      if (conversation.work?.isDue) yield
+      state = advance(state, conversation, whole, registry, true)
+    }
     const { hash, ...items } = prefix
     beginning.prefixes.set(hash, { transcript: state, ...items })
   }
   const length = lastMessage(conversation)
-  state = yield* advanceInTurns(state, conversation, length, registry)
+  while (state.length < length) {
+    if (conversation.work?.isDue) yield
+    state = advance(state, conversation, length, registry, true)
+  }
   for (const step of state.assistantMessages) {
     if (step.hash !== undefined) continue
     yield* prepareWhole(conversation, step.index)
