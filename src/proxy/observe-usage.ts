@@ -1,20 +1,23 @@
-/** Reads the usage of a model's answer to a counted request and adds it to the run and the session. */
+/** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/tiers.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
-import { changeContexts, noteAcknowledged } from '../core/session/transitions.ts'
+import { pendingCallsOf } from '../core/loop/tool-call.ts'
+import type { FirstAnswer } from '../core/session/session.ts'
+import { changeContexts, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
+import { sessionKey } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { recordUsage } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { emitFor } from './begin-exchange.ts'
-import { noteFault } from './fault.ts'
+import { isolated, noteFault, unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { NoteUnpricedModel } from './services.ts'
+import { idsIn, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
-import { noteResponseBegan, recordAnswer } from './session/record-answer.ts'
-import { changeSession, type Turn } from './turn.ts'
+import { changeSession, iterationFacts, type Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
@@ -29,12 +32,12 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
     begin: sent.isKept ? (id) => noteResponseBegan(x, id) : undefined,
-    settle: (answer) => noteAnswer(x, answer),
+    settle: (answer) => settle(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
 
-function noteAnswer(turn: Turn, answer: Answered): void {
+function settle(turn: Turn, answer: Answered): void {
   const { services, exchange, names, state, request, policy, runState, decision } = turn
   const { catalogue, noteUnpricedModel, windows } = services
   const { upstream } = exchange.route
@@ -92,6 +95,62 @@ function noteAnswer(turn: Turn, answer: Answered): void {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
     void changeSession(turn, noteAcknowledged)
   }
+}
+
+/** How many conversations with the same beginning may wait for their second request. */
+const MAX_WAITING = 64
+
+/** The metadata of a response besides its usage. */
+type AnswerMetadata = Omit<Answered, 'usage'>
+
+/**
+ * Links the id that the head of a response states, as a client may continue from it before the response is over.
+ * Resolves when all processes can find it.
+ */
+async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
+  const { services, found, begun, counted, state } = turn
+  const ids = idsIn(found, { id: response })
+  state.linked = [...state.linked, ...ids]
+  const links = linkResponses(services.store, found, ids, begun && responseBegan(begun, counted, ids))
+  await Promise.all([unlessLost(services.emit, links, undefined), changeSession(turn, responseBegan, ids)])
+}
+
+/** Records what an answer used and by which ids it can be continued. */
+function recordAnswer(turn: Turn, usage: CallUsage, metadata: AnswerMetadata = {}): void {
+  turn.state.recorded = unlessLost(turn.services.emit, record(turn, usage, metadata), undefined)
+}
+
+async function record(turn: Turn, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
+  const { services, request, found, key, counted, begun, runState } = turn
+  const { store, emit, now, quietRuns } = services
+  const { id: response, item, calls = [], callsNothing } = metadata
+  const ids = idsIn(found, metadata)
+  const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
+  const answer = {
+    iteration: iterationFacts(turn, 200),
+    usage,
+    ids,
+    requestBytes: request.facts.bytes ?? 0,
+    callsNothing,
+    calls: isObserved ? isolated(emit, 'loop_guard', () => pendingCallsOf(calls, request.loop)) : undefined,
+  }
+  if (key) {
+    await changeSession(turn, noteAnswer, answer)
+    if (callsNothing) quietRuns.watch(key)
+    const unlinked = ids.filter((one) => !turn.state.linked.includes(one))
+    return linkResponses(store, found, unlinked)
+  }
+  // What an answer cost may come after the answer itself, which is kept already.
+  if (!begun || (response === undefined && usage.input + usage.output === 0)) return
+  // Only the second request shows whether the client continues by the response's id or sends everything again.
+  const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
+  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, request.facts.prompt()), (waiting) => ({
+    value: [...waiting.slice(1 - MAX_WAITING), first],
+    result: undefined,
+  }))
+  // Clients that refer to earlier items begin with the first item of the first response.
+  const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
+  await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
 }
 
 /** How many models are reported: clients choose their names. */

@@ -29,10 +29,12 @@ import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
+import { LINKS, type Link, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import { emitFor } from '../begin-exchange.ts'
+import { unlessLost } from '../fault.ts'
+import { presentable } from '../session/find-session.ts'
 import { keepEnd } from '../session/keep-transcript.ts'
-import { savePendingResults } from '../session/record-answer.ts'
 import { giveBackIteration, relayResponse, type Turn, updateSession } from '../turn.ts'
 import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
 
@@ -298,9 +300,9 @@ async function record(
   const shown = kept ? ({ isCall: true } as const) : { footer }
   const final = { text: recorded, model: request.conversation.model, terminal, id, loop, ...shown }
   const now = services.now()
-  const end = (session: Session) =>
+  const after = (session: Session) =>
     isReplayed ? endRun(session, counted, final) : changeRun(session, counted, { ownEnd: terminal })
-  const ended = await updateSession(x, (session) => reportEnds(end(session), now), [])
+  const ended = await updateSession(x, (session) => reportEnds(after(session), now), [])
   for (const run of ended) services.emit(runEnded(run, names.apiId ?? ''))
   // The client has got the call that is the answer, and sends its result itself; all others it has not seen.
   if (!isStop || kept) return
@@ -344,6 +346,24 @@ export async function redirectAll(
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds)
     if (before.id !== undefined && before.id !== redirectTo) await savePendingResults(x, before.id, pending)
+}
+
+/** Keeps what Governor adds when the client continues from a response, as the provider waits for it. */
+async function savePendingResults(
+  { services, found, state }: Turn,
+  response: string,
+  pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
+): Promise<void> {
+  const { store, emit } = services
+  const { tenant, id, name = '' } = found
+  await state.recorded
+  const place = sessionKey(tenant, presentable(response))
+  const save = async () => {
+    const link = (await store.value(LINKS, place)) ?? (id === undefined ? undefined : { id, session: name })
+    if (!link) return
+    await store.updateValue(LINKS, place, () => ({ value: { ...link, ...pending }, result: undefined }))
+  }
+  await unlessLost(emit, save(), undefined)
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Finds the session of a request: by an id that its client sends, by a response, or by its conversation. */
+/** Finds the session of a request by an id, a response or its conversation, and links responses to it. */
 import { hashOf, nameOf } from '../../core/hash.ts'
 import { callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
@@ -6,6 +6,7 @@ import type { DialectRequest } from '../../dialect/dialect.ts'
 import { type CredentialPlaces, credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import { LINKS, type Link, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
+import type { Answered } from '../../usage/response-observer.ts'
 import { unlessLost } from '../fault.ts'
 import type { IdentitySettings, Services } from '../services.ts'
 
@@ -75,6 +76,39 @@ async function derivedSession(
   }
   // A prompt ends with a message of the user after an answer that calls no tool.
   return facts.endsInUserMessage && !callsLast(facts) ? undefined : newest
+}
+
+/** Returns the ids by which the client may continue from an answer. */
+export function idsIn(
+  { conversation: kept }: FoundSession,
+  answer: Pick<Answered, 'id' | 'conversation'>,
+): readonly string[] {
+  const { id, conversation = kept } = answer
+  const ids = id === undefined ? [] : [presentable(id)]
+  return conversation === undefined ? ids : [...ids, presentable(conversation)]
+}
+
+/** Returns the id of the session that begins when a client continues from its first response. */
+export function idBegunBy(response: string): string {
+  return nameOf('response', response)
+}
+
+/**
+ * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
+ * has no id yet; it is stored when a client continues from one of the responses.
+ */
+export async function linkResponses(
+  store: Store,
+  { tenant, id, name = '' }: FoundSession,
+  responses: readonly string[],
+  begun?: Session,
+): Promise<void> {
+  if (responses.length === 0) return
+  const unnamed = idBegunBy(responses[0] ?? '')
+  const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
+  const link = (response: string) =>
+    store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value: to, result: undefined }))
+  await Promise.all(responses.map(link))
 }
 
 /** Returns a hash of the credentials in headers and query: it distinguishes tenants and reveals no key. */

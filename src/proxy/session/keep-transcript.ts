@@ -6,7 +6,7 @@ import { type SessionKey, sessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { isolated } from '../fault.ts'
 import type { Turn } from '../turn.ts'
-import { idBegunBy, idsIn } from './record-answer.ts'
+import { idBegunBy, idsIn } from './find-session.ts'
 
 /** Begins to keep what a counted request and its answer say. */
 export function keepRequest(turn: Turn): void {
