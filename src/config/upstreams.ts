@@ -73,7 +73,7 @@ export const upstreams = z
       .refine((name) => !/^v\d+$/.test(name), 'looks like an API version: expected another name'),
     upstream,
   )
-  .prefault(Object.fromEntries(Object.entries(DEFAULT_UPSTREAMS).map(([name, { url }]) => [name, { url }])))
+  .prefault(DEFAULT_UPSTREAMS)
   .transform((configured, context) => {
     const all = { ...DEFAULT_UPSTREAMS }
     for (const [name, settings] of Object.entries(configured)) {

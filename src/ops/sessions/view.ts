@@ -71,10 +71,11 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
   const { span } = PATTERNS[pattern]
   const count = Math.max(loop.count, current?.pattern === pattern ? current.count : 0)
   // The tools of the newest calls, as many as the pattern has.
-  const newest = memory.history.window.slice(-span).map(({ tool }) => tool)
+  const tools = new Set<string>()
+  for (const { tool } of memory.history.window.slice(-span)) tools.add(tool)
   return {
     pattern,
-    tools: finding?.tools ?? [...new Set(newest)],
+    tools: finding?.tools ?? [...tools],
     count,
     warnings: finding ? finding.warnings - (isWarned ? 0 : 1) : (memory.levels[pattern] ?? 0),
     blocked: memory.blockedLoop !== undefined,
