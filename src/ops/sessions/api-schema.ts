@@ -31,15 +31,14 @@ export const STATES = [
   'context_overflow',
 ] as const
 
-const state = z
-  .enum(STATES)
-  .describe(
+const state = z.enum(STATES).meta({
+  description:
     'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a ' +
-      'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
-      'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
-      'completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got ' +
-      'no answer, or was too large, and nothing came for five minutes.',
-  )
+    'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
+    'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
+    'completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got ' +
+    'no answer, or was too large, and nothing came for five minutes.',
+})
 
 const loop = named('Loop', {
   pattern: z.string(),

@@ -1,7 +1,7 @@
 /**
- * A session as operators see it. Pure: it depends on the stored session, the time and the viewer only. The keys are part
- * of the public contract. No field but those of the transcript contains an argument, a prompt or a result; clients and
- * models choose the names of tools, models and threads.
+ * A session as operators see it. Pure: it depends on the stored session, the time and the viewer only. The keys are
+ * part of the public contract. No field but those of the transcript contains an argument, a prompt or a result; clients
+ * and models choose the names of tools, models and threads.
  */
 import { type Amounts, LIMITS, METERS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
