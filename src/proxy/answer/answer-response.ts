@@ -225,7 +225,11 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   const { x, client, stream, whole, terminal, footer } = answer
   if (stream && (fallback === undefined || stream.hasBegun)) return finishStream(answer, stream, fallback, isRecorded)
   if (whole && !stream) return finishWhole(answer, whole, fallback, isRecorded)
-  const id = await standIn(x)
+  // A request that continues from this answer brings the results that the provider missed, if that keeps the history.
+  const { id: made, ...pending } = x.sent.skippedResults?.(x.services.newId()) ?? {}
+  const place = x.sent.isConversation ? x.sent.previous : made
+  const id = place === undefined ? undefined : made
+  if (place !== undefined && made !== undefined) await savePendingResults(x, place, pending)
   const ended = terminal(false)
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)
@@ -354,31 +358,14 @@ async function savePendingResults(
   response: string,
   pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
 ): Promise<void> {
-  const { store, emit } = services
   const { tenant, id, name = '' } = found
   await state.recorded
-  const place = sessionKey(tenant, presentable(response))
-  const save = async () => {
-    const link = (await store.value(LINKS, place)) ?? (id === undefined ? undefined : { id, session: name })
-    if (!link) return
-    await store.updateValue(LINKS, place, () => ({ value: { ...link, ...pending }, result: undefined }))
-  }
-  await unlessLost(emit, save(), undefined)
-}
-
-/**
- * Returns the id for an answer without the provider: a request that continues from it brings the results that the
- * provider missed. `undefined` if the provider keeps no conversation.
- */
-async function standIn(x: Turn): Promise<string | undefined> {
-  const { services, sent } = x
-  const skipped = sent.skippedResults?.(services.newId())
-  if (!skipped) return undefined
-  const { id, ...pending } = skipped
-  const place = sent.isConversation ? sent.previous : id
-  if (place === undefined) return undefined
-  await savePendingResults(x, place, pending)
-  return id
+  const own = id === undefined ? undefined : { id, session: name }
+  const saved = services.store.updateValue(LINKS, sessionKey(tenant, presentable(response)), (link = own) => ({
+    value: link && { ...link, ...pending },
+    result: undefined,
+  }))
+  await unlessLost(services.emit, saved, undefined)
 }
 
 function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean): GovernorReply {

@@ -106,9 +106,8 @@ export async function linkResponses(
   if (responses.length === 0) return
   const unnamed = idBegunBy(responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  const link = (response: string) =>
-    store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value: to, result: undefined }))
-  await Promise.all(responses.map(link))
+  const set = () => ({ value: to, result: undefined })
+  await Promise.all(responses.map((response) => store.updateValue(LINKS, sessionKey(tenant, response), set)))
 }
 
 /** Returns a hash of the credentials in headers and query: it distinguishes tenants and reveals no key. */
