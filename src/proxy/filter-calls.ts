@@ -10,11 +10,10 @@ import { NOT_EXECUTED } from '../core/loop/loop-notices.ts'
 import type { Session } from '../core/session/session.ts'
 import { changeThread } from '../core/session/transitions.ts'
 import { REASONS } from '../core/terminal.ts'
-import type { BlockedMessage, BufferedCalls, ToolBan } from '../dialect/dialect.ts'
+import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isEventStream } from '../http/headers.ts'
 import { type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
-import type { Edit } from '../json/edit.ts'
 import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
@@ -171,18 +170,16 @@ async function endRun(
   const results = last?.results.with(-1, `${last.results.at(-1)}\n\n${notice}`) ?? []
   const continued = last && sent.continueAfterBlock(rounds.with(-1, { ...last, results }))
   const variants: AnswerVariant[] = []
-  const add = (name: string, ban: ToolBan, edits: readonly Edit[]) =>
-    variants.push({
-      edits: [...edits, ...sent.banTools(ban)],
-      features: ban === 'choice_none' ? ['tool_choice'] : [],
-      name,
-    })
+  const withoutTools = sent.banTools('no_tools')
   if (continued) {
     const after = [...variant.textEdits, ...continued]
-    if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')) add('choice_none', 'choice_none', after)
-    add('no_tools', 'no_tools', after)
+    const edits = [...after, ...sent.banTools('choice_none')]
+    if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice'))
+      variants.push({ name: 'choice_none', edits, features: ['tool_choice'] })
+    variants.push({ name: 'no_tools', edits: [...after, ...withoutTools], features: [] })
   }
   const [place] = placesFor(x, notice)
-  add('no_tools+without_blocked', 'no_tools', place?.edits ?? [])
+  const withoutBlocked = [...(place?.edits ?? []), ...withoutTools]
+  variants.push({ name: 'no_tools+without_blocked', edits: withoutBlocked, features: [] })
   await askForAnswer(answer, variants)
 }

@@ -34,6 +34,7 @@ const FIELDS = [
 const SERVED_FIELDS = ['loaded_context_length', 'top_provider.context_length', 'meta.n_ctx']
 
 const MAX_MODELS = 2_000
+const NAMES = ['id', 'model', 'name', 'model_name']
 const MAX_NAME = 200
 
 function windowsIn(entry: unknown, fields: readonly string[]): number[] {
@@ -51,10 +52,13 @@ export function declaredWindows(body: unknown) {
   const list = Array.isArray(body) ? body : (propertyOf(body, 'data') ?? propertyOf(body, 'models') ?? [body])
   const found: { model: string; window: number }[] = []
   for (const entry of Array.isArray(list) ? list.slice(0, MAX_MODELS) : []) {
-    const names = ['id', 'model', 'name', 'model_name'].map((key) => propertyOf(entry, key))
-    const name = names.find((one) => typeof one === 'string' && one !== '' && one.length <= MAX_NAME)
+    let name = ''
+    for (const key of NAMES) {
+      const value = propertyOf(entry, key)
+      if (name === '' && typeof value === 'string' && value.length <= MAX_NAME) name = value
+    }
     const [window] = windowsIn(entry, FIELDS)
-    if (typeof name !== 'string' || window === undefined) continue
+    if (name === '' || window === undefined) continue
     // Google writes the collection before the name.
     const model = name.replace(/^models\//, '')
     found.push({ model, window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) })
