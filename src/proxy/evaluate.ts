@@ -5,7 +5,7 @@ import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
 import { costLimit } from '../core/budget/tiers.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
-import { hashBody } from '../core/hash.ts'
+import { hashBody, nameOf } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
@@ -15,6 +15,7 @@ import type { TranscriptState } from '../core/session/transcript.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
+import { credentialsOf } from '../http/credentials.ts'
 import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
@@ -31,7 +32,6 @@ import {
   isCompacted,
   isStep,
   presentable,
-  tenantOf,
   threadNameOf,
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
@@ -56,7 +56,8 @@ export async function evaluate(
   const { rawHeaders: headers } = exchange.request
   const json = await unpacked(body, headerOf(headers, 'content-encoding'), services.maxGuardedBody, lease)
   if (!Buffer.isBuffer(json)) return json
-  const tenant = tenantOf(headers, route.path, services.credentialPlaces)
+  // A hash of the credentials distinguishes tenants and reveals no key.
+  const tenant = nameOf(credentialsOf(headers, route.path, services.credentialPlaces)).slice(0, 16)
   // No tenant can learn by timing which bytes another one has sent.
   const hashes = hashBody(json, `${dialect.name} ${tenant}`)
   const { harnessRegistry: registry, prefixes } = services

@@ -3,7 +3,7 @@ import { costLimit } from '../core/budget/tiers.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import type { FirstAnswer } from '../core/session/session.ts'
-import { changeContexts, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
+import { changeReductions, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -13,7 +13,6 @@ import { recordUsage } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { emitFor } from './begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
-import { keptName } from './overflow/windows.ts'
 import type { NoteUnpricedModel } from './services.ts'
 import { idsIn, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
@@ -84,12 +83,8 @@ function settle(turn: Turn, answer: Answered): void {
     const tokens = answer.usage.input
     windows.change({ upstream, model }, succeed, tokens)
     const { reductions } = runState
-    const key = { upstream: upstream.name, model: keptName(model) }
-    if (reductions !== undefined && succeedInSession(reductions, key, tokens) !== reductions)
-      void changeSession(turn, changeContexts, (contexts) => ({
-        ...contexts,
-        reductions: succeedInSession(contexts.reductions, key, tokens),
-      }))
+    if (reductions !== undefined && succeedInSession(reductions, request, tokens) !== reductions)
+      void changeSession(turn, changeReductions, (known) => succeedInSession(known, request, tokens))
   }
   if (answer.callsNothing && state.isWarned) {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })

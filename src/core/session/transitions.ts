@@ -1,6 +1,6 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
-import { NO_CONTEXTS, type SessionContexts } from '../context-window.ts'
+import { NO_CONTEXTS, type Reduction } from '../context-window.ts'
 import { noticeTold, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
@@ -269,11 +269,12 @@ export function adoptFirst(
   return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }
 }
 
-/** Changes the known context windows of the session's models. */
-export function changeContexts(
+/** Changes the context windows of models that the session found to be smaller. */
+export function changeReductions(
   session: Session,
   _request: CountedRequest,
-  change: (contexts: SessionContexts) => SessionContexts,
+  change: (reductions: readonly Reduction[]) => readonly Reduction[],
 ): Session {
-  return { ...session, contexts: change(session.contexts ?? NO_CONTEXTS) }
+  const { contexts = NO_CONTEXTS } = session
+  return { ...session, contexts: { ...contexts, reductions: change(contexts.reductions) } }
 }

@@ -8,7 +8,7 @@ import {
   reduce,
 } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/json-object.ts'
-import { changeContexts } from '../../core/session/transitions.ts'
+import { changeReductions } from '../../core/session/transitions.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, withHeaders, withoutBodyFields } from '../../http/headers.ts'
@@ -130,7 +130,7 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const ttl = policies.overflow.effectiveTtl
   const refusal = { upstream: upstream.name, model: keptName(model), overflow, now: now(), ttl }
   const reduced = (reductions: readonly Reduction[]) => reduce(reductions, refusal)
-  if (turn) void changeSession(turn, changeContexts, (known) => ({ ...known, reductions: reduced(known.reductions) }))
+  if (turn) void changeSession(turn, changeReductions, reduced)
   emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.names })
   const reductions = reduced(turn?.runState.reductions ?? NO_CONTEXTS.reductions)
   return { overflow, quirk, base: windows.base(at), effective: windows.effective(at, reductions) }

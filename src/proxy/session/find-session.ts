@@ -3,7 +3,6 @@ import { hashOf, nameOf } from '../../core/hash.ts'
 import { callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import { type CredentialPlaces, credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import { LINKS, type Link, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
@@ -108,11 +107,6 @@ export async function linkResponses(
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
   const set = () => ({ value: to, result: undefined })
   await Promise.all(responses.map((response) => store.updateValue(LINKS, sessionKey(tenant, response), set)))
-}
-
-/** Returns a hash of the credentials in headers and query: it distinguishes tenants and reveals no key. */
-export function tenantOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
-  return nameOf(credentialsOf(headers, target, places)).slice(0, 16)
 }
 
 /** Longer ids, and ids that a header cannot hold, are replaced by their hash. */

@@ -21,15 +21,10 @@ export interface QuietRunsOptions {
 }
 
 /** Sessions with runs that may end because nothing comes any more. */
-export interface QuietRuns {
-  /** Looks at a session when its newest run will have ended, or sooner if it waits already. Never throws. */
-  watch(key: SessionKey): void
-  /** Ends the watch: no more runs are reported. */
-  close(): void
-}
+export type QuietRuns = ReturnType<typeof createQuietRuns>
 
 /** Creates a watch over the sessions of a store. */
-export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions): QuietRuns {
+export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions) {
   /** The function that cancels the look at each session. */
   const waiting = new LRUCache<SessionKey, () => void>({ max: MAX_WAITING, dispose: (cancel) => cancel() })
   let isClosed = false
@@ -58,7 +53,9 @@ export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions): 
     }
   }
   return {
+    /** Looks at a session when its newest run will have ended, or sooner if it waits already. Never throws. */
     watch,
+    /** Ends the watch: no more runs are reported. */
     close() {
       isClosed = true
       waiting.clear()
