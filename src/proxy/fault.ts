@@ -4,7 +4,7 @@ import type { Emit, GuardName } from '../telemetry/event.ts'
 
 /** Returns an error's name and place in the code, without its message, which may quote the request. */
 export function faultOf(error: Error): string {
-  const [place = ''] = /^\s*at .*$/m.exec(error.stack ?? '') ?? []
+  const [place = ''] = /^ {1,8}at .+$/m.exec(error.stack ?? '') ?? []
   return `${error.name} ${place.trim()}`.trim()
 }
 
