@@ -7,7 +7,7 @@ import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
-import { type SessionKey, sessionKey, tenantOfKey, type ValueKind } from '../store/store.ts'
+import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import { giveBackIteration, type Turn } from './turn.ts'
@@ -23,9 +23,9 @@ export function createKnownStreaks(): Services['streaks'] {
 }
 
 /** Returns where the errors in a row of a request's thread, upstream and model are counted; `undefined` without an id. */
-function streakKeyOf({ exchange, request, key, runState: { thread } }: Turn): SessionKey | undefined {
-  if (key === undefined) return undefined
-  return sessionKey(tenantOfKey(key), `${thread.id ?? thread.number} ${exchange.route.upstream.name} ${request.model}`)
+function streakKeyOf({ request, found, runState: { thread } }: Turn): SessionKey | undefined {
+  if (found.id === undefined) return undefined
+  return sessionKey(found.tenant, `${thread.id ?? thread.number} ${request.upstream} ${request.model}`)
 }
 
 type StreakChange = (before: ErrorStreak | undefined) => ErrorStreak | undefined
