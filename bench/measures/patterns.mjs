@@ -11,15 +11,15 @@ const SHOWN = 12
  * operator or the program itself wrote.
  */
 const BOUNDS = [
-  { files: /^(?:config|demo)\/|^core\/budget\/notice/, most: 0 },
+  { files: /^(?:config|demo)\/|^core\/budget\/budget-notices/, most: 0 },
   // Fields of sessions, which are cut; rows of Redis.
   { files: /^(?:cli|store|telemetry)\//, most: 65_536 },
   // MAX_HEAD of http/server.ts: targets and header fields.
-  { files: /^(?:proxy(?!\/overflow)|http|ops)\/|^dialect\/(?:shared\/beta|messages\/api)/, most: 65_536 },
+  { files: /^(?:proxy(?!\/overflow)|http|ops)\/|^dialect\/(?:shared\/dialect-members|messages\/api)/, most: 65_536 },
   // HEAD and TAIL of overflow/text.ts.
   { files: /^overflow\/|^proxy\/overflow\/model-list/, most: 12_289 },
-  // HEAD of core/loop/tool-call.ts, twice.
-  { files: /^core\/loop\/call-words/, most: 601 },
+  // MAX_LENGTH of core/json-object.ts: arguments of calls.
+  { files: /^core\/loop\/tool-call/, most: 65_536 },
   // MAX_MASKED of core/loop/tool-result.ts.
   { files: /^core\/loop\/tool-result/, most: 131_072 },
 ]
@@ -54,6 +54,8 @@ function worstOf({ file, source, flags }) {
 /** All expressions that meet foreign text, the slowest first. */
 export async function run() {
   const patterns = await patternsOf()
+  for (const { files } of BOUNDS)
+    if (!patterns.some(({ file }) => files.test(file))) throw new Error(`no file with an expression matches ${files}`)
   return patterns
     .filter(({ file }) => mostOf(file) > 0)
     .map(worstOf)

@@ -21,7 +21,8 @@ import {
 /** Arguments in which a model comments on its call: another wording makes no other call. */
 const COSMETIC: ReadonlySet<string> = new Set(['description', 'task_progress'])
 
-const STRING = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"/g
+/** A string that is not closed goes on to the end: to look for its end from each of its quotes is not linear. */
+const STRING = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"?/g
 const NUMBER = /-?\d[\d.eE+-]*/g
 
 /** Returns the JSON of a value with sorted keys; without those in `left`, where there are others. */
