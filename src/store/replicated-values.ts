@@ -74,8 +74,11 @@ interface PendingChange<Value> {
   readonly ttl: number
   readonly resolve: (result: never) => void
   readonly reject: (error: unknown) => void
-  /** Gives the caller the result of the last run. */
-  settle: () => void
+  /**
+   * What the last run returned, or threw. As a function that settles the change, it let V8 move every request with its
+   * body to the old generation, and collect the whole heap all the time.
+   */
+  outcome: { readonly result: unknown } | { readonly error: unknown }
 }
 
 interface State<Value> {
@@ -98,6 +101,8 @@ const HEALED_AT_ONCE = 16
 
 /** How many unconfirmed writes are kept. The next successful write confirms them, and few fail in a row. */
 const MAX_UNCONFIRMED = 4
+
+const NOT_RUN = { result: undefined }
 
 function valueIn<Value>(copy: Copy<Value> | undefined): Value | undefined {
   return copy?.offline ? copy.offline.local : copy?.stored.value
@@ -139,13 +144,21 @@ function applyAll<Value>(
   for (const one of pending) {
     try {
       const { value: next, result } = one.change(value)
-      one.settle = () => one.resolve(result as never)
+      one.outcome = { result }
       value = next
     } catch (error) {
-      one.settle = () => one.reject(error)
+      one.outcome = { error }
     }
   }
   return value === undefined || !bound ? value : bound(value)
+}
+
+/** Gives the callers what the last runs of their changes returned. */
+function settleAll<Value>(pending: readonly PendingChange<Value>[]): void {
+  for (const { outcome, resolve, reject } of pending) {
+    if ('error' in outcome) reject(outcome.error)
+    else resolve(outcome.result as never)
+  }
 }
 
 /** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
@@ -166,10 +179,8 @@ function changeOffline<Value>(
   const added = operation === undefined ? [] : [{ operation, local }]
   const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)
   copies.set(key, { stored, offline: { base: before.base, local, unconfirmed } }, pending[0]?.ttl)
-  for (const { settle } of pending) {
-    settle()
-    options.lost()
-  }
+  settleAll(pending)
+  for (const _ of pending) options.lost()
 }
 
 /** Makes changes in the store, or in the copy if that fails. */
@@ -196,7 +207,7 @@ async function write<Value>(
       isSent = false
       if (found === undefined) {
         copies.set(key, { stored: value === undefined ? NOT_STORED : next }, ttl)
-        for (const { settle } of pending) settle()
+        settleAll(pending)
         return
       }
       current = found
@@ -206,11 +217,9 @@ async function write<Value>(
 }
 
 /** Writes the pending changes of a key until none is left. */
-async function writeAll<Value>(state: State<Value>, key: SessionKey): Promise<void> {
-  for (;;) {
-    const pending = state.queues.get(key)
-    if (!pending || pending.length === 0) break
-    state.queues.set(key, [])
+async function writeAll<Value>(state: State<Value>, key: SessionKey, queue: PendingChange<Value>[]): Promise<void> {
+  while (queue.length > 0) {
+    const pending = queue.splice(0)
     try {
       await write(state, key, pending)
     } catch (error) {
@@ -228,13 +237,15 @@ function update<Value, Result>(
   ttl = state.options.ttl,
 ): Promise<Result> {
   return new Promise((resolve, reject) => {
-    const pending: PendingChange<Value> = { change, ttl, resolve, reject, settle: () => {} }
+    const pending: PendingChange<Value> = { change, ttl, resolve, reject, outcome: NOT_RUN }
     const queue = state.queues.get(key)
-    if (queue) queue.push(pending)
-    else {
-      state.queues.set(key, [pending])
-      void writeAll(state, key)
+    if (queue) {
+      queue.push(pending)
+      return
     }
+    const begun = [pending]
+    state.queues.set(key, begun)
+    void writeAll(state, key, begun)
   })
 }
 
