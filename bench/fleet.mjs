@@ -73,7 +73,7 @@ export async function startFleet() {
     if (!subject.command) return { subject, port: upstreamPort, headers, pids: () => [], stop() {} }
     const port = await freePort()
     const own = join(folder, `${subject.name}-${count++}`)
-    const { command, env } = subject.command({ port, upstreamPort, nodeFlags, folder: own })
+    const { command, env, isAlone = false } = subject.command({ port, upstreamPort, nodeFlags, folder: own })
     const began = sharedTime()
     const child = start('proxy', command, { env, hasChannel })
     await untilHealthy(subject.label, child, port, pingRequest(headers))
@@ -83,7 +83,7 @@ export async function startFleet() {
       port,
       headers,
       startup,
-      pids: () => processTree(child.pid),
+      pids: () => (isAlone ? [child.pid] : processTree(child.pid)),
       ask: (message) => ask(child, message),
       stop: () => stop(child),
     }

@@ -59,7 +59,10 @@ function governor(logLevel, settings = '', { tree = join(here, '..'), preload = 
   }
 }
 
-/** The same with its sessions in a Redis of its own, which runs on the load's core and ends with it. */
+/**
+ * The same with its sessions in a Redis of its own, which runs on the load's core and ends with it; `isAlone`: its CPU
+ * time is not Governor's.
+ */
 function governorOnRedis(settings) {
   const { port, folder } = settings
   const redisPort = Number(port) > 40_000 ? Number(port) - 20_000 : Number(port) + 20_000
@@ -69,7 +72,7 @@ function governorOnRedis(settings) {
   const pinned = isPinned ? `taskset -c ${CORES.load} ${server}` : server
   // With the shell's place taken by Governor, it is Governor whose death ends the server.
   const script = `setpriv --pdeathsig KILL ${pinned} >/dev/null & sleep 0.5; exec "$@"`
-  return { command: ['sh', '-c', script, 'sh', ...command] }
+  return { command: ['sh', '-c', script, 'sh', ...command], isAlone: true }
 }
 
 /** As an operator sets it up for event streams: one worker, kept-alive upstream connections, nothing held back. */
