@@ -73,10 +73,22 @@ export async function evaluate(
   else if (previous !== undefined)
     facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
   const found = await findSession(services, headers, tenant, asked, facts)
-  const { sent, bytes, call } = withPendingResults(exchange, dialect, asked, body, json, found.linked)
-  const request = requestOf(exchange, asked, transcript, facts, found)
+  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
+  return countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
+}
+
+/** Counts a request in its session, and decides how to handle it. */
+async function countAndDecide(
+  exchange: Exchange,
+  dialect: Dialect,
+  request: Request,
+  found: FoundSession,
+  { sent, bytes, call }: Pick<Turn, 'sent' | 'bytes' | 'call'>,
+): Promise<Turn> {
+  const { services, route } = exchange
+  const { conversation, facts } = request
   await services.windows.refresh({ upstream: route.upstream, model: conversation.model })
-  const key = found.id === undefined ? undefined : sessionKey(tenant, found.id)
+  const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
   const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: request.thread }
   const { session, result: runState } = await countIn(services, request, found, key, counted)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
