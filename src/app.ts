@@ -34,7 +34,7 @@ import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import { EDIT_REFUSALS } from './proxy/request-edits.ts'
+import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
 import type { AccessSettings, Policies, Services } from './proxy/services.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
@@ -225,7 +225,7 @@ function createServices(
     },
     prefixes: createKnownPrefixes(),
     streaks: createKnownStreaks(),
-    unsupportedEdits: createSharedValues(store, EDIT_REFUSALS, storeFailed),
+    unsupportedEdits: createSharedValues(store, UNSUPPORTED_EDITS, storeFailed),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     maxGuardedBody: server.max_guarded_body,
     buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },

@@ -42,32 +42,32 @@ function setAt(tree: Json, path: readonly string[], value: unknown): void {
 }
 
 /** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
-type Given = readonly [path: string, value: string, origin: string]
+type SetValue = readonly [path: string, value: string, origin: string]
 
 /** Returns the URL of an upstream, or of both upstreams that always exist. */
-function upstreamsGiven(text: string, origin: string): Given[] {
+function upstreamsSet(text: string, origin: string): SetValue[] {
   const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
   const names = name === undefined ? Object.keys(DEFAULT_UPSTREAMS) : [name]
   return names.map((one) => [`upstreams.${one}.url`, url, origin])
 }
 
 /** Returns what the environment sets, and after it what the flags set, which win. */
-function valuesGiven(flags: Flags, env: Environment): readonly Given[] {
+function valuesSet(flags: Flags, env: Environment): readonly SetValue[] {
   const settings: readonly Setting[] = SETTINGS
-  const given: Given[] = []
+  const values: SetValue[] = []
   // An empty variable counts as not set, because compose files pass unset variables as empty.
   const upstream = env[variableOf(UPSTREAM)]
-  if (upstream) given.push(...upstreamsGiven(upstream, variableOf(UPSTREAM)))
+  if (upstream) values.push(...upstreamsSet(upstream, variableOf(UPSTREAM)))
   for (const setting of settings) {
     const value = env[variableOf(setting)]
-    if (value) given.push([setting.path, setting.always ?? setting.words?.[value] ?? value, variableOf(setting)])
+    if (value) values.push([setting.path, setting.always ?? setting.words?.[value] ?? value, variableOf(setting)])
   }
-  for (const text of flags.upstream ?? []) given.push(...upstreamsGiven(text, '--upstream'))
+  for (const text of flags.upstream ?? []) values.push(...upstreamsSet(text, '--upstream'))
   for (const { path, flag, words } of settings) {
     const value = flag && flags[flag as FlagName]
-    if (value !== undefined) given.push([path, words?.[String(value)] ?? value, `--${flag}`])
+    if (value !== undefined) values.push([path, words?.[String(value)] ?? value, `--${flag}`])
   }
-  return given
+  return values
 }
 
 /** Returns a value as messages show it; lists, objects and parts of URLs are hidden, as they may hold secrets. */
@@ -196,7 +196,7 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   if (!isObject(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
   const texts = new Set(parsed?.expanded)
   const origins = new Map<string, string>()
-  for (const [path, value, origin] of valuesGiven(flags, env)) {
+  for (const [path, value, origin] of valuesSet(flags, env)) {
     setAt(tree, path.split('.'), value)
     texts.add(value)
     origins.set(path, origin)

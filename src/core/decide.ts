@@ -187,14 +187,14 @@ export function decide(input: DecisionInput): Decision {
   const { runState, policy } = input
   const { finalAnswer: ended } = runState
   // A framework asks once more to get the answer in its own form; it cannot use the recorded text.
-  if (ended && runState.asksForOtherForm) return goOn(input, undefined)
+  if (ended && runState.asksForOtherForm) return proceed(input, undefined)
   if (ended && !REASONS[ended.terminal.terminal_reason].mayResume) return replay(ended)
   if (runState.run.operator?.isStopAsked) {
     const used = Math.max(0, runState.iteration - 1)
     const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
   }
-  if (!policy.enabled) return goOn(input, speechOf(input, []))
+  if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
@@ -212,7 +212,7 @@ export function decide(input: DecisionInput): Decision {
   )
   if (spent && ended && !isLost && !isRaised) return replay(ended)
   if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
-  return goOn(input, speechOf(input, meters))
+  return proceed(input, speechOf(input, meters))
 }
 
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
@@ -259,7 +259,7 @@ function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback:
   return isUnpriced ? { ...stopped, isUnpriced } : stopped
 }
 
-function goOn(input: DecisionInput, speech: Speech | undefined): Decision {
+function proceed(input: DecisionInput, speech: Speech | undefined): Decision {
   const { runState, policy, asksForSummary, mayBlock } = input
   const { finalAnswer, asksForOtherForm, iteration } = runState
   // An agent that asks for its final answer itself is not warned.

@@ -313,8 +313,9 @@ const MAX_PEEKED = 65_536
 const MAX_PEEK_MS = 1_000
 
 /**
- * Waits for the whole body of an error and returns it without taking it; `undefined` if it is too long or too slow, or,
- * at once, if `isEnough` is true of its first chunk.
+ * Waits for the whole body of an error and returns it without taking it. Returns `undefined`
+ * - if the body is too long or too slow;
+ * - at once, if `isEnough` is true of its first chunk.
  */
 export async function peek(
   { body }: UpstreamResponse,

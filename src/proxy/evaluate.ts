@@ -23,7 +23,7 @@ import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { countFault, isolated } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
-import { refusalsKey, withEdits } from './request-edits.ts'
+import { modelKey, withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 import {
   agentNameOf,
@@ -95,7 +95,7 @@ async function countAndDecide(
   const policy = budgetInForce(request, runState)
   const decision = decideOn(exchange, request, sent, runState, policy)
   // Only a request that is edited needs to know which edits the model refuses.
-  if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(refusalsKey(request))
+  if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(modelKey(request))
   const turn: Turn = {
     services,
     exchange,

@@ -1,7 +1,7 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { RunState } from '../core/session/session.ts'
-import { type Delivery, noteDelivery, noteTold, resumeRun } from '../core/session/transitions.ts'
+import { type Delivery, noteDelivery, noticeReachedModel, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
@@ -83,14 +83,14 @@ export async function noteNotice(turn: Turn, { channel }: PlacedNotice): Promise
   const isWarning = tier === 'warning'
   state.decided = { ...state.decided, verdict: 'warn', said: notice }
   if (isWarning) state.isWarned = true
-  if (isWarning || runState.loop) await changeSession(turn, noteTold, isWarning)
+  if (isWarning || runState.loop) await changeSession(turn, noticeReachedModel, isWarning)
   turn.governorHeaders = { ...turn.governorHeaders, 'x-governor-verdict': 'warn' }
 }
 
 /** Emits the loop that a request completed; a retry of the request completes none. */
-export function noteLoop({ services, runState: { loop, isRetry }, decision }: Turn, isTold: boolean): void {
+export function noteLoop({ services, runState: { loop, isRetry }, decision }: Turn, isNoticeSent: boolean): void {
   if (!loop || isRetry) return
-  const noticeSent = isTold && decision.speech?.notice?.includes(loop.notice) === true
+  const noticeSent = isNoticeSent && decision.speech?.notice?.includes(loop.notice) === true
   const { pattern, tools, warnings } = loop
   services.emit({ kind: 'loop', pattern, tool: tools.at(-1) ?? '', noticeSent, warnings })
 }

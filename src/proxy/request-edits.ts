@@ -6,7 +6,7 @@ import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { ValueKind } from '../store/store.ts'
-import type { EditRefusal, RequestEdit } from './services.ts'
+import type { RequestEdit, UnsupportedEdit } from './services.ts'
 import type { Turn } from './turn.ts'
 
 /** Servers are updated: a refused edit is tried again after an hour. */
@@ -15,26 +15,26 @@ const CLIENT_ERROR_MS = 3_600_000
 const SERVER_ERROR_MS = 300_000
 
 /** Refused edits by upstream and model. */
-export const EDIT_REFUSALS: ValueKind<readonly EditRefusal[]> = {
-  name: 'edit_refusals',
+export const UNSUPPORTED_EDITS: ValueKind<readonly UnsupportedEdit[]> = {
+  name: 'unsupported_edits',
   ttl: CLIENT_ERROR_MS,
   empty: [],
 }
 
 /** The clock of another replica may differ, and a clock may be set back. */
-function isCurrent({ at, status }: EditRefusal, now: number): boolean {
+function isCurrent({ at, status }: UnsupportedEdit, now: number): boolean {
   return Math.abs(now - at) < (status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS)
 }
 
-/** Returns the name under which refusals of a request's model at its upstream are kept. */
-export function refusalsKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
+/** Returns the name under which the unsupported edits of a request's model at its upstream are kept. */
+export function modelKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
   return `${upstream} ${model}`
 }
 
 /** True if this request's upstream has refused an edit for its model. */
 export function isUnsupported({ services, request }: Turn, edit: RequestEdit): boolean {
   const now = services.now()
-  for (const one of services.unsupportedEdits.copyOf(refusalsKey(request)))
+  for (const one of services.unsupportedEdits.copyOf(modelKey(request)))
     if (one.edit === edit && one.isCertain && isCurrent(one, now)) return true
   return false
 }
@@ -47,11 +47,11 @@ export function isUnsupported({ services, request }: Turn, edit: RequestEdit): b
 export function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): void {
   const { services, request } = x
   const at = services.now()
-  services.unsupportedEdits.change(refusalsKey(request), (refusals) => {
-    const before = refusals.find((one) => one.edit === edit && isCurrent(one, at))
+  services.unsupportedEdits.change(modelKey(request), (known) => {
+    const before = known.find((one) => one.edit === edit && isCurrent(one, at))
     const isCertain = status < 500 || (before?.status === status && sentAt >= before.at)
-    if (before && (before.isCertain || !isCertain)) return refusals
-    return [...refusals.filter((one) => one.edit !== edit), { edit, status, at, isCertain }]
+    if (before && (before.isCertain || !isCertain)) return known
+    return [...known.filter((one) => one.edit !== edit), { edit, status, at, isCertain }]
   })
   if (!isUnsupported(x, edit)) return
   const { upstream, conversation } = request
@@ -60,9 +60,9 @@ export function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: 
 
 /** Records that a request was accepted with these edits: an earlier 5xx had another reason. */
 export function noteAccepted({ services, request }: Turn, edits: readonly RequestEdit[]): void {
-  services.unsupportedEdits.change(refusalsKey(request), (refusals) => {
-    const left = refusals.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
-    return left.length === refusals.length ? refusals : left
+  services.unsupportedEdits.change(modelKey(request), (known) => {
+    const left = known.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
+    return left.length === known.length ? known : left
   })
 }
 

@@ -1,7 +1,7 @@
 /**
- * Sends a request to a model. The only place that sends it again: in another form while the provider refuses one, and
- * once for each refusal that can be mended: too large an output cap, a beta that is not allowed, reasoning for another
- * prompt.
+ * Sends a request to a model. This is the only place that sends it again:
+ * - in another form, while the provider refuses one;
+ * - once for each error that can be mended: too large an output cap, a beta that is not allowed, bound reasoning.
  */
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'

@@ -24,7 +24,7 @@ import type { KnownPrefixes } from './session/read-transcript.ts'
 export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
 /** What is known of a provider's refusals of one edit. Times in milliseconds since the epoch. */
-export interface EditRefusal {
+export interface UnsupportedEdit {
   readonly edit: RequestEdit
   readonly status: number
   /** When the newest refused request was accepted without the edit. */
@@ -110,7 +110,7 @@ export interface Services extends AccessSettings {
   readonly keepsTranscripts: boolean
   readonly identity: IdentitySettings
   readonly prefixes: KnownPrefixes
-  readonly unsupportedEdits: SharedValues<readonly EditRefusal[]>
+  readonly unsupportedEdits: SharedValues<readonly UnsupportedEdit[]>
   readonly quietRuns: QuietRuns
   /** Where this process has counted errors in a row: no other request waits for the store. */
   readonly streaks: LRUCache<SessionKey, true>

@@ -17,10 +17,10 @@ function fileWith(text: string): string {
   return file
 }
 
-type Given = Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input'>>
+type TerminalOptions = Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input'>>
 
-async function governor(args: readonly string[], given: Given = {}) {
-  const terminal = captureTerminal(given)
+async function governor(args: readonly string[], options: TerminalOptions = {}) {
+  const terminal = captureTerminal(options)
   const code = await run(args, terminal)
   return { code, out: terminal.printed, err: terminal.complaints }
 }
@@ -350,7 +350,8 @@ describe('governor replay', () => {
 
   it('prints colours only to a terminal, and not if NO_COLOR is set', async () => {
     const file = fileWith(text)
-    const coloured = async (given: Given) => (await governor(['replay', file], given)).out.includes('\u001b[')
+    const coloured = async (options: TerminalOptions) =>
+      (await governor(['replay', file], options)).out.includes('\u001b[')
     expect(await coloured({ isInteractive: true })).toBe(true)
     expect(await coloured({ isInteractive: true, env: { NO_COLOR: '1' } })).toBe(false)
     expect(await coloured({})).toBe(false)

@@ -182,7 +182,7 @@ describe('governorOf', () => {
     ['invoked', false],
     ['streamed', true],
   ])(
-    'gets it from LangChain, %s, by a fetch of one’s own, or with the raw response, and not from a plain message',
+    'governorOf finds the end of a run in LangChain, %s, with a fetch of one’s own or with the raw response',
     async (_, streaming) => {
       const { url, history } = await atLimit()
       let seen: GovernorEnd | undefined

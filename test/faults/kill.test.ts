@@ -61,7 +61,7 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
       }))
       const step = async (urlsOf: (at: number) => readonly string[]) =>
         Promise.all(agents.map(({ messages, options }, at) => callAny(urlsOf(at), messages, options)))
-      const goOn = (steps: readonly { readonly step: Step }[]) => {
+      const continueWith = (steps: readonly { readonly step: Step }[]) => {
         for (const [at, agent] of agents.entries()) agent.messages = afterStep(agent.messages, steps[at]?.step as Step)
       }
       const iterationsOf = (steps: readonly { readonly step: Step }[]) =>
@@ -69,7 +69,7 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
       const both = (at: number) => (at % 2 === 0 ? [first.url, second.url] : [second.url, first.url])
       const begun = await step(both)
       expect(iterationsOf(begun)).toEqual(new Set(['1/3']))
-      goOn(begun)
+      continueWith(begun)
 
       provider.hold()
       const running = step(both)
@@ -81,13 +81,13 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
       const retried = await running
       expect(retried.filter(({ failures }) => failures > 0)).toHaveLength(AGENTS / 2)
       expect(iterationsOf(retried)).toEqual(new Set(['2/3']))
-      goOn(retried)
+      continueWith(retried)
 
       const third = await start()
       const others = (at: number) => (at % 2 === 0 ? [third.url, second.url] : [second.url, third.url])
       const last = await step(others)
       expect(iterationsOf(last)).toEqual(new Set(['3/3']))
-      goOn(last)
+      continueWith(last)
       const stopped = await step(others)
       for (const { step } of stopped)
         expect(step.governor).toMatchObject({ terminal_reason: 'max_iterations', budget_used: BUDGET })

@@ -51,7 +51,7 @@ function ask(transport: Transport, origin: string): Promise<void> {
   })
 }
 
-it('keeps idle connections, except to an upstream that closes them itself', async () => {
+it('the transport keeps idle connections, except to an upstream that closes them itself', async () => {
   const steady = await startUpstream(0)
   const hasty = await startUpstream(1)
   const transport = startTransport()

@@ -5,7 +5,7 @@ import { chunksOf, plainBody } from '../../src/http/upstream-response.ts'
 
 const CHUNK = 65_536
 
-it('lets others run after each 64 KB of a body that is there at once', async () => {
+it('reading a body that is there at once lets others run after each 64 KB', async () => {
   let turns = 0
   let isOver = false
   const count = () => {

@@ -77,7 +77,7 @@ describe('edits', () => {
 })
 
 describe('setMember', () => {
-  it('setMember sets a key of any object as an assignment does', () => {
+  it('sets a key of any object as an assignment does', () => {
     fc.assert(
       fc.property(objectText, fc.constantFrom('a', 'b', '', 'new', '"\n'), jsonText, (text, key, value) => {
         const result = edited(text, (json) => {
@@ -90,7 +90,7 @@ describe('setMember', () => {
     )
   })
 
-  it('setMember changes only the value that it sets', () => {
+  it('changes only the value that it sets', () => {
     const text = '{ "n" : 9007199254740993 , "tool_choice":"auto", "z":1.0}'
     const result = edited(text, (json) => {
       const object = root(json)

@@ -66,7 +66,7 @@ describe('the library agent-governor/overflow', () => {
     expect(compiled(agent, kind, resolution)).toEqual({ status: 0, stdout: '' })
   })
 
-  it('is the only module that the package exports', () => {
+  it('the package exports no module of the proxy itself', () => {
     const { status } = runOn('agent.mjs', `import 'agent-governor/dist/main.js'`)
     expect(status).toBe(1)
   })

@@ -197,7 +197,7 @@ describe.each(STOPPED)('a stop over $name', (api) => {
   )
 })
 
-it('passes on a stream that contains only its end, and asks again with the next request', async () => {
+it('a stopped request passes on a stream that contains only its end, and asks again with the next request', async () => {
   const nothing = streamed(['data: [DONE]\n\n'])
   const script: Script = (_, number) => (number === 1 ? nothing : { text: TEXT })
   const { url } = await startBoth(script, { budget })
@@ -205,7 +205,7 @@ it('passes on a stream that contains only its end, and asks again with the next 
   expect((await send(url, chat, chat.request, true)).text).toContain('"has_final_answer":true')
 })
 
-it('breaks off a stream that has begun when the next variant gets a 503', async () => {
+it('a stopped request breaks off a stream that has begun when the next variant gets a 503', async () => {
   const chunk = (delta: object, finish: string | null = null) =>
     data({ id: 'x', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })
   const thought = streamed([

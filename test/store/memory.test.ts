@@ -181,7 +181,7 @@ it('the memory store keeps the most recently changed small values', async () => 
   expect(await store.value(kind, key('2999'))).toEqual({ at: 2_999 })
 })
 
-it('keeps the large values that were changed last, as many as fit into the memory of sessions', async () => {
+it('the memory store keeps the large values that were changed last, as many as fit into the memory of sessions', async () => {
   const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 100_000 })
   const room = { sizeOf: ({ length }: string) => length, perSession: 1, share: 1 }
   const kind: ValueKind<string> = { name: 'text', empty: '', room }

@@ -3,7 +3,7 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { Hash } from '../../core/hash.ts'
-import { decideBlocks, INITIAL_LOOP_STATE, noticeTold, observeMessage } from '../../core/loop/loop-state.ts'
+import { afterNotice, decideBlocks, INITIAL_LOOP_STATE, observeMessage } from '../../core/loop/loop-state.ts'
 import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
 import { createCallReader } from '../../core/loop/tool-call.ts'
 import { userText } from '../../core/session/transcript.ts'
@@ -49,7 +49,7 @@ export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, re
     loopState = observeMessage(loopState, reader, registry, index, { leftOut: blockedCalls })
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
-    loopState = noticeTold(loopState)
+    loopState = afterNotice(loopState)
     const at = calls.findIndex(({ id }) => id === finding.id)
     const call_index = first + Math.max(at, 0)
     actions.push({ call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })

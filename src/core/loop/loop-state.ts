@@ -235,7 +235,7 @@ function placeholders(reader: CallReader, from: number, newest: number): Readonl
 }
 
 /** Returns the state once the model got the notice about the newest finding. A notice sent again counts once. */
-export function noticeTold(loopState: LoopState): LoopState {
+export function afterNotice(loopState: LoopState): LoopState {
   const { finding, isWarned, memory } = loopState
   if (!finding || isWarned) return loopState
   return { ...loopState, memory: warningSent(memory, finding), isWarned: true }

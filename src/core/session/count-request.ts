@@ -241,7 +241,7 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
   const kept = previous === undefined ? undefined : from
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
   // In the middle of a run a harness may write what looks like a user's message: the next request shows whether it did.
-  const mayGoOn = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
+  const mayContinue = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
   // The request that ends a run shows the calls of its newest answer.
   const newCalls = from?.newest === newestAssistant ? 0 : (facts.callCounts.at(-1) ?? 0)
   const toolCalls = (over?.toolCalls ?? 0) + newCalls
@@ -253,7 +253,7 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
     promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
     first: from?.first ?? assistantHashes[0],
     newest: newestAssistant ?? kept?.newest,
-    interrupted: mayGoOn ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
+    interrupted: mayContinue ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
   }
 }
 

@@ -125,8 +125,8 @@ export function recordOf(run: Run, thread: number, state: EndState | undefined):
 }
 
 /**
- * Returns when the first of the current runs will have ended if nothing comes until then, in milliseconds since the
- * epoch; `undefined` where none will, or their ends were reported.
+ * Returns when the first of the current runs will have ended if no request comes, in milliseconds since the epoch.
+ * Returns `undefined` if the ends of all runs were reported, or if no run will end in this way.
  */
 export function nextQuietEnd({ threads }: Session): number | undefined {
   let next: number | undefined

@@ -1,7 +1,7 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import { NO_CONTEXTS, type Reduction } from '../context-window.ts'
-import { noticeTold, recordCalls } from '../loop/loop-state.ts'
+import { afterNotice, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS } from '../terminal.ts'
@@ -148,13 +148,13 @@ export function noteDelivery(session: Session, request: CountedRequest, delivery
  * Records that the model got the notice of a request. Only then it is a warning that can be ignored; one about a loop
  * counts if no newer request was counted meanwhile. `isWarning`: it warned of the end of the budget.
  */
-export function noteTold(session: Session, request: CountedRequest, isWarning: boolean): Session {
+export function noticeReachedModel(session: Session, request: CountedRequest, isWarning: boolean): Session {
   const thread = threadOf(session, request)
   if (!thread) return session
   const { run, loopState } = thread
   return withThread(session, thread, {
     run: isWarning ? { ...run, isWarned: true } : run,
-    loopState: loopState && isNewest(run, request) ? noticeTold(loopState) : loopState,
+    loopState: loopState && isNewest(run, request) ? afterNotice(loopState) : loopState,
   })
 }
 

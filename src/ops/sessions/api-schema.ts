@@ -44,7 +44,7 @@ const loop = named('Loop', {
   pattern: z.string(),
   tools: z.array(z.string()),
   count: count.describe('How often each of its calls was made.'),
-  warnings: count.describe('How often the model was told.'),
+  warnings: count.describe('How many warnings the model got.'),
   blocked: z.boolean().describe('Governor blocks its calls.'),
   since: count.describe('Iteration since which nothing new came.'),
 })
@@ -80,7 +80,7 @@ const terminal = z
     budget_max: count,
     session: z.string(),
   })
-  .meta({ id: 'Terminal', description: 'What the client was told at the end of the run, letter by letter.' })
+  .meta({ id: 'Terminal', description: 'What the client got at the end of the run, letter by letter.' })
 
 /** What an agent has, and its session: that of the agent which needs attention most, but times of its own. */
 const agent = {
@@ -218,7 +218,7 @@ export const sessionPage = named('SessionPage', {
 })
 
 const entry = named('TranscriptEntry', {
-  thread: count.describe('The agent that said it, or was told it.'),
+  thread: count.describe('The agent that said or got it.'),
   role: z.enum(['user', 'assistant']),
   text: z.string().describe('The first 65,536 characters. It may contain anything: show it as text alone.'),
   truncated: z.boolean().describe('There was more of it.'),

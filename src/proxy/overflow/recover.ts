@@ -63,8 +63,9 @@ const LEAST_OUTPUT = 16
 const LEAST_THINKING = 1_024
 
 /**
- * Returns the cap for a second attempt; `undefined` if no room is stated, if it would not be lower than before, or is
- * too small for an answer or for the thinking that the client wants.
+ * Returns the cap for a second attempt. Returns `undefined`
+ * - if the error states no room, or the cap would not be lower than before;
+ * - if the cap is too small for an answer, or for the thinking that the client wants.
  */
 export function clampOutput(overflow: Overflow, asked: AskedOutput): AskedOutput | undefined {
   if (overflow.recovery !== 'clamp_output_only') return undefined

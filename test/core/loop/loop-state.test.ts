@@ -10,9 +10,9 @@ import {
   warningSent,
 } from '../../../src/core/loop/escalation.ts'
 import {
+  afterNotice,
   INITIAL_LOOP_STATE,
   type LoopState,
-  noticeTold,
   observeTranscript,
   skipTranscript,
 } from '../../../src/core/loop/loop-state.ts'
@@ -109,7 +109,7 @@ describe('the loop guard of a conversation', () => {
         made.forEach((calls, at) => {
           messages.push(...stepOf(calls, at))
           loopState = take(loopState, messages, policy)
-          loopState = noticeTold(loopState)
+          loopState = afterNotice(loopState)
           const refuses = mayBlock(loopState.memory, policy, 0)
           expect({ finding: found(loopState.finding), refuses }).toEqual(expected[at])
         })
@@ -131,7 +131,7 @@ describe('the loop guard of a conversation', () => {
           loopState = takeFrom(loopState, conversationOf(messages), policy)
           if (loopState.finding && isTold) {
             told++
-            loopState = noticeTold(loopState)
+            loopState = afterNotice(loopState)
           }
           if (told < 2) expect(mayBlock(loopState.memory, policy, 0)).toBe(false)
         }
@@ -154,7 +154,7 @@ describe('the loop guard of a conversation', () => {
     const warnings: number[] = []
     for (let at = 12; at < 16; at++) {
       messages.push(...stepOf([{ tool: 'a', given: 'nothing to see' }], at))
-      loopState = noticeTold(take(loopState, messages, enforce))
+      loopState = afterNotice(take(loopState, messages, enforce))
       if (loopState.finding) warnings.push(loopState.finding.warnings)
     }
     expect(warnings[0]).toBe(1)

@@ -4,10 +4,10 @@ import type { Conversation } from '../../../src/core/conversation.ts'
 import { hashOf } from '../../../src/core/hash.ts'
 import { mayBlock } from '../../../src/core/loop/escalation.ts'
 import {
+  afterNotice,
   decideBlocks,
   INITIAL_LOOP_STATE,
   type LoopState,
-  noticeTold,
   observeTranscript,
   recordCalls,
 } from '../../../src/core/loop/loop-state.ts'
@@ -134,7 +134,7 @@ function follow(name: DialectName, turns: readonly (readonly Made[])[], shown: n
   let loopState = INITIAL_LOOP_STATE
   for (let end = shown; end <= turns.length; end++) {
     loopState = observed(loopState, conversationIn(name, turns.slice(0, end)))
-    loopState = noticeTold(loopState)
+    loopState = afterNotice(loopState)
     states.push(loopState)
   }
   return states

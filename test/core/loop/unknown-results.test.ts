@@ -1,7 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { mayBlock } from '../../../src/core/loop/escalation.ts'
-import { INITIAL_LOOP_STATE, type LoopState, noticeTold, observeTranscript } from '../../../src/core/loop/loop-state.ts'
+import {
+  afterNotice,
+  INITIAL_LOOP_STATE,
+  type LoopState,
+  observeTranscript,
+} from '../../../src/core/loop/loop-state.ts'
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
 import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
@@ -47,7 +52,7 @@ function follow(
     loopState = observed(loopState, messagesOf(shown(end).slice(0, end)), policy)
     const { finding } = loopState
     if (finding) notices.push(`${end - 1}:${finding.pattern}`)
-    if (isDelivered) loopState = noticeTold(loopState)
+    if (isDelivered) loopState = afterNotice(loopState)
     if (mayBlock(loopState.memory, policy, 0)) blocksAfter ??= end
   }
   return { notices, blocksAfter }
