@@ -76,7 +76,10 @@ export function launch(
         look = () => {
           while (read < log.length) {
             const line = JSON.parse(log[read++] ?? '') as Line
-            if (line['msg'] === message) return found(line)
+            if (line['msg'] !== message) continue
+            // Further lines are for the next one who waits.
+            look = () => {}
+            return found(line)
           }
           if (hasEnded) failed(new Error(`ended without "${message}": ${complaints}${log.join('\n')}`))
         }
