@@ -55,7 +55,7 @@ export function answerView(text: string, isCut = false): SessionDetail['final_an
   return { text: text.slice(0, read), truncated: isCut || read < text.length }
 }
 
-/** Returns what a client was told at the end of a run. It holds the client's name for the session. */
+/** Returns what the client got at the end of a run. It contains the client's name for the session. */
 function terminalView(terminal: Terminal | undefined, key: SessionKey, { seesNames }: Viewer): RunView['terminal'] {
   if (!terminal) return null
   return seesNames ? terminal : { ...terminal, session: idOf(key) }
