@@ -11,7 +11,7 @@ const SHOWN = 12
  * operator or the program itself wrote.
  */
 const BOUNDS = [
-  { files: /^(?:config|demo)\/|^core\/budget\/budget-notices/, most: 0 },
+  { files: /^(?:config|demo)\/|^core\/(?:budget\/budget-notices|harness\/match)/, most: 0 },
   // Fields of sessions, which are cut; rows of Redis.
   { files: /^(?:cli|store|telemetry)\//, most: 65_536 },
   // MAX_HEAD of http/server.ts: targets and header fields.

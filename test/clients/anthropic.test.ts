@@ -49,7 +49,7 @@ async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is 
   for await (const step of runner) {
     // Only clients that read events see the other fields of a stream's last event.
     const note = (object: object) => {
-      governor = saidIn(object) ?? governor
+      governor = footerIn(object) ?? governor
     }
     if ('finalMessage' in step) step.on('streamEvent', note)
     else note(step)
@@ -59,7 +59,7 @@ async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is 
   return { steps, last, text: textOf(last), governor }
 }
 
-const saidIn = (object: object): unknown => Reflect.get(object, 'governor')
+const footerIn = (object: object): unknown => Reflect.get(object, 'governor')
 
 function textOf(message: Anthropic.Beta.BetaMessage | undefined): string {
   return (message?.content ?? []).map((block) => (block.type === 'text' ? block.text : '')).join('')

@@ -37,7 +37,7 @@ interface Shown {
   readonly governor: unknown
 }
 
-const saidIn = (object: object): unknown => Reflect.get(object, 'governor')
+const footerIn = (object: object): unknown => Reflect.get(object, 'governor')
 
 /** Asks in Chat Completions, after one call of a tool. */
 async function askChat(url: string, { stream, isJson, history = [] }: How): Promise<Shown> {
@@ -57,11 +57,11 @@ async function askChat(url: string, { stream, isJson, history = [] }: How): Prom
   }
   if (!stream) {
     const whole = await chat.completions.create(params)
-    return { text: whole.choices[0]?.message.content ?? '', governor: saidIn(whole) }
+    return { text: whole.choices[0]?.message.content ?? '', governor: footerIn(whole) }
   }
   let governor: unknown
   const running = chat.completions.stream({ ...params, stream: true }).on('chunk', (chunk) => {
-    governor = saidIn(chunk) ?? governor
+    governor = footerIn(chunk) ?? governor
   })
   const { choices } = await running.finalChatCompletion()
   return { text: choices[0]?.message.content ?? '', governor }
@@ -84,7 +84,7 @@ async function askResponses(url: string, { stream, isJson, history = [] }: How):
   }
   if (!stream) {
     const whole = await responses.create(params)
-    return { text: whole.output_text, governor: saidIn(whole) }
+    return { text: whole.output_text, governor: footerIn(whole) }
   }
   const running = responses.stream({ ...params, stream: true })
   let deltas = ''
@@ -99,7 +99,7 @@ async function askResponses(url: string, { stream, isJson, history = [] }: How):
   const whole = await running.finalResponse()
   expect([deltas, ...dones]).toEqual(new Array(4).fill(whole.output_text))
   expect(whole.output).toHaveLength(1)
-  return { text: whole.output_text, governor: saidIn(whole) }
+  return { text: whole.output_text, governor: footerIn(whole) }
 }
 
 /** Asks in Messages, and reads the last block alone, as Claude Code does. */
@@ -123,11 +123,11 @@ async function askMessages(url: string, { stream, isJson, history = [] }: How): 
   }
   if (!stream) {
     const whole = await messages.create(params)
-    return { text: textOf(whole), governor: saidIn(whole) }
+    return { text: textOf(whole), governor: footerIn(whole) }
   }
   let governor: unknown
   const running = messages.stream(params).on('streamEvent', (event) => {
-    governor = saidIn(event) ?? governor
+    governor = footerIn(event) ?? governor
   })
   return { text: textOf(await running.finalMessage()), governor }
 }

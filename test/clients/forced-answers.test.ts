@@ -20,7 +20,7 @@ const City = z.object({ name: z.string(), arguments: z.object({ country: z.strin
 /** An object that looks like a written-out call. */
 const ANSWER = { name: 'Oslo', arguments: { country: 'Norway' } }
 
-interface Asked extends ChatBody {
+interface AgentBody extends ChatBody {
   readonly text?: { readonly format?: { readonly type?: string } }
   readonly output_config?: { readonly format?: unknown }
 }
@@ -31,7 +31,7 @@ const nameOf = (tool: unknown) => {
 }
 
 /** Returns the tool that a request names, or the only one besides `search` if a tool must be called at the stop. */
-function forcedIn({ tool_choice: choice, tools = [] }: Asked): string | undefined {
+function forcedIn({ tool_choice: choice, tools = [] }: AgentBody): string | undefined {
   const {
     type,
     name,
@@ -47,14 +47,14 @@ function forcedIn({ tool_choice: choice, tools = [] }: Asked): string | undefine
 
 /** A model that searches for ever; when it is stopped or forced, it answers in the requested form. */
 const searching: Script = ({ json }: Received, number) => {
-  const asked = json as Asked
+  const body = json as AgentBody
   const isStopped = JSON.stringify(json).includes('maximum number of tool-calling')
-  const forced = forcedIn(asked)
-  const isNamed = JSON.stringify(asked.tool_choice ?? '').includes(`"${forced}"`)
+  const forced = forcedIn(body)
+  const isNamed = JSON.stringify(body.tool_choice ?? '').includes(`"${forced}"`)
   if (forced !== undefined && (isStopped || isNamed)) return { calls: [{ name: forced, arguments: ANSWER }] }
-  const hasTools = (asked.tools ?? []).length > 0 && JSON.stringify(asked.tool_choice ?? '').includes('none') === false
+  const hasTools = (body.tools ?? []).length > 0 && JSON.stringify(body.tool_choice ?? '').includes('none') === false
   if (hasTools) return { calls: [{ name: 'search', arguments: { query: `q${number}` } }] }
-  const format = asked['response_format'] ?? asked.text?.format ?? asked.output_config?.format
+  const format = body['response_format'] ?? body.text?.format ?? body.output_config?.format
   const isObject = format !== undefined && (format as { type?: string }).type !== 'text'
   return { text: isObject ? JSON.stringify(ANSWER) : 'It is Oslo.' }
 }

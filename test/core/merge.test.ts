@@ -25,12 +25,12 @@ const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): R
   ...changes,
 })
 
-const threadOf = (run: Run, humans: readonly string[] = ['go'], id = 'thread 1'): Thread => ({
+const threadOf = (run: Run, userMessages: readonly string[] = ['go'], id = 'thread 1'): Thread => ({
   id,
   name: '',
   system: 'system' as Hash,
-  userMessageHashes: humans as readonly Hash[],
-  userMessageCount: humans.length,
+  userMessageHashes: userMessages as readonly Hash[],
+  userMessageCount: userMessages.length,
   run,
 })
 

@@ -51,7 +51,7 @@ export function conversationOf(messages: readonly Message[], extra: Message = {}
   return request.conversation
 }
 
-export function sightingOf(messages: readonly Message[], extra: Message = {}): RequestFacts {
+export function requestFacts(messages: readonly Message[], extra: Message = {}): RequestFacts {
   const conversation = conversationOf(messages, extra)
   return factsOf(emptyTranscript(conversation), conversation, hashOf(bodyOf(messages, extra).toString()), registry)
 }
@@ -109,13 +109,13 @@ export const BUDGET: BudgetPolicy = {
   texts: DEFAULT_TEXTS,
 }
 
-export interface Seen {
+export interface RequestOptions {
   /** The client's name for the thread. */
   readonly thread?: string
   /** Further fields of the body. */
   readonly extra?: Message
   readonly isDerived?: boolean
-  /** When it is seen, in milliseconds since the epoch. */
+  /** When it arrives, in milliseconds since the epoch. */
   readonly now?: number
 }
 
@@ -131,15 +131,15 @@ export function newSession() {
     },
     see(
       messages: readonly Message[],
-      { thread = '', extra = {}, isDerived = false, now = 1_000 }: Seen = {},
+      { thread = '', extra = {}, isDerived = false, now = 1_000 }: RequestOptions = {},
     ): RunState & { readonly toolCalls: number } {
-      const request = requestOf(sightingOf(messages, extra), { thread, now, isDerived })
-      const seen = countRequest(session, request)
-      session = seen.session
-      return { ...seen.result, toolCalls: seen.result.run.toolCalls }
+      const request = requestOf(requestFacts(messages, extra), { thread, now, isDerived })
+      const counted = countRequest(session, request)
+      session = counted.session
+      return { ...counted.result, toolCalls: counted.result.run.toolCalls }
     },
-    iteration(messages: readonly Message[], seen: Seen = {}): number {
-      return this.see(messages, seen).iteration
+    iteration(messages: readonly Message[], options: RequestOptions = {}): number {
+      return this.see(messages, options).iteration
     },
   }
 }

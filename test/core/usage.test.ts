@@ -3,14 +3,14 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
 import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
-import { type Message, requestOf, sightingOf, steps, system, user } from './transcript.ts'
+import { type Message, requestFacts, requestOf, steps, system, user } from './transcript.ts'
 
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const call = { input: 100, output: 10, cachedInput: 40, cost: 0.25, estimated: false }
 
 /** The session after a request, and what identifies the request there. */
 function seen(session: Session, messages: readonly Message[], thread = '') {
-  const facts = sightingOf(messages)
+  const facts = requestFacts(messages)
   const next = countRequest(session, requestOf(facts, { thread })).session
   return { session: next, request: { fingerprint: facts.fingerprint, thread } }
 }
@@ -58,7 +58,7 @@ describe('a response that a client continues from', () => {
     let session = noteAnswer(other.session, main.request, { usage: call, ids: ['resp_1'], requestBytes: 400 })
     session = noteAnswer(session, other.request, { usage: call, ids: ['resp_2'], requestBytes: 400 })
     const facts = {
-      ...sightingOf([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
+      ...requestFacts([{ role: 'tool', tool_call_id: 'a', content: 'ok' }]),
       previous: 'resp_1',
     }
     const { result: runState, session: after } = countRequest(session, requestOf(facts))

@@ -6,11 +6,11 @@ import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core
 import { terminalOf } from '../../src/core/terminal.ts'
 import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../src/store/store.ts'
-import { sightingOf, user } from '../core/transcript.ts'
+import { requestFacts, user } from '../core/transcript.ts'
 
 const NOW = 1_800_000_000_000
 const MINUTE = 60_000
-const { system } = sightingOf([user('Go.')])
+const { system } = requestFacts([user('Go.')])
 
 const runOf = (changes: Partial<Run> = {}): Run => ({
   startedAt: NOW - MINUTE,

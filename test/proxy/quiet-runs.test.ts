@@ -6,9 +6,9 @@ import { createQuietRuns } from '../../src/proxy/session/quiet-runs.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey } from '../../src/store/store.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
-import { sightingOf, user } from '../core/transcript.ts'
+import { requestFacts, user } from '../core/transcript.ts'
 
-const { system } = sightingOf([user('Go.')])
+const { system } = requestFacts([user('Go.')])
 
 const answeredAt = (at: number, iteration = 1): Run => ({
   startedAt: at,

@@ -159,7 +159,7 @@ describe('the end of a run', () => {
     expect(await firstSession(both.url)).toMatchObject({ state: 'working', terminal_state: null })
   })
 
-  it('is none where a human spoke while it was under way', async () => {
+  it('is not counted where a human spoke while it was under way', async () => {
     const both = await startBoth(runaway())
     const { messages } = await runAgent(both.url, START, { ...named, max: 2 })
     await runAgent(both.url, [...messages, human('Wait.')], { ...named, max: 1 })
@@ -167,7 +167,7 @@ describe('the end of a run', () => {
     expect((await firstSession(both.url)).runs[0]).toMatchObject({ state: null, iterations: 2 })
   })
 
-  it('is counted once for a run that goes on after it: the first end counts', async () => {
+  it('is counted once, the first time, for a run that continues after it', async () => {
     const both = await startBoth(runaway('search', 'Enough.'), { budget: { max_iterations: 3 } })
     const { messages } = await runAgent(both.url, START, named)
     const { id } = await firstSession(both.url)

@@ -4,34 +4,34 @@ import { startBoth } from '../support/governor.ts'
 import type { Script } from '../support/provider.ts'
 
 /** One message of a transcript, in no API's form. */
-type Said =
+type Message =
   | { readonly kind: 'user' | 'assistant'; readonly text: string }
   | { readonly kind: 'step'; readonly id: string; readonly query: string; readonly result: string }
 
 const SYSTEM = 'You are a research agent.'
-const user = (text: string): Said => ({ kind: 'user', text })
-const assistant = (text: string): Said => ({ kind: 'assistant', text })
-const stepOf = (id: string, query: string): Said => ({ kind: 'step', id, query, result: `found ${query}` })
+const user = (text: string): Message => ({ kind: 'user', text })
+const assistant = (text: string): Message => ({ kind: 'assistant', text })
+const stepOf = (id: string, query: string): Message => ({ kind: 'step', id, query, result: `found ${query}` })
 
 /** Each API's path, and a transcript as the body of a request. */
 const DIALECTS = {
   chat: {
     path: '/v1/chat/completions',
-    body: (transcript: readonly Said[]) => ({
+    body: (transcript: readonly Message[]) => ({
       model: 'gpt-test',
       tools: [{ type: 'function', function: { name: 'search', parameters: {} } }],
       messages: [
         { role: 'system', content: SYSTEM },
-        ...transcript.flatMap((said): object[] => {
-          if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
-          const call = { name: 'search', arguments: JSON.stringify({ query: said.query }) }
+        ...transcript.flatMap((message): object[] => {
+          if (message.kind !== 'step') return [{ role: message.kind, content: message.text }]
+          const call = { name: 'search', arguments: JSON.stringify({ query: message.query }) }
           return [
             {
               role: 'assistant',
               content: null,
-              tool_calls: [{ id: said.id, type: 'function', function: call }],
+              tool_calls: [{ id: message.id, type: 'function', function: call }],
             },
-            { role: 'tool', tool_call_id: said.id, content: said.result },
+            { role: 'tool', tool_call_id: message.id, content: message.result },
           ]
         }),
       ],
@@ -39,34 +39,34 @@ const DIALECTS = {
   },
   messages: {
     path: '/v1/messages',
-    body: (transcript: readonly Said[]) => ({
+    body: (transcript: readonly Message[]) => ({
       model: 'claude-test',
       max_tokens: 100,
       system: SYSTEM,
       tools: [{ name: 'search', input_schema: { type: 'object' } }],
-      messages: transcript.flatMap((said): object[] => {
-        if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
-        const call = { type: 'tool_use', id: said.id, name: 'search', input: { query: said.query } }
+      messages: transcript.flatMap((message): object[] => {
+        if (message.kind !== 'step') return [{ role: message.kind, content: message.text }]
+        const call = { type: 'tool_use', id: message.id, name: 'search', input: { query: message.query } }
         return [
           { role: 'assistant', content: [call] },
-          { role: 'user', content: [{ type: 'tool_result', tool_use_id: said.id, content: said.result }] },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: message.id, content: message.result }] },
         ]
       }),
     }),
   },
   responses: {
     path: '/v1/responses',
-    body: (transcript: readonly Said[]) => ({
+    body: (transcript: readonly Message[]) => ({
       model: 'gpt-test',
       store: false,
       instructions: SYSTEM,
       tools: [{ type: 'function', name: 'search', parameters: {} }],
-      input: transcript.flatMap((said): object[] => {
-        if (said.kind !== 'step') return [{ role: said.kind, content: said.text }]
-        const call = { name: 'search', arguments: JSON.stringify({ query: said.query }) }
+      input: transcript.flatMap((message): object[] => {
+        if (message.kind !== 'step') return [{ role: message.kind, content: message.text }]
+        const call = { name: 'search', arguments: JSON.stringify({ query: message.query }) }
         return [
-          { type: 'function_call', call_id: said.id, ...call },
-          { type: 'function_call_output', call_id: said.id, output: said.result },
+          { type: 'function_call', call_id: message.id, ...call },
+          { type: 'function_call_output', call_id: message.id, output: message.result },
         ]
       }),
     }),
@@ -76,7 +76,7 @@ const DIALECTS = {
 type DialectName = keyof typeof DIALECTS
 
 /** What every agent of a test has before its own task. */
-const SHARED: Record<string, readonly Said[]> = {
+const SHARED: Record<string, readonly Message[]> = {
   'an example in the prompt': [user('How warm is it?'), stepOf('example', 'weather'), assistant('It is warm.')],
   'two example pairs in the prompt': [user('One?'), assistant('1.'), user('Two?'), assistant('2.')],
   'a greeting in the prompt': [assistant('Hi! How can I help you?')],
@@ -89,7 +89,7 @@ const SHARED: Record<string, readonly Said[]> = {
 }
 
 /** The requests of agent `name`: its task, and one step more each time. `hasUniqueIds`: of its calls. */
-function requestsOf(shared: readonly Said[], name: number, steps: number, hasUniqueIds: boolean) {
+function requestsOf(shared: readonly Message[], name: number, steps: number, hasUniqueIds: boolean) {
   const begin = [...shared, user(`Task ${name}.`)]
   const all = Array.from({ length: steps }, (_, at) =>
     stepOf(hasUniqueIds ? `call_${name}_${at}` : `call_${at}`, `query ${at}`),
@@ -107,7 +107,7 @@ const LIMIT = 5
 const STEPS = 7
 
 /** Sends one request, and returns what its agent sees of Governor. */
-async function ask(url: string, dialect: DialectName, transcript: readonly Said[], headers: Record<string, string>) {
+async function ask(url: string, dialect: DialectName, transcript: readonly Message[], headers: Record<string, string>) {
   const { path, body } = DIALECTS[dialect]
   const response = await fetch(`${url}${path}`, {
     method: 'POST',
@@ -155,7 +155,7 @@ async function play(
 }
 
 interface World {
-  readonly shared: readonly Said[]
+  readonly shared: readonly Message[]
   /** Whose request comes next; each agent stands here once for each of its requests. */
   readonly order: readonly number[]
   /** All agents name one session. */

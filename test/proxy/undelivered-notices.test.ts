@@ -13,12 +13,14 @@ const NOTICE = /\[BUDGET: |You appear to be repeating|\[LOOP GUARD\]/
 
 const said = ({ body }: Received) => NOTICE.test(body.toString())
 
-interface SeenStep {
+interface ObservedStep {
   readonly headers: Headers
 }
 
 /** The agents of the three APIs; each ends after `max` answers. */
-const AGENTS: Readonly<Record<string, (url: string, stream: boolean, max: number) => Promise<readonly SeenStep[]>>> = {
+const AGENTS: Readonly<
+  Record<string, (url: string, stream: boolean, max: number) => Promise<readonly ObservedStep[]>>
+> = {
   chat: async (url, stream, max) => (await runAgent(url, START, { stream, max })).steps,
   messages: async (url, stream, max) => (await runMessagesAgent(url, ASKED, { stream, max })).steps,
   responses: async (url, stream, max) => (await runResponses(url, 'Go.', { stream, max })).steps,

@@ -12,7 +12,7 @@ import {
   type Versioned,
 } from '../../src/store/replicated-values.ts'
 import { type SessionKey, sessionKey } from '../../src/store/store.ts'
-import { called, type Message, requestOf, result, said, sightingOf, system, user } from '../core/transcript.ts'
+import { called, type Message, requestFacts, requestOf, result, said, system, user } from '../core/transcript.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -76,7 +76,7 @@ function startAgent(isNewChat: boolean) {
       iteration++
       clock += 1_000
       const now = clock
-      const facts = sightingOf(messages)
+      const facts = requestFacts(messages)
       const request = { fingerprint: facts.fingerprint, thread: '' }
       const counted = await values.update(KEY, (session = NEW_SESSION) => {
         const { session: value, result } = countRequest(

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
 import type { SessionDetail, SessionRow } from '../../src/ops/sessions/api-schema.ts'
 
-export interface Asked {
+export interface RequestOptions {
   readonly method?: string
   readonly headers?: Readonly<Record<string, string>>
   /** Sent as JSON. */
@@ -29,7 +29,7 @@ function parsed(text: string): unknown {
 export async function ask(
   url: string,
   path: string,
-  { method = 'GET', headers = {}, body }: Asked = {},
+  { method = 'GET', headers = {}, body }: RequestOptions = {},
 ): Promise<Reply> {
   const { hostname, port } = new URL(url)
   const text = body === undefined ? undefined : JSON.stringify(body)

@@ -6,7 +6,7 @@ import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
 import { countRequest } from '../../../src/core/session/count-request.ts'
 import { NEW_SESSION, type RunState } from '../../../src/core/session/session.ts'
 import { noteAnswer } from '../../../src/core/session/transitions.ts'
-import { BUDGET, requestOf, sightingOf, steps, system, user } from '../transcript.ts'
+import { BUDGET, requestFacts, requestOf, steps, system, user } from '../transcript.ts'
 
 const NO_LIMITS = amountsBy(() => 0)
 
@@ -52,7 +52,7 @@ function positionsOf(answers: readonly { tokens: number; cost: number; seconds: 
   let session = NEW_SESSION
   let now = 1_000
   return answers.map(({ tokens, cost, seconds }, at) => {
-    const facts = sightingOf([...TASK, ...steps('a', at)])
+    const facts = requestFacts([...TASK, ...steps('a', at)])
     const seen = countRequest(session, requestOf(facts, { now }))
     const usage = { input: tokens, output: 0, cost, estimated: false }
     const request = { fingerprint: facts.fingerprint, thread: '' }
@@ -93,7 +93,7 @@ describe('the pressure on a run', () => {
     fc.assert(
       fc.property(anyPolicy, anyAnswers, (policy, answers) => {
         const last = [...TASK, ...steps('a', answers.length)]
-        const request = requestOf(sightingOf(last))
+        const request = requestOf(requestFacts(last))
         const once = countRequest(NEW_SESSION, request)
         const again = countRequest(once.session, request)
         expect(decide({ runState: again.result, policy })).toEqual(decide({ runState: once.result, policy }))

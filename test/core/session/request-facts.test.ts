@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
 import { isAgentic } from '../../../src/core/session/request-facts.ts'
-import { called, conversationOf, type Message, result, said, sightingOf, steps, system, user } from '../transcript.ts'
+import { called, conversationOf, type Message, requestFacts, result, said, steps, system, user } from '../transcript.ts'
 
 const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
@@ -86,7 +86,7 @@ describe('the iteration that a transcript shows', () => {
     ['counts from the start where no human spoke', 3, [system('Go.'), ...steps('a', 2)]],
     ['is 1 where there is nothing', 1, []],
   ])('%s', (_, iteration, messages) => {
-    expect(sightingOf(messages).iteration).toBe(iteration)
+    expect(requestFacts(messages).iteration).toBe(iteration)
   })
 
   it('grows by exactly one per assistant message, whatever else grows', () => {
@@ -95,7 +95,7 @@ describe('the iteration that a transcript shows', () => {
     const anyStep = fc.tuple(assistant, fc.array(between, { minLength: 1, maxLength: 3 }))
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 8 }), (all) => {
-        const shown = all.map((_, at) => sightingOf([...TASK, ...all.slice(0, at + 1).flat(2)]).iteration)
+        const shown = all.map((_, at) => requestFacts([...TASK, ...all.slice(0, at + 1).flat(2)]).iteration)
         expect(shown).toEqual(all.map((_, at) => at + 2))
       }),
       { numRuns: 50 },
@@ -106,10 +106,10 @@ describe('the iteration that a transcript shows', () => {
 describe('tool calls', () => {
   it('are counted since the last human message, each parallel one separately, and those of the newest step too', () => {
     const messages = [...TASK, ...steps('old', 5), user('Next.'), called('a', 'b'), result('a'), result('b')]
-    expect(sightingOf(messages)).toMatchObject({ toolCalls: 2, newToolCalls: 2 })
-    expect(sightingOf([...messages, ...steps('c', 1)])).toMatchObject({ toolCalls: 3, newToolCalls: 1 })
-    expect(sightingOf([...TASK, legacyCall, legacyResult])).toMatchObject({ toolCalls: 1, newToolCalls: 1 })
-    expect(sightingOf(TASK)).toMatchObject({ toolCalls: 0, newToolCalls: 0 })
+    expect(requestFacts(messages)).toMatchObject({ toolCalls: 2, newToolCalls: 2 })
+    expect(requestFacts([...messages, ...steps('c', 1)])).toMatchObject({ toolCalls: 3, newToolCalls: 1 })
+    expect(requestFacts([...TASK, legacyCall, legacyResult])).toMatchObject({ toolCalls: 1, newToolCalls: 1 })
+    expect(requestFacts(TASK)).toMatchObject({ toolCalls: 0, newToolCalls: 0 })
   })
 })
 
@@ -123,11 +123,11 @@ describe("an agent's own request for a final answer", () => {
     ['not recognized in a tool result', false, [...full, result('a1', SUMMARY_REQUEST)]],
     ['not recognized in an empty conversation', false, []],
   ])('is %s', (_, asks, messages) => {
-    expect(sightingOf(messages).asksForSummary).toBe(asks)
+    expect(requestFacts(messages).asksForSummary).toBe(asks)
   })
 
   it('does not start a new run', () => {
-    expect(sightingOf([...full, user(SUMMARY_REQUEST)]).iteration).toBe(3)
+    expect(requestFacts([...full, user(SUMMARY_REQUEST)]).iteration).toBe(3)
   })
 })
 
@@ -146,7 +146,7 @@ describe('membership in a tool loop', () => {
 
 describe('the answers that may have begun a conversation', () => {
   const idsOf = (messages: readonly Message[], extra: Message = {}) =>
-    sightingOf(messages, extra)
+    requestFacts(messages, extra)
       .beginnings()
       .map(({ id }) => id)
   const begun = [...TASK, ...steps('a', 1)]

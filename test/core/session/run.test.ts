@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { type Limit, terminalOf } from '../../../src/core/terminal.ts'
-import { called, result, said, sightingOf, steps, system, user } from '../transcript.ts'
+import { called, requestFacts, result, said, steps, system, user } from '../transcript.ts'
 
 const runOf = (changes: Partial<Run> = {}): Run => ({
   startedAt: 1_000,
@@ -26,7 +26,7 @@ const sessionOf = (...runs: readonly Run[]): Session => ({
   threads: runs.map((run, at) => ({
     name: String(at),
     number: at + 1,
-    system: sightingOf([user('Go.')]).system,
+    system: requestFacts([user('Go.')]).system,
     userMessageHashes: [],
     userMessageCount: 1,
     assistantHashes: [],
@@ -62,7 +62,7 @@ describe('a run that Governor did not end', () => {
     ['no_response', 'after a failure', { failedAs: 'no_response' }, []],
     ['context_overflow', 'after one that was too large', { failedAs: 'context_overflow' }, []],
   ])('is %s at once where a human speaks %s', (state, _, changes, messages) => {
-    const facts = sightingOf([...before, ...(messages as typeof before), user('And?')])
+    const facts = requestFacts([...before, ...(messages as typeof before), user('And?')])
     expect(endBefore(runOf(changes), facts)).toBe(state)
   })
 })
@@ -74,7 +74,7 @@ describe('a run whose end the client knows', () => {
       const run = runOf({ finalAnswer: finalAnswer(reason), isAnswered: true })
       const state = run.finalAnswer?.terminal.terminal_state
       expect(endOf(run, run.askedAt)).toBe(state)
-      expect(endBefore(run, sightingOf([user('And?')]))).toBe(state)
+      expect(endBefore(run, requestFacts([user('And?')]))).toBe(state)
     },
   )
 

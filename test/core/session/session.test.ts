@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { endRun, releaseIteration } from '../../../src/core/session/transitions.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
-import { called, type Message, newSession, result, said, sightingOf, steps, system, user } from '../transcript.ts'
+import { called, type Message, newSession, requestFacts, result, said, steps, system, user } from '../transcript.ts'
 
 const SYSTEM = system('You are an agent.')
 const TASK = [SYSTEM, user('Fix the bug.')]
@@ -284,7 +284,7 @@ describe('threads of one session', () => {
 
 describe('a request that failed', () => {
   const failed = (messages: readonly Message[]) => ({
-    fingerprint: sightingOf(messages).fingerprint,
+    fingerprint: requestFacts(messages).fingerprint,
     thread: '',
   })
 
@@ -333,7 +333,7 @@ describe('a run that was stopped', () => {
   const stopped = () => {
     const session = newSession()
     for (const messages of growing(TASK, 'a', 4)) session.see(messages)
-    const { fingerprint } = sightingOf([...TASK, ...steps('a', 3)])
+    const { fingerprint } = requestFacts([...TASK, ...steps('a', 3)])
     session.change((now) => endRun(now, { fingerprint, thread: '' }, answer))
     return session
   }
