@@ -27,7 +27,7 @@ const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', go
 export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
-  const widths = [isWide ? 28 : 14 + Math.min(14, room), 17, 4, 9, 6, 6, isWide ? 13 : 7, isWide ? 15 : 8]
+  const widths = [isWide ? 28 : 13 + Math.min(15, room), 17, 4, 9, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
   const doingWidth = room - (isWide ? 28 : 15)
   if (doingWidth > 5) widths.push(doingWidth)
   const lineOf = (cells: readonly string[], stateColour?: Colour) => {

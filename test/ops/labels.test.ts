@@ -1,6 +1,7 @@
+import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { REASONS } from '../../src/core/terminal.ts'
-import { stateOf } from '../../src/ops/sessions/labels.ts'
+import { money, stateOf } from '../../src/ops/sessions/labels.ts'
 
 it('people read in a few words why a run was stopped', () => {
   const texts = Object.keys(REASONS).map((terminal_reason) => stateOf({ state: 'stopped', terminal_reason }).text)
@@ -13,4 +14,13 @@ it('people read in a few words why a run was stopped', () => {
     'stopped: loop',
     'stopped: operator',
   ])
+})
+
+it('any amount of money below $100,000 has at most seven characters, so that it fits its column', () => {
+  const cost = fc.double({ min: 0, max: 99_999, noNaN: true })
+  fc.assert(
+    fc.property(cost, fc.boolean(), fc.boolean(), (cost_usd, price_known, cost_estimated) => {
+      expect(money({ cost_usd, price_known, cost_estimated }).length).toBeLessThanOrEqual(7)
+    }),
+  )
 })

@@ -66,12 +66,12 @@ export function nextLimit(meter: MeterName, limit: number): number {
 
 type Cost = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
 
-/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known. */
+/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known: 7 characters at most. */
 export function money({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
   if (cost === null) return '?'
   const sign = isKnown ? '' : isEstimated ? '~' : '≥'
-  if (cost > 0 && cost < 0.0001) return isKnown ? '<$0.0001' : `${sign}$0`
-  if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(4)}`
+  if (cost > 0 && cost < 0.001) return isKnown ? '<$0.001' : `${sign}$0`
+  if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(3)}`
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
