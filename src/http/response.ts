@@ -1,8 +1,7 @@
 /** Writes to a client: the head of a response, a reply that Governor makes, or an error. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
-import type { Failure, Head } from './upstream.ts'
-import { pushTo, resumeBody, type UpstreamResponse } from './upstream-response.ts'
+import type { Head } from './upstream.ts'
 
 /** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
 export type GovernorHeaders = Readonly<Record<string, string | undefined>>
@@ -80,42 +79,4 @@ export function relayInformational(response: ServerResponse, head: Head): void {
   if (response.headersSent || !socket || req.httpVersion !== '1.1' || !isReasonSafe(head.reason)) return
   const line = `HTTP/1.1 ${head.status} ${head.reason}`
   socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
-}
-
-/** Gives a client a response byte for byte, without a promise per chunk. Calls `failed` if the body breaks off. */
-export function relay(
-  from: UpstreamResponse,
-  response: ServerResponse,
-  governorHeaders: GovernorHeaders,
-  failed: (failure: Failure) => void,
-): void {
-  const { head, body } = from
-  writeHead(response, head, responseHeaders(head.headers), governorHeaders)
-  const hasBegun = body.waiting.length > 0 && body.holds === 0
-  let isWaiting = false
-  pushTo(from, {
-    data(chunk) {
-      if (response.write(chunk)) return true
-      // A filter may split one chunk into many: only the first that is too much waits for `drain`.
-      if (!isWaiting) {
-        isWaiting = true
-        response.once('drain', () => {
-          isWaiting = false
-          resumeBody(body)
-        })
-      }
-      return false
-    },
-    end(trailers) {
-      // Whether or not they were announced. Node omits them if the body is not chunked.
-      const fields = responseHeaders(trailers)
-      const pairs: [string, string][] = []
-      for (let at = 0; at + 1 < fields.length; at += 2) pairs.push([fields[at] ?? '', fields[at + 1] ?? ''])
-      if (pairs.length > 0) response.addTrailers(pairs)
-      response.end()
-    },
-    fail: failed,
-  })
-  // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
-  if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()
 }

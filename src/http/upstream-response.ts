@@ -1,13 +1,15 @@
 /**
  * Sends a request to an upstream and returns its response as soon as the head is there. Chunks wait in the response
- * until the body is taken; after 64 KB the upstream is paused. The body is then either read (`chunksOf`) or pushed to a
- * sink, without a promise per chunk (`pushTo`).
+ * until the body is taken; after 64 KB the upstream is paused. The body is then either read (`chunksOf`) or given to the
+ * client (`relay`), without a promise per chunk.
  */
+import type { ServerResponse } from 'node:http'
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { type Dispatcher, errors } from 'undici'
 import { decoderFor, type Lease } from './body.ts'
-import { contentEncoding, type RawHeaders, withHeaders, withoutGovernorHeaders } from './headers.ts'
+import { contentEncoding, type RawHeaders, responseHeaders, withHeaders, withoutGovernorHeaders } from './headers.ts'
+import { type GovernorHeaders, writeHead } from './response.ts'
 import type { Transport } from './transport.ts'
 import { type Failure, failureOf, type Head, type UpstreamCall } from './upstream.ts'
 
@@ -39,30 +41,39 @@ export interface ChunkFilter {
   end(): readonly Buffer[]
 }
 
-/** Takes the rest of a body. Nothing is called after `end` or `fail`. */
-export interface BodySink {
-  /** Returns false to pause the upstream until `resumeBody`. */
-  data(chunk: Buffer): boolean
-  end(trailers: RawHeaders): void
-  fail(failure: Failure): void
+/** What observes and what changes the body of a response. */
+export interface BodyWatch {
+  readonly observer?: ResponseObserver | undefined
+  readonly filter?: ChunkFilter | undefined
 }
 
 type BodyEnd = { readonly trailers: RawHeaders } | { readonly failure: Failure }
 
-/** A body while it arrives: chunks that wait, and the sink. Changed by the functions of this file alone. */
+/** The client that gets the rest of a body as it comes. */
+interface Sink {
+  readonly response: ServerResponse
+  /** Called if the body breaks off. */
+  readonly failed: (failure: Failure) => void
+  /** The client reads slowly: the upstream is paused until what it has not read is sent. */
+  isFull: boolean
+}
+
+/** A body while it arrives. Changed by the functions of this file alone. */
 export interface ResponseBody {
+  /** Chunks that nobody took yet, and their bytes. */
   waiting: Buffer[]
   length: number
   /** Set once the last byte came, or the response broke off. */
   ending?: BodyEnd
-  sink?: BodySink
+  sink?: Sink
   /** Called at the next chunk and at the end. */
   wake?: () => void
   isPaused: boolean
   /** How many promises of the observer the rest of the body waits for. */
   holds: number
   /** Makes undici continue after a pause. */
-  readonly resume: () => void
+  resume?: () => void
+  watch?: BodyWatch | undefined
 }
 
 /** A response whose body was not taken yet. */
@@ -71,15 +82,6 @@ export interface UpstreamResponse {
   readonly body: ResponseBody
   /** Ends the use of the response, also after its end; closes the connection if it is incomplete. */
   abort(): void
-}
-
-export interface SendOptions {
-  /** Called for each informational response (1xx) before the final one. */
-  readonly onInformational?: ((head: Head) => void) | undefined
-  readonly onHead?: ((head: Head) => void) | undefined
-  /** Return what observes and what changes the body of a response with this head. */
-  readonly observerFor?: ((head: Head) => ResponseObserver | undefined) | undefined
-  readonly filterFor?: ((head: Head) => ChunkFilter | undefined) | undefined
 }
 
 export interface InFlight {
@@ -91,34 +93,17 @@ export interface InFlight {
 
 /** Returns raw headers of undici, which are buffers, as texts; Latin-1 keeps bytes above ASCII. */
 function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
-  return withoutGovernorHeaders((headers ?? []).map((item) => item.toString('latin1')))
+  const texts: string[] = []
+  for (const item of headers ?? []) texts.push(item.toString('latin1'))
+  return withoutGovernorHeaders(texts)
 }
 
 /** The upstream is paused when more bytes than this wait. */
 const MAX_WAITING = 65_536
 
-interface Sending {
-  readonly call: UpstreamCall
-  readonly options: SendOptions
-  readonly resolve: (response: UpstreamResponse) => void
-  readonly reject: (error: UpstreamFailed) => void
-  readonly abort: () => void
-  stop?: (error: Error) => void
-  body?: ResponseBody
-  /** Unset once it knows that the response is over. */
-  observer?: ResponseObserver | undefined
-  filter?: ChunkFilter | undefined
-  status: number
-  isAborted: boolean
-  isOver: boolean
-}
-
-function take(sending: Sending, body: ResponseBody, chunk: Buffer): void {
-  hold(sending, body, sending.observer?.take(chunk))
-  if (body.sink && body.holds === 0) {
-    if (!body.sink.data(chunk)) body.isPaused = true
-    return
-  }
+function take(body: ResponseBody, chunk: Buffer): void {
+  hold(body, body.watch?.observer?.take(chunk))
+  if (body.sink && body.holds === 0) return write(body, body.sink, chunk)
   body.waiting.push(chunk)
   body.length += chunk.length
   if (body.length > MAX_WAITING) body.isPaused = true
@@ -126,126 +111,153 @@ function take(sending: Sending, body: ResponseBody, chunk: Buffer): void {
 }
 
 /** Holds the rest of a body until a promise has settled. */
-function hold(sending: Sending, body: ResponseBody, promise: Promise<unknown> | undefined): void {
+function hold(body: ResponseBody, promise: Promise<unknown> | undefined): void {
   if (!promise) return
   body.holds++
   const release = () => {
     body.holds--
     if (body.holds > 0) return
     body.wake?.()
-    if (body.sink) deliver(body, body.sink, sending.abort)
+    if (body.sink) deliver(body, body.sink)
   }
   promise.then(release, release)
 }
 
-/** Gives a sink the waiting chunks, and the end if that has come. */
-function deliver(body: ResponseBody, sink: BodySink, abort: () => void): void {
-  const { waiting } = body
-  body.waiting = []
-  body.length = 0
-  let hasRoom = true
-  for (const chunk of waiting) hasRoom = sink.data(chunk)
-  const { ending } = body
-  if (ending) {
-    if ('failure' in ending) sink.fail(ending.failure)
-    else sink.end(ending.trailers)
-    abort()
-  } else if (hasRoom) resumeBody(body)
-  else body.isPaused = true
+function write(body: ResponseBody, sink: Sink, chunk: Buffer): void {
+  if (sink.response.write(chunk)) return
+  body.isPaused = true
+  // A filter may split one chunk into many: only the first that is too much waits for `drain`.
+  if (sink.isFull) return
+  sink.isFull = true
+  sink.response.once('drain', () => {
+    sink.isFull = false
+    resume(body)
+  })
 }
 
-function finish(sending: Sending, ending: BodyEnd): void {
-  sending.isOver = true
-  const { body, filter } = sending
-  if (!body) {
-    if ('failure' in ending) sending.reject(new UpstreamFailed(ending.failure))
+/** Gives the client the waiting chunks, and the end if that has come. */
+function deliver(body: ResponseBody, sink: Sink): void {
+  const { waiting, ending } = body
+  body.waiting = []
+  body.length = 0
+  for (const chunk of waiting) write(body, sink, chunk)
+  if (!ending) {
+    if (!sink.isFull) resume(body)
     return
   }
-  if (filter) for (const chunk of filter.end()) take(sending, body, chunk)
-  hold(sending, body, sending.observer?.last?.())
-  body.ending = ending
-  if (body.sink && body.holds === 0) deliver(body, body.sink, sending.abort)
-  body.wake?.()
-  if (sending.isAborted) settle(sending)
+  if ('failure' in ending) sink.failed(ending.failure)
+  else {
+    // Whether or not they were announced. Node omits them if the body is not chunked.
+    const fields = responseHeaders(ending.trailers)
+    const pairs: [string, string][] = []
+    for (let at = 0; at + 1 < fields.length; at += 2) pairs.push([fields[at] ?? '', fields[at + 1] ?? ''])
+    if (pairs.length > 0) sink.response.addTrailers(pairs)
+    sink.response.end()
+  }
+  settle(body)
+}
+
+function resume(body: ResponseBody): void {
+  if (!body.isPaused) return
+  body.isPaused = false
+  body.resume?.()
+}
+
+/** A call in flight, and the body of its response. */
+interface Sending extends ResponseBody {
+  readonly call: UpstreamCall
+  readonly onHead: OnHead
+  readonly resolve: (response: UpstreamResponse) => void
+  readonly reject: (error: UpstreamFailed) => void
+  readonly abort: () => void
+  stop?: (error: Error) => void
+  /** 0 before the head. */
+  status: number
+  isAborted?: boolean
 }
 
 /** Ends the observer: after the client got the end, or when the response is given up. */
-function settle(sending: Sending): void {
-  const { observer } = sending
-  sending.observer = undefined
+function settle(body: ResponseBody): void {
+  const observer = body.watch?.observer
+  body.watch = undefined
   observer?.end()
 }
 
+function finish(sending: Sending, ending: BodyEnd): void {
+  const { watch } = sending
+  if (watch?.filter) for (const chunk of watch.filter.end()) take(sending, chunk)
+  hold(sending, watch?.observer?.last?.())
+  sending.ending = ending
+  if (sending.status < 200 && 'failure' in ending) return sending.reject(new UpstreamFailed(ending.failure))
+  if (sending.sink && sending.holds === 0) deliver(sending, sending.sink)
+  sending.wake?.()
+  if (sending.isAborted) settle(sending)
+}
+
 function fail(sending: Sending, error: Error): void {
-  if (sending.isOver) return
-  const { body, upstream } = sending.call
+  const { call, ending, status, isAborted } = sending
+  if (ending) return
+  // undici expects a body in a 304 whose Content-Length is that of the 200 (RFC 9110, section 8.6).
+  if (status === 304 && error instanceof errors.ResponseContentLengthMismatchError)
+    return finish(sending, { trailers: [] })
   // undici does not destroy a body that it has not begun to send; its source would wait for ever.
-  if (body && 'destroy' in body) body.destroy()
-  const failure = failureOf(error, upstream)
-  finish(sending, { failure: sending.isAborted ? { ...failure, code: 'aborted' } : failure })
+  if (call.body && 'destroy' in call.body) call.body.destroy()
+  const failure = failureOf(error, call.upstream)
+  finish(sending, { failure: isAborted ? { ...failure, code: 'aborted' } : failure })
 }
 
 /** The older kind of handler: undici converts a newer one into it, with an object of all headers. */
 function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
-  const { options, resolve, abort } = sending
   return {
     onConnect(stop) {
       sending.stop = stop
       if (sending.isAborted) stop(new errors.RequestAbortedError())
     },
-    onHeaders(status, rawHeaders, resume, text = '\ufffd') {
+    onHeaders(status, rawHeaders, resumeRequest, text = '\ufffd') {
       // undici decodes the reason phrase as UTF-8; Governor keeps it in Latin-1, like the headers.
       const isLost = text.includes('\ufffd')
       const reason = text === 'OK' ? text : isLost ? '' : Buffer.from(text).toString('latin1')
       const head = { status, reason, headers: rawList(rawHeaders) }
       sending.status = status
-      if (status < 200) {
-        options.onInformational?.(head)
-        return true
-      }
-      options.onHead?.(head)
-      sending.observer = options.observerFor?.(head)
-      sending.filter = options.filterFor?.(head)
-      const body: ResponseBody = { waiting: [], length: 0, isPaused: false, holds: 0, resume }
-      sending.body = body
-      resolve({ head, body, abort })
+      const watch = sending.onHead(head)
+      if (status < 200) return true
+      sending.watch = watch
+      sending.resume = resumeRequest
+      sending.resolve({ head, body: sending, abort: sending.abort })
       return true
     },
     onData(chunk) {
-      const { body, filter } = sending
-      if (!body) return true
-      if (filter && !filter.passes(chunk)) {
-        for (const changed of filter.push(chunk)) take(sending, body, changed)
-      } else take(sending, body, chunk)
-      return !body.isPaused
+      const filter = sending.watch?.filter
+      if (!filter || filter.passes(chunk)) take(sending, chunk)
+      else for (const changed of filter.push(chunk)) take(sending, changed)
+      return !sending.isPaused
     },
     onComplete(rawTrailers) {
-      if (!sending.isOver) finish(sending, { trailers: rawList(rawTrailers) })
+      if (!sending.ending) finish(sending, { trailers: rawList(rawTrailers) })
     },
-    onError(error) {
-      // undici expects a body in a 304 whose Content-Length is that of the 200 (RFC 9110, section 8.6).
-      const isWhole = sending.status === 304 && error instanceof errors.ResponseContentLengthMismatchError
-      if (!isWhole) fail(sending, error)
-      else if (!sending.isOver) finish(sending, { trailers: [] })
-    },
+    onError: (error) => fail(sending, error),
   }
 }
 
+/** Called with each head, also of informational responses (1xx); returns what watches the body of the final one. */
+type OnHead = (head: Head) => BodyWatch | undefined
+
 /** Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). */
-export function send(transport: Transport, call: UpstreamCall, options: SendOptions): InFlight {
+export function send(transport: Transport, call: UpstreamCall, onHead: OnHead): InFlight {
   let sending: Sending | undefined
   const abort = (): void => {
-    if (sending?.isOver) return settle(sending)
+    if (sending?.ending) return settle(sending)
     if (!sending || sending.isAborted) return
     sending.isAborted = true
     sending.stop?.(new errors.RequestAbortedError())
   }
   const response = new Promise<UpstreamResponse>((resolve, reject) => {
-    sending = { call, options, resolve, reject, abort, status: 0, isAborted: false, isOver: false }
+    sending = { call, onHead, resolve, reject, abort, status: 0, waiting: [], length: 0, isPaused: false, holds: 0 }
     const { upstream, method, path, headers, body } = call
     try {
+      const { origin } = upstream
       transport.dispatch(
-        { origin: upstream.origin, method, path, headers: headers as string[], body: body as Buffer },
+        { origin, method, path, headers: headers as string[], body: body as Buffer },
         handlerOf(sending),
       )
     } catch (error) {
@@ -256,16 +268,19 @@ export function send(transport: Transport, call: UpstreamCall, options: SendOpti
   return { response, abort }
 }
 
-export function resumeBody(body: ResponseBody): void {
-  if (!body.isPaused) return
-  body.isPaused = false
-  body.resume()
-}
-
-/** Gives a body to `sink`: the waiting chunks at once, then each chunk as it comes. */
-export function pushTo({ body, abort }: UpstreamResponse, sink: BodySink): void {
-  body.sink = sink
-  if (body.holds === 0) deliver(body, sink, abort)
+/** Gives a client a response byte for byte, without a promise per chunk. Calls `failed` if the body breaks off. */
+export function relay(
+  { head, body }: UpstreamResponse,
+  response: ServerResponse,
+  governorHeaders: GovernorHeaders,
+  failed: (failure: Failure) => void,
+): void {
+  writeHead(response, head, responseHeaders(head.headers), governorHeaders)
+  const hasBegun = body.waiting.length > 0 && body.holds === 0
+  body.sink = { response, failed, isFull: false }
+  if (body.holds === 0) deliver(body, body.sink)
+  // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
+  if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()
 }
 
 /** The chunks of a body, to be read once. */
@@ -275,7 +290,7 @@ type BodyChunks = AsyncGenerator<Buffer, void, undefined>
 function nextChange(body: ResponseBody): Promise<void> {
   return new Promise((resolve) => {
     body.wake = resolve
-    if (body.holds === 0) resumeBody(body)
+    if (body.holds === 0) resume(body)
   })
 }
 

@@ -2,8 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { type GovernorHeaders, isGone, relayInformational, replyFailure } from '../http/response.ts'
-import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import { type InFlight, type SendOptions, send, type UpstreamResponse } from '../http/upstream-response.ts'
+import type { Failure, Head, UpstreamCall } from '../http/upstream.ts'
+import { type BodyWatch, type InFlight, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import type { RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
@@ -109,24 +109,23 @@ export function callFor({ services, request, route }: Exchange, body: UpstreamCa
 export function openUpstream(
   x: Exchange,
   call: UpstreamCall,
-  { observerFor, filterFor }: Pick<SendOptions, 'observerFor' | 'filterFor'> = {},
+  watch: (head: Head) => BodyWatch | undefined,
 ): Promise<UpstreamResponse> {
   if (x.calledAt === 0) {
     x.calledAt = performance.now()
     if (x.bodyReadAt > 0) x.overheadMs = x.calledAt - x.bodyReadAt
   }
   const traced = x.span ? { ...call, headers: x.span.inject(call.headers) } : call
-  const inFlight = send(x.services.transport, traced, {
-    onInformational: (head) => relayInformational(x.response, head),
-    onHead() {
-      x.upstreamMs = performance.now() - x.calledAt
-    },
-    observerFor,
-    filterFor,
+  x.inFlight = send(x.services.transport, traced, (head) => {
+    if (head.status < 200) {
+      relayInformational(x.response, head)
+      return undefined
+    }
+    x.upstreamMs = performance.now() - x.calledAt
+    return watch(head)
   })
-  x.inFlight = inFlight
-  if (x.isClientGone) inFlight.abort()
-  return inFlight.response
+  if (x.isClientGone) x.inFlight.abort()
+  return x.inFlight.response
 }
 
 /** Emits an event of a request, also to its span. */

@@ -3,9 +3,8 @@ import type { Decision } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS } from '../core/session/run.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
-import { relay } from '../http/response.ts'
 import type { Failure } from '../http/upstream.ts'
-import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { relay, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import {
   type Answer,

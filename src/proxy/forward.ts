@@ -1,7 +1,6 @@
 /** Sends an allowed request, unchanged or with a notice for the model, and relays the response. */
-
-import { relay } from '../http/response.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
+import { relay } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import { type Exchange, failExchange, openUpstream } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
@@ -70,6 +69,6 @@ export async function forward(x: Turn): Promise<void> {
 export async function forwardUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
   const response = x.route.dialect
     ? await sendOnce(x, call)
-    : await openUpstream(x, call, { observerFor: (head) => observeModelList(x, call, head) })
+    : await openUpstream(x, call, (head) => ({ observer: observeModelList(x, call, head) }))
   relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }

@@ -137,12 +137,13 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const dialect = policy.enabled ? route.dialect : undefined
   const watched = dialect && { x, turn, call, dialect }
   const open = (one: UpstreamCall) =>
-    openUpstream(x, one, {
-      observerFor: turn && ((head) => observeUsage(turn, one, head)),
-      filterFor({ headers }) {
-        if (!watched || !isEventStream(headers) || contentEncoding(headers) !== 'identity') return undefined
-        return watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent))
-      },
+    openUpstream(x, one, (head) => {
+      const { headers } = head
+      const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
+      return {
+        observer: turn && observeUsage(turn, one, head),
+        filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
+      }
     })
   let response: UpstreamResponse
   try {
