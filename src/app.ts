@@ -20,7 +20,7 @@ import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
 import { isLoopback } from './http/loopback.ts'
 import { reply } from './http/response.ts'
-import { createClientServer, createUploadWatch, MAX_HEAD } from './http/server.ts'
+import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import type { Upstream } from './http/upstream.ts'
 import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
@@ -89,8 +89,6 @@ export interface GovernorOptions {
 function isOpsPath(target: string): boolean {
   return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
 }
-
-const UPLOAD_STOPPED = 'The rest of the request did not come. See timeouts.client_idle.'
 
 function unneeded(): never {
   throw new Error("a route has a schema: remove `schemaController`, so that Fastify's own compilers are used")
@@ -239,17 +237,9 @@ function createServices(
 }
 
 /** Returns the listener for all requests; those to Governor's own paths go to `serveOps`. */
-function requestListener(
-  clientIdle: number,
-  services: Services,
-  state: State,
-  serveOps: http.RequestListener,
-): http.RequestListener {
-  const watchUpload = createUploadWatch(clientIdle)
+function requestListener(services: Services, state: State, serveOps: http.RequestListener): http.RequestListener {
   return (request, response) => {
     const { method = 'GET', url: target = '/' } = request
-    const apiOf = () => routeOf(services, method, target, request.rawHeaders).api
-    watchUpload(request, response, () => apiOf().errorBody('timeout', UPLOAD_STOPPED, 'request_timeout'))
     if (isOpsPath(target)) {
       serveOps(request, response)
     } else if (target === '*') {
@@ -262,7 +252,8 @@ function requestListener(
     } else if (state.draining.signal.aborted) {
       response.setHeader('connection', 'close').setHeader('retry-after', '1')
       const message = 'Governor is shutting down: try again.'
-      reply(response, 503, 'application/json', apiOf().errorBody('overloaded', message, 'shutting_down'))
+      const { api } = routeOf(services, method, target, request.rawHeaders)
+      reply(response, 503, 'application/json', api.errorBody('overloaded', message, 'shutting_down'))
     } else {
       exchange(services, request, response).catch(() => response.destroy())
     }
@@ -364,11 +355,16 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     clientIdle,
     maxOpenFiles,
     refused: (open, isNews) => services.emit({ kind: 'connection_refused', open, isNews }),
+    errorBody(kind, message, code, request) {
+      const { method = 'GET', url = '/', rawHeaders } = request ?? {}
+      const api = rawHeaders ? routeOf(services, method, url, rawHeaders).api : DEFAULT_API
+      return api.errorBody(kind, message, code)
+    },
   })
   handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({
-    serverFactory: (serveOps) => clients.server.on('request', requestListener(clientIdle, services, state, serveOps)),
-    clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket, DEFAULT_API.errorBody),
+    serverFactory: (serveOps) => clients.server.on('request', requestListener(services, state, serveOps)),
+    clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket),
     // No hooks run for a path of Governor's own with a wrong percent-encoding.
     frameworkErrors(error, { raw }, answer: FastifyReply) {
       closeIfUnread(raw, answer)

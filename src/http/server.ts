@@ -18,12 +18,19 @@ const SHARE_LEFT = 1 / 4
 const SILENCE = 60_000
 
 export interface ServerSettings {
-  /** Milliseconds that a client may take for its headers. */
+  /** Milliseconds that a client may take for its headers, and may pause while it sends a body; 0: any time. */
   readonly clientIdle: number
   /** How many files and connections the process may have open; infinite if that is not known. */
   readonly maxOpenFiles: number
   /** Called for each connection that is refused because `open` are open; `isNews`: the first one in a minute. */
   readonly refused: (open: number, isNews: boolean) => void
+  /** Returns the JSON body of an error; `request`: unset if it could not be read. */
+  readonly errorBody: (
+    kind: 'timeout' | 'invalid_request',
+    message: string,
+    code: string,
+    request?: IncomingMessage,
+  ) => string
 }
 
 /**
@@ -47,21 +54,23 @@ const UNREADABLE: Readonly<Record<string, readonly [status: number, code: string
 }
 const MALFORMED = [400, 'malformed_request', 'Governor could not read this as an HTTP/1.1 request.'] as const
 
-/** Closes connections that are too many for the limit on open files, before nothing works any more. */
-function limitConnections(server: http.Server, { maxOpenFiles, refused }: ServerSettings): void {
-  if (!Number.isFinite(maxOpenFiles)) return
-  const open = Math.max(1, Math.floor(maxOpenFiles - Math.max(LEAST_LEFT, maxOpenFiles * SHARE_LEFT)))
-  server.maxConnections = open
-  let reportedAt = Number.NEGATIVE_INFINITY
-  server.on('drop', () => {
-    const isNews = performance.now() - reportedAt >= SILENCE
-    if (isNews) reportedAt = performance.now()
-    refused(open, isNews)
-  })
+const UPLOAD_STOPPED = 'The rest of the request did not come. See timeouts.client_idle.'
+
+/** Checks for uploads in `clientIdle` milliseconds. */
+const CHECKS = 4
+
+/** A request whose response is not over. */
+interface OpenRequest {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  /** Bytes read from the connection when it was checked last. */
+  read: number
+  /** Checks in a row that found nothing new. */
+  quiet: number
 }
 
-export function createClientServer(settings: ServerSettings) {
-  const { clientIdle } = settings
+/** Creates the server, which has its limits and no listener for requests yet. */
+function createServer({ clientIdle, maxOpenFiles, refused }: ServerSettings): http.Server {
   const server = http.createServer({
     maxHeaderSize: MAX_HEAD,
     // Longer than the usual minute of a load balancer, so that Governor never closes first.
@@ -73,29 +82,49 @@ export function createClientServer(settings: ServerSettings) {
     noDelay: true,
   })
   server.maxHeadersCount = 0
-  limitConnections(server, settings)
-  // Several responses for one connection if a client sends requests without waiting.
-  const connections = new Map<Duplex, Set<ServerResponse>>()
+  if (!Number.isFinite(maxOpenFiles)) return server
+  // Connections that are too many for the limit on open files are closed before nothing works any more.
+  const open = Math.max(1, Math.floor(maxOpenFiles - Math.max(LEAST_LEFT, maxOpenFiles * SHARE_LEFT)))
+  server.maxConnections = open
+  let reportedAt = Number.NEGATIVE_INFINITY
+  return server.on('drop', () => {
+    const isNews = performance.now() - reportedAt >= SILENCE
+    if (isNews) reportedAt = performance.now()
+    refused(open, isNews)
+  })
+}
+
+export function createClientServer(settings: ServerSettings) {
+  const { clientIdle, errorBody } = settings
+  const server = createServer(settings)
+  // Several requests for one connection if a client sends them without waiting.
+  const connections = new Map<Duplex, Set<OpenRequest>>()
+  // All uploads share one timer, because one for each costs more than the check.
+  let timer: NodeJS.Timeout | undefined
   server.on('connection', (socket) => {
     // An ignored upgrade makes its connection begin again.
-    connections.set(socket, connections.get(socket) ?? new Set())
+    if (connections.has(socket)) return
+    connections.set(socket, new Set())
     socket.once('close', () => connections.delete(socket))
   })
-  server.on('request', ({ socket }, response) => {
-    const responses = connections.get(socket)?.add(response)
-    response.once('close', () => responses?.delete(response))
+  server.on('request', (request, response) => {
+    const open = { request, response, read: request.socket.bytesRead, quiet: 0 }
+    const requests = connections.get(request.socket)?.add(open)
+    response.once('close', () => requests?.delete(open))
+    if (clientIdle === 0 || timer || request.complete || !hasBody(request.rawHeaders)) return
+    timer = setInterval(() => {
+      if (endQuietUploads(connections, errorBody)) return
+      clearInterval(timer)
+      timer = undefined
+    }, clientIdle / CHECKS).unref()
   })
   return {
     server,
-    /** Answers bytes that are no request. `errorBody` returns the JSON body of an error. */
-    refuseUnreadable(
-      error: NodeJS.ErrnoException,
-      socket: Duplex,
-      errorBody: (kind: 'timeout' | 'invalid_request', message: string, code: string) => string,
-    ): void {
-      const responses = [...(connections.get(socket) ?? [])]
+    /** Answers bytes that are no request. */
+    refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
+      const requests = connections.get(socket) ?? new Set()
       // An answer in the middle of a response would look like a part of it.
-      if (responses.some(({ headersSent }) => headersSent)) return void socket.destroy()
+      for (const { response } of requests) if (response.headersSent) return void socket.destroy()
       // The parser reports an error again for each further chunk.
       if (!socket.writable) return
       const [status, code, message] = UNREADABLE[error.code ?? ''] ?? MALFORMED
@@ -104,7 +133,7 @@ export function createClientServer(settings: ServerSettings) {
       const fields = ['Content-Type', 'application/json', 'Content-Length', length, 'Connection', 'close']
       endWith(socket, headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, fields) + body)
       // Nobody may answer the earlier requests of this connection any more.
-      if (responses.length > 0) socket.destroy()
+      if (requests.size > 0) socket.destroy()
     },
     /** Destroys all open connections and waits until they are closed. */
     async destroyConnections(): Promise<void> {
@@ -114,54 +143,34 @@ export function createClientServer(settings: ServerSettings) {
   }
 }
 
-const CHECKS = 4
-
-/** A request whose body is still to come. */
-interface Upload {
-  readonly request: IncomingMessage
-  readonly response: ServerResponse
-  readonly errorBody: () => string
-  /** Bytes read from the connection when it was checked last. */
-  read: number
-  /** Checks in a row that found nothing new. */
-  quiet: number
-}
-
 /**
- * Returns what ends requests whose clients send nothing for `idle` milliseconds, though nobody holds them back, with
- * the JSON of `errorBody`; 0: never. All share one timer, because one for each costs more than the check. Counts checks
- * and not time: after a pause of the whole process one check runs before what came meanwhile is read.
+ * Ends requests whose clients send nothing for a while, though nobody holds them back. Returns false if there are no
+ * uploads any more. Counts checks and not time: after a pause of the whole process one check runs before what came
+ * meanwhile is read.
  */
-export function createUploadWatch(idle: number) {
-  const uploads = new Set<Upload>()
-  let timer: NodeJS.Timeout | undefined
-  const check = () => {
-    for (const upload of uploads) {
-      const { request, response, errorBody } = upload
-      const { socket } = request
+function endQuietUploads(
+  connections: ReadonlyMap<Duplex, ReadonlySet<OpenRequest>>,
+  errorBody: ServerSettings['errorBody'],
+): boolean {
+  let hasUploads = false
+  for (const [socket, requests] of connections) {
+    for (const open of requests) {
+      const { request, response } = open
+      if (request.complete || request.destroyed || !hasBody(request.rawHeaders)) continue
+      hasUploads = true
       const isHeldBack = request.isPaused() || socket.isPaused()
-      upload.quiet = socket.bytesRead === upload.read && !isHeldBack ? upload.quiet + 1 : 0
-      upload.read = socket.bytesRead
-      // The first check may come at any time after the newest byte.
-      if (upload.quiet <= CHECKS) continue
-      uploads.delete(upload)
+      const { bytesRead } = request.socket
+      open.quiet = bytesRead === open.read && !isHeldBack ? open.quiet + 1 : 0
+      open.read = bytesRead
+      // The first check may come at any time after the newest byte. Once ended, a request is left alone.
+      if (open.quiet !== CHECKS + 1) continue
       if (response.headersSent) request.destroy()
       else {
         // Closes the connection once it is sent: what follows on it would be taken for the rest.
         response.setHeader('connection', 'close')
-        reply(response, 408, 'application/json', errorBody())
+        reply(response, 408, 'application/json', errorBody('timeout', UPLOAD_STOPPED, 'request_timeout', request))
       }
     }
-    if (uploads.size > 0) return
-    clearInterval(timer)
-    timer = undefined
   }
-  return (request: IncomingMessage, response: ServerResponse, errorBody: () => string): void => {
-    if (idle === 0 || request.complete || !hasBody(request.rawHeaders)) return
-    const { bytesRead: read } = request.socket
-    const upload = { request, response, errorBody, read, quiet: 0 }
-    uploads.add(upload)
-    timer ??= setInterval(check, idle / CHECKS).unref()
-    request.on('close', () => uploads.delete(upload))
-  }
+  return hasUploads
 }
