@@ -18,6 +18,8 @@ import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const NUMBERS: readonly (string | undefined)[] = ['RISK', 'ITERATION', 'COST', '$/MIN']
+/** Of an amount below a cent, so that any amount fits its column. */
+const DECIMALS = 3
 const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
 
 /**
@@ -50,8 +52,8 @@ export function tableLines(rows: readonly Row[], columns: number, hasColours = f
       state.text,
       `${Math.round(row.risk * 100)}%`,
       max > 0 ? `${iteration}/${max}` : String(iteration),
-      money(row),
-      rate(row),
+      money(row, DECIMALS),
+      rate(row, DECIMALS),
       row.client ?? '',
       shortModel(row.model) ?? '',
       doing(row),

@@ -66,19 +66,26 @@ export function nextLimit(meter: MeterName, limit: number): number {
 
 type Cost = Pick<SessionRow, 'cost_usd' | 'price_known' | 'cost_estimated'>
 
-/** Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known: 7 characters at most. */
-export function money({ cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost): string {
+/**
+ * Returns `$1.20`; `≥$1.20` if a part is missing, `~$1.20` if it is estimated, `?` if nothing is known. Amounts below a
+ * cent have `decimals`; with 3 of them, no amount below $100,000 has more than 7 characters.
+ */
+export function money(
+  { cost_usd: cost, price_known: isKnown, cost_estimated: isEstimated }: Cost,
+  decimals = 4,
+): string {
   if (cost === null) return '?'
   const sign = isKnown ? '' : isEstimated ? '~' : '≥'
-  if (cost > 0 && cost < 0.001) return isKnown ? '<$0.001' : `${sign}$0`
-  if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(3)}`
+  const least = 10 ** -decimals
+  if (cost > 0 && cost < least) return isKnown ? `<$${least.toFixed(decimals)}` : `${sign}$0`
+  if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(decimals)}`
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
 /** Returns the cost of a session by the minute; empty if it has ended. */
-export function rate(row: SessionRow): string {
+export function rate(row: SessionRow, decimals?: number): string {
   if (groupOf(row) === 3) return ''
-  return money({ ...row, cost_usd: row.cost_usd_per_minute })
+  return money({ ...row, cost_usd: row.cost_usd_per_minute }, decimals)
 }
 
 /** Returns `950`, `5.1k`, `61k`, `2.1M`. */
