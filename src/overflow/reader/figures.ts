@@ -1,7 +1,20 @@
 /** Finds the role of each number in a sentence by the words around it: the limit, the request, a part, or the excess. */
-import { isSummand, partNoun, quantityOf, rangeNoun, summandNoun } from './nouns.ts'
-import { isNumberAt, leftOf, rightOf, type Sentence, upTo, withoutUnit } from './sentence.ts'
-import { type Cue, cueOf, hasAny, MODALS, type Noun, nounOf, OTHER_UNITS, type Role, TOKENS, wordSet } from './words.ts'
+import { isSummand, nounAmong, nounsIn, quantityOf, rangeNoun, summandNoun } from './nouns.ts'
+import { isNumberAt, type Place, placeAt, type Sentence } from './sentence.ts'
+import {
+  type Cue,
+  cueOf,
+  hasAny,
+  MODALS,
+  type Noun,
+  nounOf,
+  OTHER_UNITS,
+  type Role,
+  TOKENS,
+  until,
+  without,
+  wordSet,
+} from './words.ts'
 
 /** A number of tokens in a text, and its role. */
 export interface Figure {
@@ -18,47 +31,44 @@ export interface Figure {
   readonly at: number
 }
 
-/** The words around a number: before it and after it, the nearest first, and after its unit. */
-interface Place {
-  readonly left: readonly string[]
-  readonly right: readonly string[]
-  readonly rest: readonly string[]
-  readonly leadsToNumber: boolean
-}
-
 export function figuresOf(sentence: Sentence): Figure[] {
   const figures: Figure[] = []
   for (const [at, atom] of sentence.entries()) {
-    const figure = typeof atom === 'number' && atom > 0 ? figureAt(sentence, at, atom) : undefined
+    const figure = typeof atom === 'number' && atom > 0 ? figureAt(placeAt(sentence, at), atom) : undefined
     if (figure) figures.push(figure)
   }
   return figures
 }
 
-function figureAt(sentence: Sentence, at: number, value: number): Figure | undefined {
-  const place = placeOf(sentence, at)
-  const { left, right, rest } = place
+/** Returns the first figure with a role, and with one of the nouns if there are any. */
+export function find(
+  figures: readonly Figure[],
+  role: Role,
+  ...nouns: readonly (Noun | undefined)[]
+): Figure | undefined {
+  return figures.find((figure) => figure.role === role && (nouns.length === 0 || nouns.includes(figure.noun)))
+}
+
+function figureAt(place: Place, value: number): Figure | undefined {
+  const { sentence, at, left, right, rest, between } = place
   if (hasOtherUnit(place, value)) return undefined
   // Both numbers in `2048 - 1024`: the difference is stated elsewhere.
   if (left[0] === '-' || (right[0] === '-' && isNumberAt(sentence, at + 2))) return undefined
   // The sum in `1024 + 2048 = 3072` says nothing new.
-  if (left.length === 1 && left[0] === '=' && isNumberAt(sentence, at - 2) && isSummand(sentence, at - 2))
-    return undefined
-  const range = rangeAt(sentence, at)
+  if (left.length === 1 && left[0] === '=' && place.isLed && isSummand(placeAt(sentence, at - 2))) return undefined
+  const range = rangeAt(place)
   if (range === 'start') return undefined
-  const isTerm = isSummand(sentence, at)
-  const role = range ? 'limit' : roleOf(place, sentence, at, isTerm)
+  const isTerm = isSummand(place)
+  const role = range ? 'limit' : roleOf(place, isTerm)
   if (!role) return undefined
-  const part = partNoun(rest)
-  const noun = isTerm
-    ? (part ?? summandNoun(sentence, at))
-    : range
-      ? rangeNoun(sentence, at)
-      : quantityOf(left, rest, role)
-  const isBelow = range === 'end' && rightOf(sentence, at).slice(0, 3).includes('exclusive')
+  // `1000 in the messages`, `204186 input`
+  const next = nounAmong(rest, 3)
+  const part = next === 'input' || next === 'output' ? next : undefined
+  let noun = range ? rangeNoun(place) : quantityOf(place, role)
+  if (isTerm) noun = part ?? summandNoun(place)
   return {
     role,
-    value: isBelow ? value - 1 : value,
+    value: range && between.slice(0, 3).includes('exclusive') ? value - 1 : value,
     noun,
     isPart: role === 'value' && (isTerm || part !== undefined),
     isCounted:
@@ -68,19 +78,6 @@ function figureAt(sentence: Sentence, at: number, value: number): Figure | undef
     isAtLeast: left.slice(0, 2).includes('least'),
     at,
   }
-}
-
-/** Returns the words that belong to a number: in `input=7000 output=2000`, `output` belongs to 2000. */
-function placeOf(sentence: Sentence, at: number): Place {
-  const all = rightOf(sentence, at)
-  const leads = isNumberAt(sentence, at + all.length + 1)
-  // `140000 tokens (input 120000 + …`: the words in the bracket belong to the numbers in it.
-  const right = leads && !all.includes(')') ? upTo(all, all.indexOf('(')) : all
-  const last = right.at(-1)
-  const isName = leads && (last === '=' || last === ':') && right.length <= 3
-  const words = isName ? [] : right
-  const left = leftOf(sentence, at)
-  return { left, right: words, rest: withoutUnit(words), leadsToNumber: leads && words.length === all.length }
 }
 
 /** Words before an HTTP status or the number of an error. */
@@ -96,7 +93,7 @@ function hasOtherUnit({ left, right }: Place, value: number): boolean {
   if (value >= 400 && value < 600) {
     // `400` at the start of a text, in `Error: 400 …` and in `BadRequestError: 400 …`.
     if (left.length === 0 && !TOKENS.has(unit)) return true
-    if (left.slice(0, 2).some((word) => word.endsWith('error'))) return true
+    if (left[0]?.endsWith('error') || left[1]?.endsWith('error')) return true
   }
   if (left[0] === '<' && unit === '>') return true
   // An id, unless the word before it counts: `tokens [9001]`.
@@ -107,17 +104,14 @@ function hasOtherUnit({ left, right }: Place, value: number): boolean {
 }
 
 const RANGE_OPENS = wordSet('[ from between ( range')
-const IN_RANGE = wordSet(', to - and ( inclusive exclusive ) ~ ..')
+const IN_RANGE = /^(?:(?:,|to|-|and|\(|inclusive|exclusive|\)|~|\.\.)(?: |$))+$/
 
 /** Returns whether a number starts or ends a range: `[1, 8192]`, `from 1 to 8192`. */
-function rangeAt(sentence: Sentence, at: number): 'start' | 'end' | undefined {
-  const isJoined = (words: readonly string[]) => words.length > 0 && words.every((word) => IN_RANGE.has(word))
-  const isOpened = (number: number) => hasAny(leftOf(sentence, number).slice(0, 2), RANGE_OPENS)
-  const right = rightOf(sentence, at)
-  if (isNumberAt(sentence, at + right.length + 1) && isJoined(right) && isOpened(at)) return 'start'
-  const left = leftOf(sentence, at)
-  const before = at - left.length - 1
-  return isNumberAt(sentence, before) && isJoined(left) && isOpened(before) ? 'end' : undefined
+function rangeAt({ sentence, at, left, isLed, between, leads }: Place): 'start' | 'end' | undefined {
+  if (leads && IN_RANGE.test(between.join(' ')) && hasAny(left.slice(0, 2), RANGE_OPENS)) return 'start'
+  if (!isLed || !IN_RANGE.test(left.join(' '))) return undefined
+  const start = placeAt(sentence, at - left.length - 1)
+  return hasAny(start.left.slice(0, 2), RANGE_OPENS) ? 'end' : undefined
 }
 
 /** Words after a number that was requested: `9001 tokens received`. */
@@ -127,11 +121,12 @@ const OFFERED = wordSet('available allowed supported permitted maximum max')
 /** `N has been exceeded`: N is the limit. */
 const PASSIVE = /^(?:(?:has|have|had) been (?:exceeded|reached)|(?:was|is|were) exceeded)(?= |$)/
 
-function roleOf(place: Place, sentence: Sentence, at: number, isTerm: boolean): Role | undefined {
-  const { left, right, rest, leadsToNumber } = place
+function roleOf(place: Place, isTerm: boolean): Role | undefined {
+  const { sentence, at, left, right, rest } = place
   const [before = ''] = left
   const [first = '', second = ''] = rest
-  if (isExcess(place, sentence, at)) return 'excess'
+  const leadsToNumber = place.leads && right.length === place.between.length
+  if (isExcess(place)) return 'excess'
   if (isTerm) return 'value'
   if ((before === '/' || before === 'of') && isNumberAt(sentence, at - 2)) return 'limit'
   if (right[0] === 'of' && isNumberAt(sentence, at + 2)) return 'value'
@@ -151,7 +146,7 @@ function roleOf(place: Place, sentence: Sentence, at: number, isTerm: boolean): 
   const isMaximum = /^max(?:imum)?$/.test(right[0] ?? '') && nounOf(right[1] ?? '') === 'window'
   if ((cue !== 'value' || isMaximum) && isLimitAfter(right, leadsToNumber)) return 'limit'
   if (cue) return cue === 'value' ? 'value' : 'limit'
-  const noun = quantityOf(left, rest, 'value')
+  const noun = quantityOf(place, 'value')
   return noun && (noun === 'window' ? 'limit' : 'value')
 }
 
@@ -160,8 +155,8 @@ const MORE = wordSet('over above beyond more longer larger greater bigger')
 const ABOUT = wordSet('about approximately ~ roughly least at : ( around')
 
 /** True for an excess: `too large by N`, `N over the limit`. */
-function isExcess({ left, rest }: Place, sentence: Sentence, at: number): boolean {
-  const [first = '', second = ''] = left.filter((word) => !ABOUT.has(word))
+function isExcess({ sentence, at, left, rest }: Place): boolean {
+  const [first = '', second = ''] = without(left, ABOUT)
   if (first === 'by' || first === 'excess') return true
   if ((first === 'of' || first === 'is') && (second === 'excess' || second === 'overflow')) return true
   const [after = ''] = rest
@@ -192,8 +187,8 @@ function cueBefore(left: readonly string[]): Cue | undefined {
     const further = left.slice(at + 1)
     if (before === 'too' || word === 'least') return 'value'
     // `(prompt: 7000 tokens`: the words before the bracket belong to another number.
-    if (/^[(,:]$/.test(word) && left.slice(0, at).some((near) => nounOf(near) === 'input' || nounOf(near) === 'output'))
-      return undefined
+    const near = /^[(,:]$/.test(word) ? nounsIn(left.slice(0, at)) : []
+    if (near.includes('input') || near.includes('output')) return undefined
     // `the maximum per submitted batch is N`: `submitted` says nothing about N.
     if (EACH.has(before)) continue
     // `more than N` and other comparatives.
@@ -221,7 +216,7 @@ const MARKS = wordSet(', : } { ? !')
 
 /** True for the words after `N` in `N tokens exceeds …`, `(N) is greater than …`, `N must be at most …`. */
 function isCompared(rest: readonly string[]): boolean {
-  const [first = '', second = '', third = ''] = rest.filter((word) => !MARKS.has(word))
+  const [first = '', second = '', third = ''] = without(rest, MARKS)
   if (COMPARES.has(first) || MODALS.has(first)) return true
   if (!LEADS_TO_VERB.has(first)) return false
   if (second === 'not' || COMPARES.has(second) || MORE.has(second) || cueOf(second) === 'exceed') return true
@@ -231,13 +226,15 @@ function isCompared(rest: readonly string[]): boolean {
 /** Words and marks at which another phrase begins. */
 const BREAKS = wordSet(', ; ) but and while however :')
 
+const UNIT = new Set([...TOKENS, '-'])
+
 const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
 /** True after `N` in `N maximum`, `N-token context window`. A phrase that leads to the next number belongs to that one. */
 function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
-  const end = right.findIndex((word) => BREAKS.has(word))
-  if (end === -1 && leadsToNumber) return false
-  const [first = '', second = ''] = upTo(right, end).filter((word) => !TOKENS.has(word) && word !== '-')
+  const phrase = until(right, BREAKS)
+  if (leadsToNumber && phrase.length === right.length) return false
+  const [first = '', second = ''] = without(phrase, UNIT)
   if (first === 'or') return second === 'less' || second === 'fewer'
   const isNamed = nounOf(first) === 'output' || nounOf(first) === 'input'
   return isNamed ? LIMIT_AFTER.has(second) && second !== 'context' : LIMIT_AFTER.has(first)

@@ -1,24 +1,27 @@
 /** Finds the quantity that a number counts: the input, the output, both together, or the window. */
-import { isNumberAt, leftOf, rightOf, type Sentence, upTo, withoutUnit, wordsOf } from './sentence.ts'
-import { cueOf, hasAny, MODALS, type Noun, nounOf, type Role, wordSet } from './words.ts'
+import { type Place, withoutUnit, wordsOf } from './sentence.ts'
+import { cueOf, hasAny, MODALS, type Noun, nounOf, type Role, until, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
 const LEFT_ENDS = wordSet(', ; ) but however while > <=')
 
 export function nounsIn(words: readonly string[]): Noun[] {
-  return words.flatMap((word) => nounOf(word) ?? [])
+  const nouns: Noun[] = []
+  for (const word of words) {
+    const noun = nounOf(word)
+    if (noun) nouns.push(noun)
+  }
+  return nouns
 }
 
 /** Returns the first noun among the next words of the same phrase. */
-function nounAmong(words: readonly string[], reach: number): Noun | undefined {
-  const near = words.slice(0, reach)
-  const end = near.findIndex((word) => PHRASE_ENDS.has(word))
-  return nounsIn(upTo(near, end))[0]
+export function nounAmong(words: readonly string[], reach: number): Noun | undefined {
+  return nounsIn(until(words.slice(0, reach), PHRASE_ENDS))[0]
 }
 
 /** Returns the quantity that a number with this role counts, by the words before it and after its unit. */
-export function quantityOf(left: readonly string[], rest: readonly string[], role: Role): Noun | undefined {
+export function quantityOf({ left, rest }: Place, role: Role): Noun | undefined {
   const before = nounBefore(left, role)
   const after = nounAmong(rest, role === 'limit' ? 4 : 3)
   if (role === 'limit') {
@@ -37,30 +40,35 @@ const WINDOW = wordSet('context window n_ctx context_length sequence max_model_l
 
 /** Returns the quantity that the words before a number name; `input context length` is a window too. */
 function nounBefore(left: readonly string[], role: Role): Noun | undefined {
-  const end = left.findIndex((word) => LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed'))
-  const phrase = upTo(left, end)
+  const phrase: string[] = []
+  for (const word of left) {
+    if (LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed')) break
+    phrase.push(word)
+  }
   const nouns = nounsIn(phrase)
   const [hasInput, hasOutput] = [nouns.includes('input'), nouns.includes('output')]
   if (hasInput === hasOutput && (hasInput || nouns.includes('total'))) return 'total'
   if (role === 'limit' && hasAny(phrase, WINDOW)) return 'window'
-  const text = phrase.toReversed().join(' ')
+  const text = phrase.reverse().join(' ')
   if (ASKED_OUTPUT.test(text)) return 'output'
   if (role === 'value' && /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(text)) return 'output'
   // `the prompt (total length N)` is a prompt.
-  return nouns.find((noun) => noun !== 'window' && noun !== 'total') ?? nouns[0]
+  if (hasInput) return 'input'
+  return hasOutput ? 'output' : nouns[0]
 }
 
 const PLUS = wordSet('+ plus')
 
 /** True for A and B in `A + B > C` and in `input (A) + output (B)`. */
-export function isSummand(sentence: Sentence, at: number): boolean {
-  const right = rightOf(sentence, at)
+export function isSummand({ left, isLed, between, leads }: Place): boolean {
   // The next summand follows, unless another phrase begins before the plus.
-  const mark = right.find((word) => PLUS.has(word) || word === ',' || MODALS.has(word) || cueOf(word) === 'exceed')
-  if (isBeforePlus(right) && PLUS.has(mark ?? '') && isNumberAt(sentence, at + right.length + 1)) return true
-  const left = leftOf(sentence, at)
+  if (leads && isBeforePlus(between))
+    for (const word of between) {
+      if (PLUS.has(word)) return true
+      if (word === ',' || MODALS.has(word) || cueOf(word) === 'exceed') break
+    }
   // The other summand must be a number before the plus.
-  if (!isNumberAt(sentence, at - left.length - 1)) return false
+  if (!isLed) return false
   for (const word of left.slice(0, 6)) {
     if (PLUS.has(word)) return true
     if (word === ')' && left[0] === ')') return false
@@ -69,33 +77,29 @@ export function isSummand(sentence: Sentence, at: number): boolean {
   return false
 }
 
-function isBeforePlus(right: readonly string[]): boolean {
-  return hasAny(withoutUnit(right).slice(0, 4), PLUS)
+function isBeforePlus(between: readonly string[]): boolean {
+  return hasAny(withoutUnit(between).slice(0, 4), PLUS)
 }
 
 /** The most atoms before a number that are searched, because each number of a sentence searches for itself. */
 const REACH_BACK = 60
 
-function wordsBefore(sentence: Sentence, at: number): string[] {
+function wordsBefore({ sentence, at }: Place): string[] {
   return wordsOf(sentence.slice(Math.max(0, at - REACH_BACK), at))
 }
 
-export function summandNoun(sentence: Sentence, at: number): Noun {
-  const left = leftOf(sentence, at)
-  const plus = isBeforePlus(rightOf(sentence, at)) ? -1 : left.findIndex((word) => PLUS.has(word))
-  const nearest = nounBefore(upTo(left, plus), 'value')
+export function summandNoun(place: Place): Noun {
+  const { left, between } = place
+  const phrase = isBeforePlus(between) ? left : until(left, PLUS)
+  const nearest = nounBefore(phrase, 'value')
   if (nearest === 'input' || nearest === 'output') return nearest
-  const named = nounsIn(wordsBefore(sentence, at)).find((noun) => noun === 'input' || noun === 'output')
-  return (plus === -1) === (named === 'output') ? 'output' : 'input'
+  const nouns = nounsIn(wordsBefore(place))
+  const named = nouns.find((noun) => noun === 'input' || noun === 'output')
+  const isFirst = phrase.length === left.length
+  return isFirst === (named === 'output') ? 'output' : 'input'
 }
 
-/** Returns the quantity right after a number: `1000 in the messages`, `204186 input`. */
-export function partNoun(rest: readonly string[]): Noun | undefined {
-  const noun = nounAmong(rest, 3)
-  return noun === 'input' || noun === 'output' ? noun : undefined
-}
-
-export function rangeNoun(sentence: Sentence, at: number): Noun | undefined {
-  const words = wordsBefore(sentence, at).filter((word) => word !== ',')
+export function rangeNoun(place: Place): Noun | undefined {
+  const words = wordsBefore(place).filter((word) => word !== ',')
   return nounBefore(words.reverse(), 'limit')
 }

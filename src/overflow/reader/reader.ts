@@ -3,11 +3,11 @@
  * the request, or a part of it. It works by tables of words, in linear time.
  */
 import { type Overflow, overInput } from '../meaning.ts'
-import { type Figure, figuresOf } from './figures.ts'
+import { type Figure, figuresOf, find } from './figures.ts'
 import { nounsIn } from './nouns.ts'
 import { isNumberAt, type Sentence, sentencesOf, upTo, wordAt, wordsOf } from './sentence.ts'
 import { type Clause, countsThings, saysTooMuch, statesOverflow } from './telling.ts'
-import { cueOf, glossed, hasAny, MODALS, type Noun, nounOf, type Role, TOKENS, wordSet } from './words.ts'
+import { cueOf, glossed, hasAny, MODALS, type Noun, nounOf, TOKENS, wordSet } from './words.ts'
 
 /** `input` and `prompt` as names of a fault, not of what is too large. */
 const INVALID_INPUT =
@@ -29,6 +29,7 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   const clauses: Clause[] = []
   const figures: Figure[] = []
   let isTooMuch = false
+  let saysRequest = false
   for (const whole of sentencesOf(glossed(plain))) {
     const sentence = withoutMarks(withoutAdvice(whole))
     const words = wordsOf(sentence)
@@ -36,11 +37,11 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
     if (countsThings(clause)) continue
     clauses.push(clause)
     figures.push(...clause.figures)
-    isTooMuch ||= saysTooMuch(words)
+    isTooMuch ||= saysTooMuch(clause)
+    saysRequest ||= words.includes('requested')
   }
   const telling = clauses.filter((clause) => statesOverflow(clause, isTooMuch))
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined
-  const saysRequest = clauses.some(({ words }) => words.includes('requested'))
   return interpret(figures.filter(isSize), telling.length > 0 ? telling : clauses, saysRequest)
 }
 
@@ -63,37 +64,36 @@ function withoutAdvice(sentence: Sentence): Sentence {
 
 /** Returns the sentence without each `>` that compares neither numbers nor counted nouns. */
 function withoutMarks(sentence: Sentence): Sentence {
-  const isCounted = (at: number) => {
-    const word = wordAt(sentence, at)
-    return isNumberAt(sentence, at) || word === ')' || TOKENS.has(word) || nounOf(word) !== undefined
+  const kept: (string | number)[] = []
+  for (const [at, atom] of sentence.entries()) {
+    const isCompared = isCounted(sentence, at + 1) || cueOf(wordAt(sentence, at + 1)) === 'bound'
+    if ((atom !== '>' && atom !== '>>') || (isCounted(sentence, at - 1) && isCompared)) kept.push(atom)
   }
-  return sentence.filter(
-    (atom, at) =>
-      !(atom === '>' || atom === '>>') ||
-      (isCounted(at - 1) && (isCounted(at + 1) || cueOf(wordAt(sentence, at + 1)) === 'bound')),
-  )
+  return kept
+}
+
+function isCounted(sentence: Sentence, at: number): boolean {
+  const word = wordAt(sentence, at)
+  return isNumberAt(sentence, at) || word === ')' || TOKENS.has(word) || nounOf(word) !== undefined
 }
 
 /** True if the numbers say that the request is larger than the limit, whatever the words. */
 function isOver(figures: readonly Figure[]): boolean {
-  const values = figures.filter(({ role }) => role === 'value')
   const parts = sumOfParts(figures)
   const input = find(figures, 'value', 'input')?.value ?? Number.NaN
   const output = find(figures, 'value', 'output')?.value ?? Number.NaN
   for (const { role, value: most, noun, isCounted } of figures) {
-    if (role === 'room' && values.some((one) => one.noun === 'output' && one.value > most)) return true
     // A small limit without a unit may be a count of something else.
-    if (role !== 'limit' || most < (isCounted ? 16 : 256)) continue
-    if (parts > most || (noun === 'window' && input + output > most)) return true
+    const isLimit = role === 'limit' && most >= (isCounted ? 16 : 256)
+    if (!isLimit && role !== 'room') continue
+    if (isLimit && (parts > most || (noun === 'window' && input + output > most))) return true
     const isKnown = isCounted && noun !== undefined
-    if (values.some((one) => (one.isCounted || isKnown) && one.value > most)) return true
+    for (const one of figures) {
+      if (one.role !== 'value' || one.value <= most) continue
+      if (isLimit ? one.isCounted || isKnown : one.noun === 'output') return true
+    }
   }
   return false
-}
-
-/** Returns the first figure with a role, and with one of the nouns if there are any. */
-function find(figures: readonly Figure[], role: Role, ...nouns: readonly (Noun | undefined)[]): Figure | undefined {
-  return figures.find((figure) => figure.role === role && (nouns.length === 0 || nouns.includes(figure.noun)))
 }
 
 function sumOfParts(figures: readonly Figure[], noun?: Noun): number {
@@ -117,8 +117,12 @@ function subjectsOf(words: readonly string[]): readonly Noun[] {
 
 /** Returns what the figures of a text mean. `about`: what states the overflow; `saysRequest`: the text says `requested`. */
 function interpret(figures: readonly Figure[], about: readonly Clause[], saysRequest: boolean): Overflow {
-  const words = about.flatMap((clause) => clause.words)
-  const subjects = about.flatMap((clause) => subjectsOf(clause.words))
+  const words: string[] = []
+  const subjects: Noun[] = []
+  for (const clause of about) {
+    words.push(...clause.words)
+    subjects.push(...subjectsOf(clause.words))
+  }
   const excess = find(figures, 'excess')?.value
   const room = find(figures, 'room')?.value
   const outputBound = find(figures, 'limit', 'output')?.value

@@ -65,22 +65,46 @@ export function wordAt(sentence: Sentence, at: number): string {
   return typeof atom === 'string' ? atom : ''
 }
 
-/** The most words before and after a number that may belong to it. */
+/** A number of a sentence, and the words around it, the nearest first. */
+export interface Place {
+  readonly sentence: Sentence
+  readonly at: number
+  /** The words back to the number before; `isLed`: there is one near enough. */
+  readonly left: readonly string[]
+  readonly isLed: boolean
+  /** The words up to the next number; `leads`: there is one near enough. */
+  readonly between: readonly string[]
+  readonly leads: boolean
+  /** The words of `between` that belong to this number: in `input=7000 output=2000`, `output` belongs to 2000. */
+  readonly right: readonly string[]
+  /** `right` without the number's unit, articles and prepositions. */
+  readonly rest: readonly string[]
+}
+
+/** The most words before a number that may belong to it, and the most after it. */
 const REACH_LEFT = 14
 const REACH_RIGHT = 7
 
-/** Returns the words between a number and the number before it, or after it, the nearest first. */
-export function leftOf(sentence: Sentence, at: number): string[] {
-  return wordsToNumber(sentence.slice(Math.max(0, at - REACH_LEFT), at).reverse())
+export function placeAt(sentence: Sentence, at: number): Place {
+  const left = wordsFrom(sentence, at, -1, REACH_LEFT)
+  const between = wordsFrom(sentence, at, 1, REACH_RIGHT)
+  const isLed = isNumberAt(sentence, at - left.length - 1)
+  const leads = isNumberAt(sentence, at + between.length + 1)
+  // `140000 tokens (input 120000 + …`: the words in the bracket belong to the numbers in it.
+  const own = leads && !between.includes(')') ? upTo(between, between.indexOf('(')) : between
+  const last = own.at(-1)
+  const right = leads && (last === '=' || last === ':') && own.length <= 3 ? [] : own
+  return { sentence, at, left, isLed, between, leads, right, rest: withoutUnit(right) }
 }
 
-export function rightOf(sentence: Sentence, at: number): string[] {
-  return wordsToNumber(sentence.slice(at + 1, at + 1 + REACH_RIGHT))
-}
-
-function wordsToNumber(atoms: Sentence): string[] {
-  const number = atoms.findIndex((atom) => typeof atom === 'number')
-  return wordsOf(upTo(atoms, number))
+function wordsFrom(sentence: Sentence, at: number, step: 1 | -1, most: number): string[] {
+  const words: string[] = []
+  for (let next = at + step; words.length < most; next += step) {
+    const atom = sentence[next]
+    if (typeof atom !== 'string') break
+    words.push(atom)
+  }
+  return words
 }
 
 /** Returns the items before an index; all items if it is -1. */

@@ -1,5 +1,5 @@
 /** Finds the sentences that say that a context is too large. */
-import type { Figure } from './figures.ts'
+import { type Figure, find } from './figures.ts'
 import { isNumberAt, type Sentence, wordAt } from './sentence.ts'
 import { cueOf, hasAny, MODALS, nounOf, TOKENS, wordSet } from './words.ts'
 
@@ -22,14 +22,17 @@ const OUTPUT_FIELD = new RegExp(
 )
 
 /** Phrases that are certainly about a context. */
-const ABOUT_CONTEXT = [
-  OUTPUT_FIELD,
-  // A single `token` may be a key.
-  /(?:^| )token (?:limits?|count|length|budget|window|size|quota)(?: |$)/,
-  // A message that is otherwise too much is no matter of context.
-  /\b(?:message|text)\b(?: \w+){0,5} too (?:long|large)\b/,
-  /\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\b|\bmax(?:imum)? (?:model|total|token) length\b/,
-]
+const ABOUT_CONTEXT = new RegExp(
+  [
+    OUTPUT_FIELD.source,
+    // A single `token` may be a key.
+    '(?:^| )token (?:limits?|count|length|budget|window|size|quota)(?: |$)',
+    // A message that is otherwise too much is no matter of context.
+    '\\b(?:message|text)\\b(?: \\w+){0,5} too (?:long|large)\\b',
+    "\\b(?:model|session)(?:'s)? (?:max(?:imum)? )?length\\b",
+    '\\bmax(?:imum)? (?:model|total|token) length\\b',
+  ].join('|'),
+)
 
 /** Things that a request may have too many of, besides tokens. */
 const THINGS = wordSet(`
@@ -42,32 +45,26 @@ const NUMBER_OF_THINGS = /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messag
 export function countsThings({ sentence, phrase }: Clause): boolean {
   if (/token|context/.test(phrase)) return false
   if (NUMBER_OF_THINGS.test(phrase)) return true
-  return sentence.some(
-    (_, at) =>
-      isNumberAt(sentence, at) &&
-      // `a prompt with 5 documents`: not the documents are too many.
-      wordAt(sentence, at - 1) !== 'with' &&
-      (THINGS.has(wordAt(sentence, at + 1)) || THINGS.has(wordAt(sentence, at + 2))),
-  )
+  for (const at of sentence.keys()) {
+    // `a prompt with 5 documents`: not the documents are too many.
+    const isCount = isNumberAt(sentence, at) && wordAt(sentence, at - 1) !== 'with'
+    if (isCount && (THINGS.has(wordAt(sentence, at + 1)) || THINGS.has(wordAt(sentence, at + 2)))) return true
+  }
+  return false
 }
 
-const OVER_WHAT = wordSet('the limit maximum budget model max its our this your')
+const NEGATIONS = "not|n't|doesn't|don't|cannot|can't|won't|didn't"
 
-const NEGATIONS = wordSet("not n't doesn't don't cannot can't won't didn't")
+const TOO_MUCH = new RegExp(
+  '(?:^| )(?:too (?:\\S+ )?(?:long|large|many|big|lengthy|much|high)|more than|out of (?:context|tokens)' +
+    '|(?:over|above|beyond) (?:the|limit|maximum|budget|model|max|its|our|this|your)' +
+    `|(?:${NEGATIONS}) (?:\\S+ ){0,2}fit)(?: |$)`,
+)
 
-const SIZES = wordSet('long large many big lengthy much high')
-
-export function saysTooMuch(words: readonly string[]): boolean {
-  return words.some((word, at) => {
-    const next = words[at + 1] ?? ''
-    const after = words[at + 2] ?? ''
-    if (word === 'too') return SIZES.has(next) || SIZES.has(after)
-    if (word === 'over' || word === 'above' || word === 'beyond') return OVER_WHAT.has(next)
-    if (word === 'more') return next === 'than'
-    if (word === 'out') return next === 'of' && (after === 'context' || after === 'tokens')
-    if (word === 'fit') return hasAny(words.slice(Math.max(0, at - 3), at), NEGATIONS)
-    return word === 'length_exceeded' || word === 'context_length_exceeded' || cueOf(word) === 'exceed'
-  })
+export function saysTooMuch({ words, phrase }: Clause): boolean {
+  if (TOO_MUCH.test(phrase)) return true
+  for (const word of words) if (word !== 'beyond' && cueOf(word) === 'exceed') return true
+  return false
 }
 
 const FULL = wordSet('full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded')
@@ -75,20 +72,21 @@ const FULL = wordSet('full exhausted overflow overflowed overflows depleted fill
 /** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
 export function statesOverflow(clause: Clause, isTooMuch: boolean): boolean {
   const { words, phrase, figures } = clause
-  const most = Math.max(0, ...figures.map(({ value }) => value))
+  let most = 0
+  for (const { value } of figures) most = Math.max(most, value)
   // The compared numbers are too small to be tokens.
-  const isSmall = most < 16 || (most < 100 && figures.some(({ role }) => role === 'value'))
-  if (isSmall && figures.some(({ role }) => role === 'limit')) return false
+  const isSmall = most < 16 || (most < 100 && find(figures, 'value'))
+  if (isSmall && find(figures, 'limit')) return false
   if (statesBound(clause, isTooMuch)) return true
-  const isAboutContext =
-    hasAny(words, STRONG) ||
-    ABOUT_CONTEXT.some((pattern) => pattern.test(phrase)) ||
-    words.some((word) => word.includes('_') && nounOf(word) !== undefined)
+  let isAboutContext = ABOUT_CONTEXT.test(phrase)
+  let isFull = false
+  for (const [at, word] of words.entries()) {
+    if (STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)) isAboutContext = true
+    if (FULL.has(word) && words[at - 1] !== 'deadline') isFull = true
+  }
   if (!isAboutContext) return false
-  const isFull =
-    (words.includes('context') || words.includes('window')) &&
-    words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
-  return isFull || saysTooMuch(words) || statesRule(clause)
+  if (isFull && (words.includes('context') || words.includes('window'))) return true
+  return saysTooMuch(clause) || statesRule(clause)
 }
 
 /** Words about limits of a part of the request. */
@@ -100,11 +98,12 @@ const MOST = wordSet('max maximum limit limited most only')
 function statesBound({ sentence, words, phrase, figures }: Clause, isTooMuch: boolean): boolean {
   if (!hasAny(words, MOST) || (!isTooMuch && hasAny(words, PARTS))) return false
   if (/(?:^| )not(?: |$)|n't(?: |$)/.test(phrase)) return false
-  return figures.some(({ role, value, noun, at }) => {
-    if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) return false
+  for (const { role, value, noun, at } of figures) {
+    if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) continue
     // `8192 tokens`, `8192 input tokens`
-    return TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
-  })
+    if (TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))) return true
+  }
+  return false
 }
 
 const HELD = wordSet(`
@@ -115,12 +114,13 @@ const HELD = wordSet(`
 function statesRule({ words, phrase, figures }: Clause): boolean {
   // A lower bound.
   if (words.includes('least') || words.includes('greater')) return false
-  const limits = figures.filter(({ role }) => role === 'limit')
-  const isOutput = OUTPUT_FIELD.test(phrase) || /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
-  if (isOutput && limits.some(({ value }) => value >= 16) && hasAny(words, HELD)) return true
-  return (
-    /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase) &&
-    limits.some(({ value, noun }) => value >= 256 && noun !== 'output') &&
-    hasAny(words, MODALS)
-  )
+  const namesOutput = OUTPUT_FIELD.test(phrase) || /\bmax(?:imum)? (?:output |completion |new )?tokens\b/.test(phrase)
+  const isOfOutput = namesOutput && hasAny(words, HELD)
+  const namesInput = /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase)
+  const isOfInput = namesInput && hasAny(words, MODALS)
+  for (const { role, value, noun } of figures) {
+    if (role !== 'limit') continue
+    if ((isOfOutput && value >= 16) || (isOfInput && value >= 256 && noun !== 'output')) return true
+  }
+  return false
 }

@@ -17,7 +17,19 @@ export function wordSet(words: string): ReadonlySet<string> {
 }
 
 export function hasAny(words: readonly string[], set: ReadonlySet<string>): boolean {
-  return words.some((word) => set.has(word))
+  for (const word of words) if (set.has(word)) return true
+  return false
+}
+
+/** Returns the words before the first that is in the set; all words if none is. */
+export function until(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
+  for (const [at, word] of words.entries()) if (set.has(word)) return words.slice(0, at)
+  return words
+}
+
+/** Returns the words that are not in the set. */
+export function without(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
+  return words.filter((word) => !set.has(word))
 }
 
 /** Returns the meaning of each word; the rows are meanings with their words. */
@@ -80,8 +92,8 @@ function meaningOf<Meaning>(
 ): Meaning | undefined {
   const known = words.get(word)
   if (known !== undefined || !/[_.]/.test(word)) return known
-  const part = word.split(/[_.]/).find((part) => parts.has(part))
-  return part === undefined ? undefined : parts.get(part)
+  for (const part of word.split(/[_.]/)) if (parts.has(part)) return parts.get(part)
+  return undefined
 }
 
 /** Returns what a word says about a number beside it; `undefined` if nothing. */
