@@ -45,9 +45,13 @@ function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefin
 /** Returns the named groups of a row's text pattern; `undefined` if the row does not match the reply. */
 function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
   if (status && !status.includes(reply.status)) return undefined
-  // As the code is written, or by its letters alone.
-  const isCoded = (one: string) => code && (groupsIn(code, one) ?? groupsIn(code, one.replace(/[^a-z]/g, '')))
-  if (code && ![...reply.codes].some(isCoded)) return undefined
+  if (code) {
+    let isCoded = false
+    // As the code is written, or by its letters alone.
+    for (const one of reply.codes)
+      isCoded ||= (groupsIn(code, one) ?? groupsIn(code, one.replace(/[^a-z]/g, ''))) !== undefined
+    if (!isCoded) return undefined
+  }
   if (unless && groupsInReply(unless, reply)) return undefined
   return text ? groupsInReply(text, reply) : {}
 }
@@ -106,8 +110,12 @@ function withFields({ numbers }: Reply, overflow: Overflow): Overflow {
   const { recovery } = overflow
   if (recovery !== 'compress_only' && recovery !== 'unknown_overflow') return overflow
   if (statedNumbers(overflow).limit !== undefined) return overflow
-  const firstOf = (names: readonly string[]) => numbers.get(names.find((name) => numbers.has(name)) ?? '')
-  const limit = firstOf(LIMITS)
-  const prompt = firstOf(PROMPTS)
+  const limit = firstOf(LIMITS, numbers)
+  const prompt = firstOf(PROMPTS, numbers)
   return limit === undefined || (prompt !== undefined && prompt <= limit) ? overflow : overInput(limit, prompt)
+}
+
+function firstOf(names: readonly string[], numbers: Reply['numbers']): number | undefined {
+  for (const name of names) if (numbers.has(name)) return numbers.get(name)
+  return undefined
 }

@@ -18,18 +18,19 @@ const FEWEST_WORDS = 3
 /** Returns the text of an error without the passages that also stand in the request's body. */
 function withoutPassages(text: string, request: QuotedRequest): string {
   let searches = 0
-  const isQuoted = (passage: string): boolean => {
-    if (searches === MAX_SEARCHES) return false
-    // The words around the first number.
+  let rest = ''
+  for (const passage of text.split(BOUNDARY)) {
     const words = passage.split(' ').filter((word) => word !== '')
-    const at = words.findIndex((word) => /\d/.test(word))
-    const around = words.slice(Math.max(0, at - 3), Math.max(0, at) + 4)
-    if (around.length < FEWEST_WORDS) return false
-    searches++
-    return request.includes(around.join(' '))
+    // The words around the first number.
+    const at = Math.max(
+      0,
+      words.findIndex((word) => /\d/.test(word)),
+    )
+    const around = words.slice(Math.max(0, at - 3), at + 4)
+    const isSearched = around.length >= FEWEST_WORDS && searches++ < MAX_SEARCHES
+    if (!isSearched || !request.includes(around.join(' '))) rest += passage
   }
-  const passages = text.split(BOUNDARY)
-  return passages.map((passage) => (isQuoted(passage) ? '' : passage)).join('')
+  return rest
 }
 
 /**
