@@ -1,8 +1,8 @@
 /** What blocks calls of a model before its client gets them: one row for each guard. */
 import type { ToolCall } from './conversation.ts'
-import { mayBlock } from './loop/escalation.ts'
+import { blockCalls, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
-import { decideBlocks, INITIAL_LOOP_STATE } from './loop/loop-state.ts'
+import { INITIAL_LOOP_STATE } from './loop/loop-state.ts'
 import { inMode, type Pattern } from './loop/patterns.ts'
 import type { Request } from './request.ts'
 import type { Changed, RunState, Session, Thread } from './session/session.ts'
@@ -60,20 +60,19 @@ export const GUARDS: readonly CallGuard[] = [
     },
     judge(calls, thread, { request, runState, isAgain, now }) {
       const { loop, facts } = request
-      if (!loop.enabled || !thread.loopState) return { ...NONE, thread }
+      const { loopState } = thread
+      if (!loop.enabled || !loopState) return { ...NONE, thread }
       const policy = inMode(loop, runState.loopMode)
-      const made = decideBlocks(thread.loopState, calls, policy, facts.fingerprint, isAgain, now)
-      const blocked = made.blocked.map(
-        (found): Block | undefined =>
-          found && {
-            guard: 'loop_guard',
-            tool: found.tool,
-            text: blockText(found.tool, found.count),
-            fallback: fallbackText(found.tool, found.count),
-            loop: found,
-          },
-      )
-      return { thread: { ...thread, loopState: made.loopState }, blocked, endsRun: made.endsRun }
+      const made = blockCalls(loopState.memory, calls, policy, facts.fingerprint, isAgain, now)
+      const blocked: (Block | undefined)[] = []
+      for (const found of made.blocked) {
+        if (found) {
+          const { tool, count } = found
+          const texts = { text: blockText(tool, count), fallback: fallbackText(tool, count) }
+          blocked.push({ guard: 'loop_guard', tool, ...texts, loop: found })
+        } else blocked.push(undefined)
+      }
+      return { thread: { ...thread, loopState: { ...loopState, memory: made.memory } }, blocked, endsRun: made.endsRun }
     },
   },
 ]

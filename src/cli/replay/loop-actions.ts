@@ -3,7 +3,8 @@
 import type { Conversation } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import type { Hash } from '../../core/hash.ts'
-import { afterNotice, decideBlocks, INITIAL_LOOP_STATE, observeMessage } from '../../core/loop/loop-state.ts'
+import { blockCalls } from '../../core/loop/escalation.ts'
+import { afterNotice, INITIAL_LOOP_STATE, observeMessage } from '../../core/loop/loop-state.ts'
 import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
 import { createCallReader } from '../../core/loop/tool-call.ts'
 import { userText } from '../../core/session/transcript.ts'
@@ -36,8 +37,8 @@ export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, re
     // Blocked calls would never have reached the agent.
     const blockedCalls = new Set<Hash>()
     if (calls.length > 0) {
-      const decision = decideBlocks(loopState, calls, policy, String(index), false, 0)
-      loopState = decision.loopState
+      const decision = blockCalls(loopState.memory, calls, policy, String(index), false, 0)
+      loopState = { ...loopState, memory: decision.memory }
       hasEnded = decision.endsRun
       for (const [at, block] of decision.blocked.entries()) {
         if (!block || blockedCalls.has(block.call)) continue

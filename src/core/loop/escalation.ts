@@ -2,11 +2,12 @@
  * How the loop guard reacts to a run in a loop, live or recorded: it warns the model, warns again with advice to wait,
  * then blocks the repeated calls, and ends a run that makes no others. No call is blocked without a warning about it.
  */
+import type { ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
 import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
-import { hashOfAll } from './tool-call.ts'
+import { callHash, hashOfAll } from './tool-call.ts'
 
 /** One call of a response, with the id that its reader gives it. */
 export interface LoopCall extends ToolCallRecord {
@@ -18,25 +19,33 @@ export interface LoopMemory {
   readonly history: CallHistory
   /** The loops that were found, the newest last, by the hash of their calls; `count` up to when each was found last. */
   readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
-  /** How many warnings the model got about loops of a pattern; 0 again once it did something new. */
+  /** How many warnings the model got about loops of a pattern since it last did something new. */
   readonly levels: Readonly<Partial<Record<Pattern, number>>>
+  /** The model got such a warning in this run. */
+  readonly wasWarned: boolean
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
   /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
   readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
   /** The loop whose calls are blocked; unset while there is none. */
   readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
+  /** How many responses had calls blocked. */
   readonly blocks: number
+  /** The request whose response had calls blocked last, and how many responses had calls blocked before it. */
+  readonly lastBlock?: { readonly request: string; readonly blocks: number } | undefined
 }
 
+/** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
 export const NO_LOOP: LoopMemory = {
   history: EMPTY_HISTORY,
   loops: [],
   levels: {},
+  wasWarned: false,
   warnedCalls: [],
   answers: undefined,
   blockedLoop: undefined,
   blocks: 0,
+  lastBlock: undefined,
 }
 
 /** A loop that was found, with the notice about it. */
@@ -51,7 +60,7 @@ export interface LoopFinding extends Loop {
   readonly notice: string
 }
 
-/** A call that must not reach the client. `count`: how often it was made before. */
+/** A call that is blocked. */
 export interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
   readonly tool: string
   /** Hash of the call, or of all calls of a response that has too many to compare one by one. */
@@ -72,26 +81,6 @@ const MAX_WARNED_CALLS = 64
 /** The memory after a response, and the loop that it completes if the model gets a notice about that. */
 type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
 
-/** True if the run did something that may be new since a loop was found. */
-const madeProgress = ({ history }: LoopMemory) => history.mayBeNewsAt > history.handledAt
-
-/** True if the model was warned about a loop in this run. */
-const isWarned = ({ levels }: LoopMemory) => Object.keys(levels).length > 0
-
-/** True if the model has ignored enough warnings about such loops, and some of them were about this call of a loop. */
-function mayBlockLoop(
-  { history, levels, warnedCalls }: LoopMemory,
-  { pattern, calls, hasNews, isWaiting }: Loop,
-  call: Hash,
-  { mode, maxWarningsBeforeBlock }: LoopPolicy,
-): boolean {
-  if (mode !== 'enforce' || !PATTERNS[pattern].mayBlock || hasNews || isWaiting) return false
-  const isTerse = history.window.every((entry) => entry.isTerse || !calls.includes(entry.call))
-  // Results that are too short to show any progress need twice the warnings.
-  const least = maxWarningsBeforeBlock * (isTerse ? 2 : 1)
-  return (levels[pattern] ?? 0) >= least && (least === 0 || warnedCalls.includes(call))
-}
-
 /**
  * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
  * notice about it. `id`: the call that completed it. A notice is due about a loop
@@ -99,7 +88,7 @@ function mayBlockLoop(
  * - that waits: again whenever it has asked twice as often;
  * - of any other kind: each time; but after something new only if it goes on without anything new.
  */
-function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): Observed {
+function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const { pattern, hasNews, isWaiting } = loop
   const { history, loops, levels, warnedCalls } = memory
   const { mayBlock } = PATTERNS[pattern]
@@ -109,11 +98,6 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
     return { memory, finding: undefined }
   const before = known?.count ?? 0
   const count = before + loop.count
-  const doublings = (times: number) => Math.floor(Math.log2(times / loop.count))
-  const isDue = isWaiting && !hasNews ? doublings(count) > doublings(before) : !known || !madeProgress(memory)
-  const calls: [Hash, ...Hash[]] = [...loop.calls]
-  for (const { call, step, mayBeNew } of history.window)
-    if (step === history.steps && !mayBeNew && !calls.includes(call)) calls.push(call)
   const next: LoopMemory = {
     ...memory,
     // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
@@ -123,45 +107,38 @@ function react(memory: LoopMemory, loop: Loop, id: string, policy: LoopPolicy): 
       handledAt: history.steps,
     },
     loops: [...loops.filter((other) => other !== known).slice(1 - MAX_LOOPS), { loop: hash, pattern, count }],
-    // The call should have been blocked, but its result is there already.
-    blockedLoop: mayBlockLoop(memory, loop, loop.calls.at(-1) ?? loop.calls[0], policy)
-      ? { pattern, calls, count }
-      : memory.blockedLoop,
   }
+  const doublings = (times: number) => Math.floor(Math.log2(times / loop.count))
+  const hasProgress = history.mayBeNewsAt > history.handledAt
+  const isDue = isWaiting && !hasNews ? doublings(count) > doublings(before) : !known || !hasProgress
   if (!isDue) return { memory: next, finding: undefined }
+  const calls: Hash[] = [...loop.calls]
+  for (const { call, step, mayBeNew } of history.window)
+    if (step === history.steps && !mayBeNew && !calls.includes(call)) calls.push(call)
+  const tools: string[] = []
+  for (const call of calls) tools.push(history.window.findLast((entry) => entry.call === call)?.tool ?? '')
   const warnings = hasNews ? 1 : isWaiting ? doublings(count) + 1 : (levels[pattern] ?? 0) + 1
   const advised = isWaiting || !mayBlock ? warnings : warnings - 1
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
-  const toolOf = (call: Hash) => history.window.findLast((entry) => entry.call === call)?.tool ?? ''
-  const finding = {
-    ...described,
-    id,
-    tools: loop.calls.map(toolOf),
-    warnedCalls: calls,
-    warnings,
-    notice: loopNotice(
-      { ...described, tools: calls.map(toolOf) },
-      BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1],
-    ),
-  }
+  const backOff = BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
+  const notice = loopNotice({ ...described, tools }, backOff)
+  const finding = { ...described, id, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
   return { memory: next, finding }
 }
 
 /** Returns the memory after the model got the notice of a finding. Only such a warning can be ignored. */
 export function warningSent(memory: LoopMemory, { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding): LoopMemory {
   const others = memory.warnedCalls.filter((call) => !warnedCalls.includes(call))
+  const next = { ...memory, warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS) }
+  if (hasNews || isWaiting) return next
   const { levels } = memory
-  return {
-    ...memory,
-    levels: hasNews || isWaiting ? levels : { ...levels, [pattern]: (levels[pattern] ?? 0) + 1 },
-    warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS),
-  }
+  return { ...next, levels: { ...levels, [pattern]: (levels[pattern] ?? 0) + 1 }, wasWarned: true }
 }
 
 /** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
-export function currentLoop(memory: LoopMemory): Pick<Loop, 'pattern' | 'count'> | undefined {
-  const newest = madeProgress(memory) ? undefined : memory.loops.at(-1)
-  return newest && { ...newest, count: newest.count + memory.history.repeats.equal }
+export function currentLoop({ history, loops }: LoopMemory): Pick<Loop, 'pattern' | 'count'> | undefined {
+  const newest = history.mayBeNewsAt > history.handledAt ? undefined : loops.at(-1)
+  return newest && { ...newest, count: newest.count + history.repeats.equal }
 }
 
 /**
@@ -177,38 +154,37 @@ export function observeStep(
   isPast = false,
 ): Observed {
   const step = memory.history.steps + 1
-  const counted = new Set<Hash>()
-  const distinct = calls.filter(({ call }) => !counted.has(call) && counted.add(call))
+  const left = new Set<Hash>()
+  for (const { call } of calls) left.add(call)
   let next = memory
   let found: { readonly loop: Loop; readonly id: string } | undefined
-  for (const [at, record] of distinct.entries()) {
+  for (const record of calls) {
     const { call, id, isPoll } = record
-    const { levels, blockedLoop } = next
+    if (!left.delete(call)) continue
     const history = addToHistory(next.history, record, step, policy.repetitionThreshold)
-    const mayBeNew = history.window.at(-1)?.mayBeNew === true
-    const answers = mayBeNew ? undefined : next.answers
-    const isAnswer = isPoll && now !== undefined && (!answers || answers.call === call)
-    next = {
-      ...next,
-      history,
-      levels:
-        mayBeNew && isWarned(next) ? Object.fromEntries(Object.keys(levels).map((pattern) => [pattern, 0])) : levels,
-      answers: isAnswer ? { call, times: [...(answers?.times ?? []), now].slice(-MAX_ANSWERS) } : answers,
-      // A different call that may bring something new leaves the loop.
-      blockedLoop: mayBeNew && !blockedLoop?.calls.includes(call) ? undefined : blockedLoop,
+    let { answers, blockedLoop, levels } = next
+    if (history.window.at(-1)?.mayBeNew) {
+      answers = undefined
+      levels = NO_LOOP.levels
+      // Only a different call leaves the loop.
+      if (!blockedLoop?.calls.includes(call)) blockedLoop = undefined
     }
+    if (isPoll && now !== undefined && (!answers || answers.call === call))
+      answers = { call, times: [...(answers?.times ?? []), now].slice(-MAX_ANSWERS) }
+    next = { ...next, history, levels, answers, blockedLoop }
     if (found || isPast) continue
-    const loop = findLoop(history, policy, isWarned(next), at === distinct.length - 1)
+    const loop = findLoop(history, policy, next.wasWarned, left.size === 0)
     if (loop) found = { loop, id }
   }
-  return found ? react(next, found.loop, found.id, policy) : { memory: next, finding: undefined }
+  return found ? react(next, found.loop, found.id) : { memory: next, finding: undefined }
 }
 
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
  * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked, with
- * the count of the call. `isLast`: no other call of the response can bring anything new.
+ * the count of the call: the model was warned about this call, and has ignored enough warnings about such loops.
+ * `isLast`: no other call of the response can bring anything new.
  */
 function loopToBlock(
   memory: LoopMemory,
@@ -217,24 +193,30 @@ function loopToBlock(
   now: number,
   isLast: boolean,
 ): LoopToBlock | undefined {
-  const { answers, blockedLoop, history, loops, warnedCalls } = memory
-  if (policy.mode !== 'enforce' || (policy.maxWarningsBeforeBlock > 0 && !warnedCalls.includes(call))) return undefined
+  const { answers, blockedLoop, history, levels, loops, wasWarned, warnedCalls } = memory
+  const { mode, maxWarningsBeforeBlock, repetitionThreshold } = policy
+  if (mode !== 'enforce' || (maxWarningsBeforeBlock > 0 && !warnedCalls.includes(call))) return undefined
   const made = history.window.filter((entry) => entry.call === call)
+  let loop: LoopToBlock | undefined = blockedLoop?.calls.includes(call) ? blockedLoop : undefined
+  if (!loop) {
+    const { times = [] } = answers?.call === call ? answers : {}
+    // An answer from the future has the time of another clock, or of one that was set back since.
+    if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
+      return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
+    const last = made.at(-1)
+    if (!last) return undefined
+    const next = addToHistory(history, last, history.steps + 1, repetitionThreshold)
+    const found = findLoop(next, policy, wasWarned, isLast)
+    if (!found || found.hasNews || found.isWaiting || !PATTERNS[found.pattern].mayBlock) return undefined
+    // Results that are too short to show any progress need twice the warnings.
+    const isTerse = history.window.every((entry) => entry.isTerse || !found.calls.includes(entry.call))
+    if ((levels[found.pattern] ?? 0) < maxWarningsBeforeBlock * (isTerse ? 2 : 1)) return undefined
+    const hash = hashOfAll(found.calls)
+    const before = loops.find((known) => known.loop === hash)?.count ?? 0
+    loop = { ...found, count: before + found.count - 1 }
+  }
   // A pattern that counts responses does not say how often the call was made.
-  const counted = (loop: LoopToBlock) => (PATTERNS[loop.pattern].isOfResponses ? { ...loop, count: made.length } : loop)
-  if (blockedLoop?.calls.includes(call)) return counted(blockedLoop)
-  const { times = [] } = answers?.call === call ? answers : {}
-  // An answer from the future has the time of another clock, or of one that was set back since.
-  if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
-    return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
-  const last = made.at(-1)
-  if (!last) return undefined
-  const next = addToHistory(history, last, history.steps + 1, policy.repetitionThreshold)
-  const loop = findLoop(next, policy, isWarned(memory), isLast)
-  if (!loop || !mayBlockLoop(memory, loop, call, policy)) return undefined
-  const hash = hashOfAll(loop.calls)
-  const before = loops.find((known) => known.loop === hash)?.count ?? 0
-  return counted({ ...loop, count: before + loop.count - 1 })
+  return PATTERNS[loop.pattern].isOfResponses ? { ...loop, count: made.length } : loop
 }
 
 /** True if some call would be blocked at `now` (milliseconds); otherwise the response need not be read. */
@@ -247,38 +229,55 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
 }
 
 /**
- * Decides which calls of a response are blocked before it goes to the client. `now`: milliseconds. `blocked` has one
- * entry for each call, in order; `undefined`: the call passes. `endsRun`: so many responses had blocked calls that the
- * run ends.
+ * Decides which calls of a response are blocked before it goes to the client. `request` is the hash of the request that
+ * it answers; a request that is sent again gets the same decision. `isAgain`: Governor asked the model again for this
+ * response. `now`: milliseconds. `blocked` has one entry for each call, in order; `undefined`: the call passes.
+ * `endsRun`: so many responses had blocked calls that the run ends.
  */
 export function blockCalls(
   memory: LoopMemory,
-  calls: readonly Pick<LoopCall, 'tool' | 'call'>[],
+  calls: readonly Pick<ToolCall, 'name' | 'arguments'>[],
   policy: LoopPolicy,
+  request: string,
+  isAgain: boolean,
   now: number,
 ): { readonly memory: LoopMemory; readonly blocked: readonly (BlockedCall | undefined)[]; readonly endsRun: boolean } {
-  const counted = calls.filter(({ tool }) => !isExempt(tool, policy))
-  const distinct = new Set(counted.map(({ call }) => call))
+  const known = new Set<Hash>()
+  for (const { call } of memory.history.window) known.add(call)
+  const hashes: (Hash | undefined)[] = []
+  const distinct = new Set<Hash>()
+  for (const { name, arguments: text } of calls) {
+    const hash = isExempt(name, policy) ? undefined : callHash(name, text)
+    hashes.push(hash)
+    if (hash !== undefined) distinct.add(hash)
+  }
   const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined
-  const known = new Set(memory.history.window.map(({ call }) => call))
-  const isNothingNew = batch === undefined ? calls.every(({ call }) => known.has(call)) : known.has(batch)
+  const isNothingNew = batch === undefined ? hashes.every((hash) => hash && known.has(hash)) : known.has(batch)
   const loops = new Map<Hash, LoopToBlock>()
-  for (const call of batch ? [batch] : distinct) {
+  for (const call of batch === undefined ? distinct : [batch]) {
     const loop = loopToBlock(memory, call, policy, now, isNothingNew)
     if (loop) loops.set(call, loop)
   }
-  const blocked = calls.map(({ tool, call: one }): BlockedCall | undefined => {
-    const call = batch ?? one
-    const loop = isExempt(tool, policy) ? undefined : loops.get(call)
-    return loop && { pattern: loop.pattern, tool, call, count: loop.count }
-  })
+  const blocked: (BlockedCall | undefined)[] = []
+  for (const [at, { name: tool }] of calls.entries()) {
+    const call = hashes[at] && (batch ?? hashes[at])
+    const loop = call && loops.get(call)
+    blocked.push(loop && { pattern: loop.pattern, tool, call, count: loop.count })
+  }
+  const { lastBlock } = memory
+  const isSentAgain = !isAgain && lastBlock?.request === request
+  const before = isSentAgain ? lastBlock.blocks : memory.blocks
   const [first] = loops.values()
-  if (!first) return { memory, blocked, endsRun: false }
+  if (!first) return { memory: isSentAgain ? { ...memory, blocks: before } : memory, blocked, endsRun: false }
   const { pattern, calls: loopCalls, count, isWaiting } = first
-  const blocks = memory.blocks + 1
-  // A call that waits may be made again after a while.
-  const blockedLoop = isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count }
-  return { memory: { ...memory, blocks, blockedLoop }, blocked, endsRun: blocks >= MAX_BLOCKS }
+  const after: LoopMemory = {
+    ...memory,
+    blocks: before + 1,
+    // A call that waits may be made again after a while.
+    blockedLoop: isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count },
+    lastBlock: isAgain ? lastBlock : { request, blocks: before },
+  }
+  return { memory: after, blocked, endsRun: after.blocks >= MAX_BLOCKS }
 }
 
 /**

@@ -3,12 +3,11 @@
  * request, and remembers the notice about them, because a request that is sent again must get the same notice.
  */
 
-import { type Conversation, lastMessage, type ToolCall } from '../conversation.ts'
+import { type Conversation, lastMessage } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
 import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
 import {
-  blockCalls,
   humanSpoke,
   type LoopCall,
   type LoopFinding,
@@ -18,7 +17,7 @@ import {
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './patterns.ts'
-import { type CallReader, callHash, callsAt, createCallReader, hashResult, type PendingCall } from './tool-call.ts'
+import { type CallReader, callsAt, createCallReader, hashResult, type PendingCall } from './tool-call.ts'
 import { exactHash, progressIn } from './tool-result.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
@@ -40,8 +39,6 @@ export interface LoopState {
   readonly pendingNotice?: string | undefined
   /** The same notice, once the request that carries it is there: it answers the newest assistant message. */
   readonly currentNotice?: string | undefined
-  /** The request whose response had calls blocked last, and how many responses had calls blocked before it. */
-  readonly lastBlock?: { readonly request: string; readonly blocks: number } | undefined
 }
 
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
@@ -55,7 +52,6 @@ export const INITIAL_LOOP_STATE: LoopState = {
   pendingCalls: undefined,
   pendingNotice: undefined,
   currentNotice: undefined,
-  lastBlock: undefined,
 }
 
 /** The most hashes of assistant messages and calls without results that are remembered, the newest. */
@@ -262,29 +258,4 @@ export function recordCalls(loopState: LoopState, calls: readonly PendingCall[])
   const known = loopState.pendingCalls ?? []
   const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
   return fresh.length === 0 ? loopState : { ...loopState, pendingCalls: [...known, ...fresh].slice(-MAX_PENDING) }
-}
-
-/**
- * Decides which calls of a response are blocked before it goes to the client, see `blockCalls`, and returns the state
- * that remembers it. `request` is the hash of the request that it answers; a request that is sent again gets the same
- * decision. `isAgain`: Governor asked the model again for this response. `now`: milliseconds.
- */
-export function decideBlocks(
-  loopState: LoopState,
-  calls: readonly ToolCall[],
-  policy: LoopPolicy,
-  request: string,
-  isAgain: boolean,
-  now: number,
-): Omit<ReturnType<typeof blockCalls>, 'memory'> & { readonly loopState: LoopState } {
-  const { lastBlock } = loopState
-  const isSentAgain = !isAgain && lastBlock?.request === request
-  const before = isSentAgain ? { ...loopState.memory, blocks: lastBlock.blocks } : loopState.memory
-  const hashed = calls.map(({ name, arguments: text }) => ({ tool: name, call: callHash(name, text) }))
-  const { memory, ...decision } = blockCalls(before, hashed, policy, now)
-  const isKept = isAgain || memory === before
-  return {
-    ...decision,
-    loopState: { ...loopState, memory, lastBlock: isKept ? lastBlock : { request, blocks: before.blocks } },
-  }
 }

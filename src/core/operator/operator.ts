@@ -157,7 +157,6 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
       isWarned: false,
       pendingNotice: undefined,
       currentNotice: undefined,
-      lastBlock: undefined,
     },
   }))
   if (only !== undefined) return after

@@ -11,13 +11,10 @@ import {
 } from '../../../src/core/loop/escalation.ts'
 import { callOf, POLICY, policyWith, stepsOf, tell } from './loop-story.ts'
 
-const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) =>
-  blockCalls(
-    memory,
-    step.split('+').map((call) => callOf(call)),
-    policy,
-    now,
-  )
+const refuse = (memory: LoopMemory, step: string, policy = POLICY, now = 0) => {
+  const calls = step.split('+').map((name) => ({ name, arguments: '' }))
+  return blockCalls(memory, calls, policy, 'request', true, now)
+}
 
 const isRefused = (memory: LoopMemory, call: string, policy = POLICY, now = 0) =>
   refuse(memory, call, policy, now).blocked[0] !== undefined
@@ -124,7 +121,7 @@ describe('a model that repeats itself', () => {
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
     expect(isRefused(tell('undo.=ok '.repeat(7)).memory, 'undo')).toBe(false)
     expect(isRefused(tell('undo.=ok', POLICY, memory).memory, 'undo')).toBe(true)
-    expect(isRefused(tell('key.=ok see=longer '.repeat(5)).memory, 'key')).toBe(true)
+    expect(isRefused(tell(`${'key.=ok see=longer '.repeat(3)}key.=ok`).memory, 'see')).toBe(true)
   })
 
   it('has a polling call blocked only after 40 equal answers within ten minutes', () => {
@@ -190,12 +187,6 @@ describe('a model that repeats itself', () => {
     expect(isRefused(tell('a=1 a=1', policy).memory, 'a', policy)).toBe(true)
     expect(isRefused(tell('a=1', policy).memory, 'a', policy)).toBe(false)
   })
-
-  it('has its next call blocked even if a call that should have been blocked was executed', () => {
-    const { memory, findings } = tell('a=1 '.repeat(7))
-    expect(findings).toHaveLength(3)
-    expect(isRefused(memory, 'a')).toBe(true)
-  })
 })
 
 describe('a human message', () => {
@@ -231,9 +222,7 @@ describe('a human message', () => {
 
 describe('a call of an exempt tool', () => {
   it('is never blocked', () => {
-    expect(blockCalls(tell(STUCK).memory, [callOf('a')], policyWith({ exempt_tools: ['a'] }), 0).blocked).toEqual([
-      undefined,
-    ])
+    expect(isRefused(tell(STUCK).memory, 'a', policyWith({ exempt_tools: ['a'] }))).toBe(false)
   })
 })
 
@@ -268,7 +257,7 @@ describe('the loop memory of a run', () => {
             if (calls === 'HUMAN' || calls === 'AGAIN') continue
             const long = calls.map((one) => ({ ...one, tool: `${one.tool}${name}` }))
             memory = observeStep(memory, long, POLICY).memory
-            memory = blockCalls(memory, long, POLICY, 0).memory
+            memory = refuse(memory, long.map(({ tool }) => tool).join('+')).memory
           }
         }
         expect(memory.history.window.length).toBeLessThanOrEqual(10)

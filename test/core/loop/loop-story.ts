@@ -13,6 +13,7 @@ import {
   warningSent,
 } from '../../../src/core/loop/escalation.ts'
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
+import { callHash } from '../../../src/core/loop/tool-call.ts'
 
 export function policyWith(settings: Readonly<Record<string, unknown>> = {}): LoopPolicy {
   return policiesOf(checkConfig({ loop_guard: settings }, 'test')).loop.settings
@@ -30,7 +31,7 @@ export function callOf(text: string, id = text): LoopCall {
   return {
     id,
     tool,
-    call: hashOf(tool),
+    call: callHash(tool, ''),
     resultHash: result.startsWith('?') ? '' : hashOf(result),
     maskedHash: hashOf(result.replace(/^\?|~.*/g, '')),
     isPoll: made.endsWith('?'),

@@ -2,10 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Conversation } from '../../../src/core/conversation.ts'
 import { hashOf } from '../../../src/core/hash.ts'
-import { mayBlock } from '../../../src/core/loop/escalation.ts'
+import { blockCalls, mayBlock } from '../../../src/core/loop/escalation.ts'
 import {
   afterNotice,
-  decideBlocks,
   INITIAL_LOOP_STATE,
   type LoopState,
   observeTranscript,
@@ -159,11 +158,10 @@ describe('a response with any number of calls', () => {
   it('is blocked as a whole if its calls and results were equal all the time', () => {
     fc.assert(
       fc.property(dialects, counts, (name, count) => {
-        const turns = turnsOf(count, 16, (call) => `the content of file ${call}`)
-        const loopState = follow(name, turns, 1).at(-1) ?? INITIAL_LOOP_STATE
-        expect(mayBlock(loopState.memory, POLICY, 0)).toBe(true)
-        const next = callsOf(turns[0] ?? [])
-        const { blocked } = decideBlocks(loopState, next, POLICY, 'next', false, 0)
+        const turns = turnsOf(count, 10, (call) => `the content of file ${call}`)
+        const { memory } =
+          follow(name, turns, 1).find((state) => mayBlock(state.memory, POLICY, 0)) ?? INITIAL_LOOP_STATE
+        const { blocked } = blockCalls(memory, callsOf(turns[0] ?? []), POLICY, 'next', false, 0)
         expect(blocked.every((block) => block !== undefined)).toBe(true)
       }),
       { numRuns: 20 },
