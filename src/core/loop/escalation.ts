@@ -121,7 +121,7 @@ function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const advised = isWaiting || !mayBlock ? warnings : warnings - 1
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
   const backOff = BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
-  const notice = loopNotice({ ...described, tools }, backOff)
+  const notice = loopNotice(described, tools, backOff)
   const finding = { ...described, id, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
   return { memory: next, finding }
 }

@@ -1,9 +1,12 @@
 /** The notices for a model that repeats itself, and how Governor recognises its own notices. */
 import { LIMITS, METERS } from '../budget/meters.ts'
-import { type Loop, PATTERNS, REPEATING } from './patterns.ts'
+import { type Loop, PATTERNS, type PatternRow } from './patterns.ts'
 
 /** Seconds to wait before polling again: by the number of the advice, the last for all further ones. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
+
+/** How every notice about a loop begins. */
+const REPEATING = 'You appear to be repeating the same action'
 
 /** How the result of a blocked call begins. */
 const BLOCKED = '[LOOP GUARD] Blocked: '
@@ -34,11 +37,13 @@ const MAX_NOTICES = 4
 
 /** Returns the notice about a loop. `backOff`: seconds to wait before polling again, if that is advised. */
 export function loopNotice(
-  loop: Pick<Loop, 'pattern' | 'count' | 'span'> & { readonly tools: readonly string[] },
+  { pattern, count, span }: Pick<Loop, 'pattern' | 'count' | 'span'>,
+  tools: readonly string[],
   backOff: number | undefined,
 ): string {
-  const tools = [...new Set(loop.tools)].map((tool) => `'${tool}'`).join(', ')
-  const description = `${PATTERNS[loop.pattern].notice(loop)} (Repeated: ${tools}.)`
+  const { notice, noticeBetween = notice }: PatternRow = PATTERNS[pattern]
+  const text = (span > count ? noticeBetween : notice).replace('{count}', String(count)).replace('{span}', String(span))
+  const description = `${REPEATING}${text} (Repeated: '${[...new Set(tools)].join("', '")}'.)`
   if (backOff === undefined) return description
   const advice = `If you are waiting for something, wait ${backOff} seconds before polling again.`
   return `${description} ${BACK_OFF} and what differs from last time. ${advice}`

@@ -121,12 +121,20 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
 function standstill(context: SearchContext): FoundLoop | undefined {
   const { window, steps, limits, isCertain, handledAt } = context
   const since = Math.max(handledAt, isCertain ? context.mayBeNewsAt : context.newsAt)
-  const recent = window.filter(({ step }) => step > since)
-  const isWaiting = recent.some(({ isPoll }) => isPoll)
+  const calls = new Set<Hash>()
+  let span = 0
+  let isWaiting = false
+  for (const { step, call, isPoll } of window) {
+    if (step <= since) continue
+    // In the order in which each was made last.
+    calls.delete(call)
+    calls.add(call)
+    span++
+    isWaiting ||= isPoll
+  }
   const count = steps - since
   if (count < patience(limits.standstill, isWaiting, context)) return undefined
-  const calls = [...new Set(recent.map(({ call }) => call).reverse())].reverse() as [Hash, ...Hash[]]
-  return { calls, count, span: recent.length, hasNews: false, isWaiting }
+  return { calls: [...calls] as [Hash, ...Hash[]], count, span, hasNews: false, isWaiting }
 }
 
 /** One call in a row, whatever its results. A warning about another loop does not lower its threshold. */
@@ -138,17 +146,17 @@ function sameCallInARow(context: SearchContext): FoundLoop | undefined {
   return { calls: [last.call], count, span: count, hasNews, isWaiting }
 }
 
-/** How every notice about a loop begins; Governor recognises its own notices by it. */
-export const REPEATING = 'You appear to be repeating the same action'
 const CHANGE = 'Try a different approach.'
 
-interface PatternRow {
+export interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses: boolean
-  /** Returns the notice, without the names of the tools; it begins with `REPEATING`. */
-  readonly notice: (loop: Pick<FoundLoop, 'count' | 'span'>) => string
+  /** The notice after `REPEATING`, without the names of the tools: `{count}` and `{span}` stand for those of the loop. */
+  readonly notice: string
+  /** The same if there were other calls in between. */
+  readonly noticeBetween?: string
   /** Its calls are blocked if the model ignores the warnings. If false, the first warning already advises to wait. */
   readonly mayBlock: boolean
   /** How many different calls a repetition of it has, as far as that is always the same. */
@@ -160,39 +168,33 @@ export const PATTERNS = {
   ping_pong: {
     find: twoInTurn,
     isOfResponses: false,
-    notice: ({ span }) =>
-      `${REPEATING}s. The last ${span} tool calls alternated between the same two, with the same results. ${CHANGE}`,
+    notice: `s. The last {span} tool calls alternated between the same two, with the same results. ${CHANGE}`,
     mayBlock: true,
     span: 2,
   },
   cycle: {
     find: standstill,
     isOfResponses: true,
-    notice: ({ count }) =>
-      `${REPEATING}s. The last ${count} responses made only tool calls that were made before, ` +
-      `with the same results. ${CHANGE}`,
+    notice: `s. The last {count} responses made only tool calls that were made before, with the same results. ${CHANGE}`,
     mayBlock: true,
     span: 1,
   },
   repetition: {
     find: equalCalls,
     isOfResponses: false,
-    notice: ({ count, span }) =>
-      span === count
-        ? `${REPEATING}. The last ${count} tool calls were identical. ${CHANGE}`
-        : `${REPEATING}. ${count} of the last ${span} tool calls were identical, with identical results. ${CHANGE}`,
+    notice: `. The last {count} tool calls were identical. ${CHANGE}`,
+    noticeBetween: `. {count} of the last {span} tool calls were identical, with identical results. ${CHANGE}`,
     mayBlock: true,
     span: 1,
   },
   same_call: {
     find: sameCallInARow,
     isOfResponses: false,
-    notice: ({ count }) =>
-      `${REPEATING}. The last ${count} tool calls were identical, though their results may differ.`,
+    notice: '. The last {count} tool calls were identical, though their results may differ.',
     mayBlock: false,
     span: 1,
   },
-} satisfies Record<string, PatternRow>
+} as const satisfies Record<string, PatternRow>
 
 /** The name of a pattern, as in metrics and headers. */
 export type Pattern = keyof typeof PATTERNS

@@ -96,7 +96,11 @@ describe('text that a harness writes in the role of a user', () => {
 
   it.each(LOOPS)('may be a notice of another Governor: %j', (loop) => {
     const refused = blockText('a', 8)
-    for (const notice of [loopNotice(loop, undefined), loopNotice(loop, 5), `${refused}\n\n${refused}`])
+    for (const notice of [
+      loopNotice(loop, loop.tools, undefined),
+      loopNotice(loop, loop.tools, 5),
+      `${refused}\n\n${refused}`,
+    ])
       for (const text of [notice, ...BUDGET_NOTICES.map((budget) => `${notice}\n\n${budget}`)]) {
         expect(humanOf(text)).toBe('')
         expect(humanOf(`${text} What does it mean?`)).toBe('What does it mean?')

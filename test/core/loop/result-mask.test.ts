@@ -119,7 +119,7 @@ describe('two results', () => {
 
   it('that differ only in notices of Governor are equal', () => {
     const loop = { pattern: 'repetition', tools: ['ls'], count: 3, span: 3 } as const
-    const notice = loopNotice(loop, undefined)
+    const notice = loopNotice(loop, loop.tools, undefined)
     const budget = '[BUDGET: Iteration 7/10. You have 3 iterations left.]'
     expect(isSame('a.ts', `a.ts\n\n${budget}`)).toBe(true)
     expect(isSame('a.ts\n\nb.ts', `a.ts\n\nb.ts\n\n${notice}\n\n${budget}`)).toBe(true)
