@@ -64,18 +64,18 @@ const REQUESTS_PART = 0.75
 
 /** Returns a lease that is released when the response closes, at the latest. */
 export function leaseFor(budget: BufferBudget, response: EventEmitter & { readonly closed: boolean }): Lease {
-  let own = 0
+  let taken = 0
   let isReleased = response.closed
   const release = () => {
     isReleased = true
-    budget.held -= own
-    own = 0
+    budget.held -= taken
+    taken = 0
   }
   response.once('close', release)
   return {
     grow(bytes, part = 1) {
       if (isReleased || budget.held + bytes > budget.max * part) return false
-      own += bytes
+      taken += bytes
       budget.held += bytes
       return true
     },
@@ -111,10 +111,6 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
     const whole = announced > ONE_PIECE ? Buffer.allocUnsafeSlow(announced) : undefined
     const chunks: Buffer[] = []
     let length = 0
-    const leave = (why: Unread) => {
-      request.off('data', take).off('end', finish).pause()
-      resolve({ kind: 'rest', why, stream: streamOf(request, chunks) })
-    }
     const finish = () => {
       const [only] = chunks
       const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
@@ -124,8 +120,10 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
       if (whole) chunk.copy(whole, length)
       else chunks.push(chunk)
       length += chunk.length
-      if (length > max) leave('body_too_large')
-      else if (length > announced && !lease.grow(chunk.length, REQUESTS_PART)) leave('no_room')
+      const isTooLarge = length > max
+      if (!isTooLarge && (length <= announced || lease.grow(chunk.length, REQUESTS_PART))) return
+      request.off('data', take).off('end', finish).pause()
+      resolve({ kind: 'rest', why: isTooLarge ? 'body_too_large' : 'no_room', stream: streamOf(request, chunks) })
     }
     request.on('data', take).on('end', finish)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.

@@ -1,5 +1,5 @@
 /** The credentials of a request: whose they are, which go upstream, and which only Governor and its clients share. */
-import { headerOf, type RawHeaders, withoutFields } from './headers.ts'
+import { headerOf, type RawHeaders } from './headers.ts'
 
 /** Where clients send keys: names of headers, in lower case, and of parameters in the query. */
 export interface CredentialPlaces {
@@ -16,17 +16,20 @@ function keysInQuery(target: string, names: readonly string[]): string[] {
 
 /** Returns all credentials of a request, joined. They tell tenants apart, are hashed and never stored. */
 export function credentialsOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
-  const inHeaders = places.headers.map((name) => headerOf(headers, name) ?? '')
-  return [...inHeaders, ...keysInQuery(target, places.parameters)].join('\n')
+  const sent: string[] = []
+  for (const name of places.headers) sent.push(headerOf(headers, name) ?? '')
+  return sent.concat(keysInQuery(target, places.parameters)).join('\n')
 }
 
 /** Returns all keys of a request; some clients send two, for different servers. */
 export function clientKeysOf(headers: RawHeaders, target: string, places: CredentialPlaces): string[] {
-  const inHeaders = places.headers.flatMap((name) => {
+  const keys = keysInQuery(target, places.parameters)
+  for (const name of places.headers) {
     const sent = headerOf(headers, name)
-    return (name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent) ?? []
-  })
-  return [...inHeaders, ...keysInQuery(target, places.parameters)]
+    const key = name === 'authorization' ? /^bearer +([^ ].*)$/i.exec(sent ?? '')?.[1] : sent
+    if (key !== undefined) keys.push(key)
+  }
+  return keys
 }
 
 /** Returns true if the name of a field says that its value is a credential. */
@@ -34,27 +37,8 @@ export function namesKey(name: string): boolean {
   return /key|token|secret|auth|cookie|credential|password/i.test(name)
 }
 
-/** Replaces the credentials in `names` by `key`. `headerFor` returns its header, given the one that the client used. */
-export function withCredential(
-  headers: RawHeaders,
-  names: readonly string[],
-  key: string,
-  headerFor: (sent: string | undefined) => string,
-): string[] {
-  const field = headerFor(names.find((name) => headerOf(headers, name) !== undefined))
-  return [...withoutFields(headers, new Set(names)), field, field === 'authorization' ? `Bearer ${key}` : key]
-}
-
 /** Shorter values are words that other values may contain by chance. */
 const SURELY_SECRET = 8
-
-function holds(text: string, value: string): boolean {
-  for (let at = text.indexOf(value); at !== -1; at = text.indexOf(value, at + 1)) {
-    const around = text.charAt(at - 1) + text.charAt(at + value.length)
-    if (value.length >= SURELY_SECRET || !/[\w-]/.test(around)) return true
-  }
-  return false
-}
 
 /**
  * Returns true if a text holds one of the values: as it is, without percent-encoding, however often it was applied, or
@@ -65,8 +49,15 @@ function holdsAny(text: string, values: readonly string[]): boolean {
     String.fromCharCode(Number.parseInt(hex, 16)),
   )
   const [, basic = ''] = /\bbasic +([\w+/-]+)/i.exec(plain) ?? []
-  const login = Buffer.from(basic, 'base64').toString('latin1')
-  return values.some((value) => holds(text, value) || holds(plain, value) || holds(login, value))
+  for (const one of [text, plain, Buffer.from(basic, 'base64').toString('latin1')]) {
+    for (const value of values) {
+      for (let at = one.indexOf(value); at !== -1; at = one.indexOf(value, at + 1)) {
+        const around = one.charAt(at - 1) + one.charAt(at + value.length)
+        if (value.length >= SURELY_SECRET || !/[\w-]/.test(around)) return true
+      }
+    }
+  }
+  return false
 }
 
 /**

@@ -77,10 +77,9 @@ export function withoutGovernorHeaders(headers: RawHeaders): string[] {
 
 /** Returns the headers with these fields in place of those of the same name. */
 export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, string>>): RawHeaders {
-  const added = Object.keys(set)
-  if (added.length === 0) return headers
-  const names = new Set(added.map((name) => name.toLowerCase()))
-  return [...withoutFields(headers, names), ...Object.entries(set).flat()]
+  const names = new Set<string>()
+  for (const name in set) names.add(name.toLowerCase())
+  return names.size === 0 ? headers : [...withoutFields(headers, names), ...Object.entries(set).flat()]
 }
 
 /** Returns the fields of one connection, also those that Connection names (RFC 9110, section 7.6.1). */

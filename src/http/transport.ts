@@ -46,12 +46,6 @@ function withoutRepeats(headers: readonly string[]): string[] {
   return [...values].flat()
 }
 
-/** Creates the connections to one origin. undici has made `connect` a function by now, also for a proxy. */
-function poolOf(origin: string | URL, options: Pool.Options): Pool {
-  const { connect } = options
-  return new Pool(origin, typeof connect === 'function' ? { ...options, connect: skippingContinue(connect) } : options)
-}
-
 /** Opens no connection before the first request. */
 export function createTransport(settings: TransportSettings, patience = PATIENCE): Transport {
   const { connect, firstByte, idle, proxies } = settings
@@ -94,7 +88,7 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
 }
 
 /** A connection whose bytes are checked before undici reads them. */
-interface Reading {
+interface CheckedConnection {
   /** Bytes written at the last read. If more are written now, a request was sent and a response begins. */
   written: number
   isHead: boolean
@@ -109,10 +103,10 @@ const HEAD_END = '\r\n\r\n'
 const MAX_HELD = 16_384
 
 /** Removes heads with status 100 from the start of a response; returns the bytes that undici may read now. */
-function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
+function withoutContinue(connection: CheckedConnection, bytes: Buffer): Buffer {
   const kept: Buffer[] = []
   let rest = bytes
-  reading.held = NOTHING
+  connection.held = NOTHING
   for (;;) {
     const start = rest.toString('latin1', 0, SAMPLE.length)
     // It is, or may become, the status line of a 1xx response other than 101, which is final.
@@ -120,8 +114,8 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
     const isInformational = is1xx && !start.endsWith(' 101')
     const end = isInformational ? rest.indexOf(HEAD_END) : -1
     if (end === -1) {
-      reading.isHead = isInformational && rest.length <= MAX_HELD
-      if (reading.isHead) reading.held = rest
+      connection.isHead = isInformational && rest.length <= MAX_HELD
+      if (connection.isHead) connection.held = rest
       else kept.push(rest)
       break
     }
@@ -133,24 +127,31 @@ function withoutContinue(reading: Reading, bytes: Buffer): Buffer {
   return only && kept.length === 1 ? only : Buffer.concat(kept)
 }
 
-/** Skips a `100 Continue` that was not asked for (RFC 9110, section 15.2): undici would close the connection. */
-function skippingContinue(connect: buildConnector.connector): buildConnector.connector {
-  return (options, callback) =>
-    connect(options, (...[error, socket]) => {
+/**
+ * Creates the connections to one origin, which skip a `100 Continue` that was not asked for (RFC 9110, section 15.2):
+ * undici would close the connection.
+ */
+function poolOf(origin: string | URL, options: Pool.Options): Pool {
+  const { connect } = options
+  // undici has made it a function by now, also for a proxy.
+  if (typeof connect !== 'function') return new Pool(origin, options)
+  const skipping: typeof connect = (to, callback) =>
+    connect(to, (...[error, socket]) => {
       if (error) return callback(error, null)
-      const reading = { written: socket.bytesWritten, isHead: false, held: NOTHING }
+      const connection = { written: socket.bytesWritten, isHead: false, held: NOTHING }
       // This listener is called before undici's, which is added once undici has the connection.
       socket.on('readable', () => {
-        if (socket.bytesWritten !== reading.written) {
-          reading.written = socket.bytesWritten
-          reading.isHead = true
+        if (socket.bytesWritten !== connection.written) {
+          connection.written = socket.bytesWritten
+          connection.isHead = true
         }
-        const chunk: Buffer | null = reading.isHead ? socket.read() : null
+        const chunk: Buffer | null = connection.isHead ? socket.read() : null
         if (!chunk) return
-        const bytes = reading.held.length > 0 ? Buffer.concat([reading.held, chunk]) : chunk
-        const rest = withoutContinue(reading, bytes)
+        const bytes = connection.held.length > 0 ? Buffer.concat([connection.held, chunk]) : chunk
+        const rest = withoutContinue(connection, bytes)
         if (rest.length > 0) socket.unshift(rest)
       })
       callback(null, socket)
     })
+  return new Pool(origin, { ...options, connect: skipping })
 }

@@ -4,8 +4,8 @@ import { hashOf } from '../../core/hash.ts'
 import { withoutTrailingSlashes } from '../../core/trailing-slashes.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
-import { clientKeysOf, namesKey, withCredential, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
-import { headerOf, type RawHeaders, requestHeaders, withHeaders } from '../../http/headers.ts'
+import { clientKeysOf, namesKey, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
+import { headerOf, type RawHeaders, requestHeaders, withHeaders, withoutFields } from '../../http/headers.ts'
 import { isLoopback } from '../../http/loopback.ts'
 import type { Upstream, UpstreamCall } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
@@ -115,7 +115,7 @@ export function firstSegmentsOf(target: string): string[] {
 }
 
 function segmentsOf(path: string): string[] {
-  return path.split('/').filter((segment) => segment !== '')
+  return path.match(/[^/]+/g) ?? []
 }
 
 /** Returns where a request goes. `target`: of the request line. @throws if a built-in upstream is missing. */
@@ -132,11 +132,14 @@ export function routeOf(
   const unnamed = named ? asked.slice(first.length + 1) : asked
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
   const segments = segmentsOf(path)
-  const claimed = dialects.find((one) => one.claims(segments))
+  let claimed: Dialect | undefined
+  let marked: Dialect | undefined
+  for (const one of dialects) {
+    const { ownPaths, ownHeader } = one.api
+    if (!claimed && one.claims(segments)) claimed = one
+    if (!marked && (ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)))) marked = one
+  }
   const dialect = method === 'POST' ? claimed : undefined
-  const marked = dialects.find(
-    ({ api: { ownPaths, ownHeader } }) => ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)),
-  )
   const api = (marked ?? dialect)?.api ?? DEFAULT_API
   const upstream = named ?? upstreams.get(api.upstream)
   if (!upstream) throw new Error(`There is no upstream ${api.upstream}, which is built in.`)
@@ -164,11 +167,18 @@ export function upstreamHead(
   headers: RawHeaders,
   { credentialPlaces, ownValues }: Pick<Services, 'credentialPlaces' | 'ownValues'>,
 ): Pick<UpstreamCall, 'path' | 'headers'> {
-  const through = withoutValues(requestHeaders(headers), ownValues)
+  let sent = withoutValues(requestHeaders(headers), ownValues)
   const { apiKey } = upstream
-  const headerFor = (sent: string | undefined) => api.credentialHeader(apiKey ?? '', sent)
-  const keyed = apiKey ? withCredential(through, credentialPlaces.headers, apiKey, headerFor) : through
-  return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(keyed, upstream.headers) }
+  if (apiKey) {
+    const names = credentialPlaces.headers
+    const field = api.credentialHeader(
+      apiKey,
+      names.find((name) => headerOf(sent, name) !== undefined),
+    )
+    const value = field === 'authorization' ? `Bearer ${apiKey}` : apiKey
+    sent = [...withoutFields(sent, new Set(names)), field, value]
+  }
+  return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(sent, upstream.headers) }
 }
 
 /** The error that the client of a refused request gets; `body`: as JSON, in the shape of the client's API. */
@@ -181,10 +191,6 @@ const ERROR_KINDS = { 400: 'invalid_request', 401: 'unauthorized', 403: 'forbidd
 
 /** What a sender chooses is repeated up to so many characters. */
 const MAX_SHOWN = 100
-
-function urlOf(text: string): URL | undefined {
-  return URL.canParse(text) ? new URL(text) : undefined
-}
 
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
 export function accessRefusal(services: Services, route: Route, headers: RawHeaders): AccessRefusal | undefined {
@@ -226,7 +232,7 @@ function pageProblem(
   headers: RawHeaders,
 ): { readonly code: string; readonly message: string } | undefined {
   const host = headerOf(headers, 'host')
-  const here = host === undefined ? undefined : urlOf(`http://${host}`)
+  const here = host !== undefined && URL.canParse(`http://${host}`) ? new URL(`http://${host}`) : undefined
   const name = here?.hostname.replace(/^\[|\]$/g, '') ?? ''
   const isKnown = isLoopback(name) || matchesAny(allowedHosts, name)
   if (host !== undefined && !isKnown && isOnLoopback) {
@@ -240,7 +246,8 @@ function pageProblem(
   const mayUse =
     origin === undefined
       ? site === 'same-origin' || site === 'none'
-      : matchesAny(allowedOrigins, origin.toLowerCase()) || (isKnown && urlOf(origin)?.host === here?.host)
+      : matchesAny(allowedOrigins, origin.toLowerCase()) ||
+        (isKnown && URL.canParse(origin) && new URL(origin).host === here?.host)
   if (mayUse) return undefined
   const pages = `pages of ${origin === undefined ? 'another origin' : origin.slice(0, MAX_SHOWN)} may not use it`
   const advice = 'add that origin to server.allowed_origins, or send one of server.access_keys.'
