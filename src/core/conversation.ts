@@ -77,10 +77,3 @@ export interface Conversation {
   callCount(index: number): number
   resultCount(index: number): number
 }
-
-/** Index of the last of the first `length` messages, or of its first part; -1 if there is no message. */
-export function lastMessage(conversation: Conversation, length = conversation.length): number {
-  let last = length - 1
-  while (last > 0 && conversation.role(last) === 'part') last--
-  return last
-}

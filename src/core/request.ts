@@ -6,7 +6,7 @@ import type { Hash } from './hash.ts'
 import type { LoopPolicy } from './loop/patterns.ts'
 import type { RequestFacts } from './session/request-facts.ts'
 import type { LimitPair } from './session/session.ts'
-import type { TranscriptState } from './session/transcript.ts'
+import type { TranscriptState } from './transcript.ts'
 
 export interface Request {
   /** When it was read, in milliseconds since the epoch. */

@@ -2,6 +2,7 @@
 import { costLimit } from '../core/budget/tiers.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
+import { promptOf } from '../core/session/request-facts.ts'
 import type { FirstAnswer } from '../core/session/session.ts'
 import { changeReductions, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
 import type { CallUsage } from '../core/usage.ts'
@@ -139,7 +140,8 @@ async function record(turn: Turn, usage: CallUsage, metadata: AnswerMetadata): P
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
   const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
-  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, request.facts.prompt()), (waiting) => ({
+  const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
+  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({
     value: [...waiting.slice(1 - MAX_WAITING), first],
     result: undefined,
   }))

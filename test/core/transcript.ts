@@ -12,7 +12,7 @@ import type { Request } from '../../src/core/request.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
 import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
 import { NEW_SESSION, type RunState, type Session } from '../../src/core/session/session.ts'
-import { emptyTranscript } from '../../src/core/session/transcript.ts'
+import { EMPTY_TRANSCRIPT } from '../../src/core/transcript.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>
@@ -53,7 +53,7 @@ export function conversationOf(messages: readonly Message[], extra: Message = {}
 
 export function requestFacts(messages: readonly Message[], extra: Message = {}): RequestFacts {
   const conversation = conversationOf(messages, extra)
-  return factsOf(emptyTranscript(conversation), conversation, hashOf(bodyOf(messages, extra).toString()), registry)
+  return factsOf(EMPTY_TRANSCRIPT, conversation, hashOf(bodyOf(messages, extra).toString()), registry)
 }
 
 const NO_LIMITS = amountsBy(() => 0)
@@ -65,7 +65,7 @@ export function requestOf(facts: RequestFacts, more: Partial<Request> = {}): Req
     now: 0,
     conversation,
     registry,
-    transcript: emptyTranscript(conversation),
+    transcript: EMPTY_TRANSCRIPT,
     facts,
     demands: [],
     tools: [],
@@ -133,7 +133,8 @@ export function newSession() {
       messages: readonly Message[],
       { thread = '', extra = {}, isDerived = false, now = 1_000 }: RequestOptions = {},
     ): RunState & { readonly toolCalls: number } {
-      const request = requestOf(requestFacts(messages, extra), { thread, now, isDerived })
+      const conversation = conversationOf(messages, extra)
+      const request = requestOf(requestFacts(messages, extra), { conversation, thread, now, isDerived })
       const counted = countRequest(session, request)
       session = counted.session
       return { ...counted.result, toolCalls: counted.result.run.toolCalls }

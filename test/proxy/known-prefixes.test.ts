@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, it, vi } from 'vitest'
 import { BLOCK, hashBody } from '../../src/core/hash.ts'
-import { factsOf } from '../../src/core/session/request-facts.ts'
+import { beginningsOf, factsOf, promptOf } from '../../src/core/session/request-facts.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
@@ -34,7 +34,8 @@ async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 
       conversation.results(at),
     ])
     const { fields, list, items } = index ?? {}
-    const more = [facts.speaks(), facts.prompt(), facts.beginnings(), request.demands(), request.notice('n', 'user')]
+    const prompt = promptOf(facts, facts.newestAssistant)
+    const more = [prompt, beginningsOf(facts, conversation), request.demands(), request.notice('n', 'user')]
     return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()])
   } catch (error) {
     return String(error)

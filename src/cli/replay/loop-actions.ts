@@ -7,7 +7,7 @@ import { blockCalls } from '../../core/loop/escalation.ts'
 import { afterNotice, INITIAL_LOOP_STATE, observeMessage } from '../../core/loop/loop-state.ts'
 import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
 import { createCallReader } from '../../core/loop/tool-call.ts'
-import { userText } from '../../core/session/transcript.ts'
+import { userText } from '../../core/transcript.ts'
 
 /** One action that the loop guard would have taken. The keys are part of the public contract. */
 export interface LoopAction {

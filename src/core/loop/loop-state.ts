@@ -3,10 +3,10 @@
  * request, and remembers the notice about them, because a request that is sent again must get the same notice.
  */
 
-import { type Conversation, lastMessage } from '../conversation.ts'
+import type { Conversation } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
-import { assistantHash, type TranscriptState, userText } from '../session/transcript.ts'
+import { assistantHash, lastMessage, type TranscriptState, userText } from '../transcript.ts'
 import {
   humanSpoke,
   type LoopCall,

@@ -111,11 +111,16 @@ function numberOf({ known, run }: Place, { facts, isDerived }: Request, before: 
 }
 
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
-function reactionOf(known: Thread | undefined, facts: RequestFacts, isRetry: boolean): WarningReaction | undefined {
-  const { newestAssistant: newest } = facts
-  if (!known?.run.isWarned || isRetry || newest === undefined || newest === known.newest) return undefined
-  const speaks = facts.speaks()
-  return speaks === undefined ? undefined : speaks ? 'acknowledged' : 'ignored'
+function reactionOf(
+  known: Thread | undefined,
+  { facts, conversation }: Request,
+  isRetry: boolean,
+): WarningReaction | undefined {
+  const { newestAssistant: newest, transcript } = facts
+  const shown = transcript.assistantMessages.at(-1)
+  if (!known?.run.isWarned || isRetry || newest === known.newest || !shown) return undefined
+  const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
+  return speaks ? 'acknowledged' : 'ignored'
 }
 
 /** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
@@ -299,7 +304,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const limits = limitsInForce(request.limits, session, known, over ? undefined : known?.run)
   const loopMode = loopModeInForce(session, known)
   const { loopState, fault } = observeCalls(request, place, loopMode)
-  const reaction = reactionOf(known, facts, isRetry)
+  const reaction = reactionOf(known, request, isRetry)
   const run = runAfter(request, place, before, iteration, reaction, limits)
   const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1

@@ -1,20 +1,23 @@
 /** The facts that one request shows about its session, as hashes and counts. */
-import { type Conversation, lastMessage } from '../conversation.ts'
+import type { Conversation } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
-import { type Hash, hashOf } from '../hash.ts'
-import { advance, assistantHash, openerHash, type TranscriptState } from './transcript.ts'
+import { type Hash, hashOf, hashOfText } from '../hash.ts'
+import { advance, assistantHash, lastMessage, type TranscriptState } from '../transcript.ts'
 
 /** An answer that may have begun a conversation: the first one after a user's words. */
 export interface Beginning {
   /** Identifies the conversation if the answer was the first one that its first request did not hold. */
   readonly id: Hash
-  /** Identifies such first requests, see `RequestFacts.prompt`. */
+  /** Identifies such first requests, see `promptOf`. */
   readonly prompt: Hash
 }
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts
-  extends Pick<TranscriptState, 'system' | 'userMessageHashes' | 'toolCalls' | 'newToolCalls' | 'endsInUserMessage'> {
+  extends Pick<TranscriptState, 'userMessageHashes' | 'toolCalls' | 'newToolCalls' | 'endsInUserMessage'> {
+  /** All of its messages, but for the beginning of an answer at its end. */
+  readonly transcript: TranscriptState
+  readonly system: Hash
   /** Hash of the request's bytes: the same again is a retry. */
   readonly fingerprint: string
   /** Iteration by the transcript alone: assistant messages since the last user message, plus one. */
@@ -41,12 +44,6 @@ export interface RequestFacts
   readonly bytes: number | undefined
   /** How many messages it has. */
   readonly messages: number
-  /** Returns whether the newest assistant message says something or calls no tool; `undefined` if there is none. */
-  speaks(): boolean | undefined
-  /** Identifies the first request of a conversation: by system text, first user message and newest answer. */
-  prompt(): Hash
-  /** The answers that may have begun the conversation, oldest first. */
-  beginnings(): readonly Beginning[]
 }
 
 /**
@@ -77,50 +74,58 @@ export function factsOf(
 ): RequestFacts {
   const last = lastMessage(conversation)
   const end = endsInPrefill(conversation, last) ? last : conversation.length
-  const state = advance(from, conversation, end, registry)
-  const assistantHashes = state.assistantMessages.map((step) => assistantHash(step, conversation))
-  const users = state.userMessageHashes.length
-  let isPrompt = users > 0 && assistantHashes.length === 0
-  if (isPrompt) {
-    let messages = 0
-    for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') messages++
-    isPrompt = messages === users
+  const transcript = advance(from, conversation, end, registry)
+  const { userMessageHashes, assistantMessages } = transcript
+  const assistantHashes: Hash[] = []
+  const callCounts: number[] = []
+  for (const message of assistantMessages) {
+    assistantHashes.push(assistantHash(message, conversation))
+    callCounts.push(message.calls)
   }
+  let users = 0
+  if (assistantMessages.length === 0)
+    for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') users++
   return {
+    transcript,
     fingerprint,
     bytes,
     messages: conversation.length,
-    system: state.system,
-    userMessageHashes: state.userMessageHashes,
-    iteration: state.iterations + 1,
-    toolCalls: state.toolCalls,
-    newToolCalls: state.newToolCalls,
+    system: hashOfText(conversation.systemText()),
+    userMessageHashes,
+    iteration: transcript.iterations + 1,
+    toolCalls: transcript.toolCalls,
+    newToolCalls: transcript.newToolCalls,
     assistantHashes,
-    callCounts: state.assistantMessages.map(({ calls }) => calls),
+    callCounts,
     newestAssistant: assistantHashes.at(-1),
-    endsInUserMessage: state.endsInUserMessage && state.length === conversation.length,
-    isPrompt,
+    endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
+    isPrompt: users > 0 && users === userMessageHashes.length,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     previous: undefined,
     mayFork: false,
     previousStep: undefined,
-    speaks() {
-      const at = state.assistantMessages.at(-1)?.index
-      if (at === undefined) return undefined
-      return conversation.callCount(at) === 0 || conversation.texts(at).some((text) => text.trim() !== '')
-    },
-    prompt: () => promptOf(state, assistantHashes.at(-1)),
-    beginnings: () =>
-      state.openers.map(({ step, users, before }) => ({
-        id: hashOf(state.system, ...state.userMessageHashes.slice(0, users), openerHash(step, conversation)),
-        prompt: promptOf(state, before && assistantHash(before, conversation)),
-      })),
   }
 }
 
-function promptOf({ system, userMessageHashes: [first] }: TranscriptState, answer: Hash | undefined): Hash {
+/** Identifies the first request of a conversation: by system text, first user message and newest answer. */
+export function promptOf({ system, userMessageHashes: [first] }: RequestFacts, answer: Hash | undefined): Hash {
   return hashOf(system, first ?? '', answer ?? '')
+}
+
+/** Returns the answers that may have begun a conversation, oldest first. */
+export function beginningsOf(facts: RequestFacts, conversation: Conversation): readonly Beginning[] {
+  const { system, transcript, userMessageHashes } = facts
+  const beginnings: Beginning[] = []
+  for (const { step, users, before } of transcript.openers) {
+    // An answer that the provider continues may have grown when it is sent again: the first thing that was run for it
+    // stays the same.
+    const [ran] = conversation.ranByProvider?.(step.index) ?? []
+    const answer = ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
+    const id = hashOf(system, ...userMessageHashes.slice(0, users), answer)
+    beginnings.push({ id, prompt: promptOf(facts, before && assistantHash(before, conversation)) })
+  }
+  return beginnings
 }
 
 /** Adds to the facts of a request what it continues from: its first results answer calls that the provider keeps. */

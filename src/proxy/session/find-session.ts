@@ -1,6 +1,7 @@
 /** Finds the session of a request by an id, a response or its conversation, and links responses to it. */
+import type { Conversation } from '../../core/conversation.ts'
 import { hashOf, nameOf } from '../../core/hash.ts'
-import { callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
+import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, Session } from '../../core/session/session.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
@@ -51,7 +52,7 @@ export async function findSession(
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
   if (name !== undefined) return { id: hashOf(name), name, ...rest }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
-  const derived = await unlessLost(emit, derivedSession(store, tenant, facts), undefined)
+  const derived = await unlessLost(emit, derivedSession(store, tenant, asked.conversation, facts), undefined)
   return { id: derived?.id, name: derived?.id, prompt: derived?.prompt, ...rest }
 }
 
@@ -64,9 +65,10 @@ export async function findSession(
 async function derivedSession(
   store: Store,
   tenant: string,
+  conversation: Conversation,
   facts: RequestFacts,
 ): Promise<{ readonly id: string; readonly prompt: string } | undefined> {
-  const sessions = facts.beginnings().map(({ id, prompt }) => ({ id: nameOf(tenant, id), prompt }))
+  const sessions = beginningsOf(facts, conversation).map(({ id, prompt }) => ({ id: nameOf(tenant, id), prompt }))
   const newest = sessions.at(-1)
   if (sessions.length === 1 && !facts.endsInUserMessage) return newest
   for (const session of sessions) {

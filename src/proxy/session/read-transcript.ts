@@ -4,10 +4,10 @@
  */
 import { setImmediate } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { type Conversation, lastMessage } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/conversation.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import { BLOCK, type BodyHashes } from '../../core/hash.ts'
-import { advance, assistantHash, emptyTranscript, type TranscriptState } from '../../core/session/transcript.ts'
+import { advance, assistantHash, EMPTY_TRANSCRIPT, lastMessage, type TranscriptState } from '../../core/transcript.ts'
 import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
 
@@ -105,8 +105,7 @@ function* read(
   // The index of the request took its time as well.
   if (conversation.work?.isDue) yield
   yield* prepareAll(conversation, begun)
-  const empty = emptyTranscript(conversation)
-  let state = begun ? { ...begun, system: empty.system } : empty
+  let state = begun ?? EMPTY_TRANSCRIPT
   const prefix = index && beginning && newPrefix(beginning.prefixes, index, beginning.hashes)
   if (prefix) {
     // The last message may have more parts in a later request.

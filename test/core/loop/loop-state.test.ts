@@ -19,7 +19,7 @@ import {
 import { isExempt, type LoopPolicy } from '../../../src/core/loop/patterns.ts'
 import { signatureOf } from '../../../src/core/loop/tool-call.ts'
 import { progressIn, textHashes } from '../../../src/core/loop/tool-result.ts'
-import { advance, assistantHash, emptyTranscript } from '../../../src/core/session/transcript.ts'
+import { advance, assistantHash, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { TooMuchToRead } from '../../../src/core/work.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
 import { POLICY } from './loop-story.ts'
@@ -54,7 +54,7 @@ function takeFrom(
   policy: LoopPolicy,
   take: (...taken: Parameters<typeof observeTranscript>) => LoopState = observeTranscript,
 ): LoopState {
-  const state = advance(emptyTranscript(conversation), conversation, conversation.length - 1, registry)
+  const state = advance(EMPTY_TRANSCRIPT, conversation, conversation.length - 1, registry)
   for (const step of state.assistantMessages) assistantHash(step, conversation)
   return take(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }

@@ -11,7 +11,7 @@ import {
   recordCalls,
 } from '../../../src/core/loop/loop-state.ts'
 import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
-import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
+import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { chat } from '../../../src/dialect/chat/index.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'
@@ -108,7 +108,7 @@ function conversationIn(name: DialectName, turns: readonly (readonly Made[])[]):
 
 function observed(loopState: LoopState, conversation: Conversation, previousStep?: string): LoopState {
   const last = conversation.length - 1
-  const state = advance(emptyTranscript(conversation), conversation, Math.max(0, last), registry)
+  const state = advance(EMPTY_TRANSCRIPT, conversation, Math.max(0, last), registry)
   const step = previousStep === undefined ? undefined : hashOf(previousStep)
   return observeTranscript(loopState, { conversation, state, registry, previousStep: step }, POLICY)
 }

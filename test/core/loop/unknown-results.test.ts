@@ -8,7 +8,7 @@ import {
   observeTranscript,
 } from '../../../src/core/loop/loop-state.ts'
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
-import { advance, emptyTranscript } from '../../../src/core/session/transcript.ts'
+import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
 import { POLICY, policyWith, tell } from './loop-story.ts'
 
@@ -29,7 +29,7 @@ function messagesOf(steps: readonly Step[]): Message[] {
 
 function observed(loopState: LoopState, messages: readonly Message[], policy: LoopPolicy): LoopState {
   const conversation = conversationOf(messages)
-  const state = advance(emptyTranscript(conversation), conversation, conversation.length - 1, registry)
+  const state = advance(EMPTY_TRANSCRIPT, conversation, conversation.length - 1, registry)
   return observeTranscript(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }
 

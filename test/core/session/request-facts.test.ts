@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
-import { isAgentic } from '../../../src/core/session/request-facts.ts'
+import { beginningsOf, isAgentic } from '../../../src/core/session/request-facts.ts'
 import { called, conversationOf, type Message, requestFacts, result, said, steps, system, user } from '../transcript.ts'
 
 const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
@@ -146,9 +146,7 @@ describe('membership in a tool loop', () => {
 
 describe('the answers that may have begun a conversation', () => {
   const idsOf = (messages: readonly Message[], extra: Message = {}) =>
-    requestFacts(messages, extra)
-      .beginnings()
-      .map(({ id }) => id)
+    beginningsOf(requestFacts(messages, extra), conversationOf(messages, extra)).map(({ id }) => id)
   const begun = [...TASK, ...steps('a', 1)]
 
   it('are none in a first request', () => {

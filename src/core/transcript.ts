@@ -1,8 +1,8 @@
 /** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
-import type { Conversation } from '../conversation.ts'
-import { type HarnessRegistry, humanText } from '../harness/match.ts'
-import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
-import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
+import type { Conversation } from './conversation.ts'
+import { type HarnessRegistry, humanText } from './harness/match.ts'
+import { WRITTEN_CALLS, WRITTEN_RESULT } from './harness/texts.ts'
+import { type Hash, hashOfText, lengthPrefixed } from './hash.ts'
 
 /** An assistant message. All states that follow from one another share it, so that it is hashed once. */
 export interface AssistantMessage {
@@ -25,7 +25,6 @@ export interface Opener {
 export interface TranscriptState {
   /** How many messages were read. */
   readonly length: number
-  readonly system: Hash
   /** Every user message, in order. */
   readonly userMessageHashes: readonly Hash[]
   /** A message of role user was read, by a human or not. */
@@ -44,8 +43,28 @@ export interface TranscriptState {
   readonly assistantMessages: readonly AssistantMessage[]
 }
 
+/** The state before the first message. */
+export const EMPTY_TRANSCRIPT: TranscriptState = {
+  length: 0,
+  userMessageHashes: [],
+  hasUserRole: false,
+  openers: [],
+  iterations: 0,
+  toolCalls: 0,
+  newToolCalls: 0,
+  endsInUserMessage: false,
+  assistantMessages: [],
+}
+
 /** How many of the newest assistant messages identify a thread, and how many openers are kept at either end. */
 const MAX_ASSISTANT_MESSAGES = 8
+
+/** Index of the last of the first `length` messages, or of its first part; -1 if there is no message. */
+export function lastMessage(conversation: Conversation, length = conversation.length): number {
+  let last = length - 1
+  while (last > 0 && conversation.role(last) === 'part') last--
+  return last
+}
 
 /** Returns a hash of all that an assistant message says and calls. */
 export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
@@ -58,15 +77,6 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
   const hash = hashOfText(list)
   step.hash = hash
   return hash
-}
-
-/**
- * Returns a hash of the first answer of a conversation. An answer that the provider continues may have grown when it
- * is sent again; the first thing that was run for it stays the same.
- */
-export function openerHash(step: AssistantMessage, conversation: Conversation): Hash {
-  const [ran] = conversation.ranByProvider?.(step.index) ?? []
-  return ran === undefined ? assistantHash(step, conversation) : hashOfText(ran)
 }
 
 /**
@@ -85,22 +95,6 @@ export function userText(conversation: Conversation, index: number, registry: Ha
   if (index === 0 || !WRITTEN_RESULT.test(said) || conversation.role(index - 1) !== 'assistant') return said
   // It is the result of calls that are written out in the text of the message before it.
   return conversation.texts(index - 1).some((text) => WRITTEN_CALLS.test(text)) ? undefined : said
-}
-
-/** Returns the state before the first message. */
-export function emptyTranscript(conversation: Conversation): TranscriptState {
-  return {
-    length: 0,
-    system: hashOfText(conversation.systemText()),
-    userMessageHashes: [],
-    hasUserRole: false,
-    openers: [],
-    iterations: 0,
-    toolCalls: 0,
-    newToolCalls: 0,
-    endsInUserMessage: false,
-    assistantMessages: [],
-  }
 }
 
 /** Adds entries to a list, and keeps the first `oldest` of all and the newest eight. */
@@ -161,7 +155,6 @@ export function advance(
   }
   return {
     length: index,
-    system: from.system,
     userMessageHashes: [...from.userMessageHashes, ...userMessageHashes],
     hasUserRole,
     openers: withEntries(from.openers, openers, MAX_ASSISTANT_MESSAGES),
