@@ -327,11 +327,11 @@ function serveOwnRoutes(
     version: VERSION,
     access,
     dayCost: state.dayCost,
-    contextOf({ contexts }, name, model) {
+    contextOf({ reductions = [] }, name, model) {
       const upstream = upstreams.get(name)
       if (!upstream) return undefined
       const of = { upstream, model }
-      return { base: windows.base(of), effective: windows.effective(of, contexts?.reductions ?? []) }
+      return { base: windows.base(of), effective: windows.effective(of, reductions) }
     },
     isLoopGuardOff() {
       const { settings, rules } = services.policies.loop

@@ -90,14 +90,6 @@ export interface EffectiveContext extends Partial<Pick<Reduction, 'reason' | 'un
   readonly tokens: number | undefined
 }
 
-/** A session's memory of overflows; plain JSON. */
-export interface SessionContexts {
-  readonly reductions: readonly Reduction[]
-}
-
-/** No overflow is remembered. */
-export const NO_CONTEXTS: SessionContexts = { reductions: [] }
-
 /** The window of the standard tier, for plans without long context. */
 export const STANDARD_TIER = 200_000
 

@@ -85,8 +85,8 @@ function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, 
 const BYTES_PER_RECORD = 256
 
 /** Returns the bytes that a session takes in memory, roughly. */
-export function sizeOfSession({ threads, contexts, record }: Session): number {
-  let size = BYTES_PER_THREAD + (contexts?.reductions.length ?? 0) * BYTES_PER_CALL
+export function sizeOfSession({ threads, reductions = [], record }: Session): number {
+  let size = BYTES_PER_THREAD + reductions.length * BYTES_PER_CALL
   if (record) size += (record.iterations.length + record.runs.length) * BYTES_PER_RECORD
   for (const thread of threads) size += sizeOfThread(thread)
   return size

@@ -1,6 +1,5 @@
 /** A fault in one guard leaves the other guard working. */
 import { describe, expect, it } from 'vitest'
-import { NO_CONTEXTS } from '../../src/core/context-window.ts'
 import type { Session, Thread } from '../../src/core/session/session.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -71,7 +70,7 @@ it('a fault in the loop guard counts once for each request, even if the store re
 describe('a fault in the budget guard', () => {
   it('leaves the loop guard working, and is counted for the budget guard', async () => {
     const reductions = Object.assign([], { find: null })
-    const store = spoilingStore((session) => ({ ...session, contexts: { ...NO_CONTEXTS, reductions } }))
+    const store = spoilingStore((session) => ({ ...session, reductions }))
     const { url, events } = await startBoth(sameCall, {}, { store })
     const { steps } = await runAgent(url, START, { ...SESSION, max: 4 })
     expect(steps.map(({ headers }) => headers.get('x-governor-loop')).at(-1)).toBe('repetition;count=3')

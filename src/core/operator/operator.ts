@@ -5,9 +5,8 @@ import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import {
   type Changed,
-  type LimitPair,
+  limitsInForce,
   type Question,
-  type Run,
   type RunSettings,
   type Session,
   type Thread,
@@ -15,32 +14,10 @@ import {
   usedBy,
   usedIn,
 } from '../session/session.ts'
-import { type CountedRequest, threadOf, withRun } from '../session/transitions.ts'
+import { type CountedRequest, threadOf, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
-
-/** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */
-export function limitsInForce(
-  configured: LimitPair,
-  session: Session,
-  thread: Thread | undefined,
-  run: Run | undefined,
-): LimitPair {
-  const forAll = session.operator
-  const forThread = thread?.operator
-  const forRun = run?.operator
-  if (!forAll && !forThread && !forRun) return configured
-  return {
-    run: { ...configured.run, ...forAll?.budget, ...forThread?.budget, ...forRun?.extended },
-    session: { ...configured.session, ...forAll?.extended },
-  }
-}
-
-/** Returns the mode of the loop guard that an operator has set; `undefined` if none has. */
-export function loopModeInForce(session: Session, thread: Thread | undefined): LoopMode | undefined {
-  return thread?.operator?.loopMode ?? session.operator?.loopMode
-}
 
 /** The number of a thread; unset: all threads of the session. */
 export type ThreadNumber = number | undefined
@@ -161,7 +138,7 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
   }))
   if (only !== undefined) return after
   const base = usedIn({ ...session, operator: undefined }, now)
-  return { ...after, contexts: undefined, operator: { ...session.operator, extended: undefined, base } }
+  return { ...after, reductions: undefined, operator: { ...session.operator, extended: undefined, base } }
 }
 
 /**
@@ -179,7 +156,7 @@ export function askOperator(
   const { question } = thread.run
   if (question?.meter === meter && question.max === max)
     return { session, result: { until: question.until, isNew: false } }
-  const after = withRun(session, thread, { question: { meter, max, until } })
+  const after = withThread(session, thread, {}, { question: { meter, max, until } })
   return { session: after, result: { until, isNew: true } }
 }
 

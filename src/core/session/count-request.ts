@@ -1,28 +1,34 @@
 /** How one more request changes its session. */
+
+import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
-import { limitsInForce, loopModeInForce } from '../operator/operator.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import type { Request } from '../request.ts'
 import { addCall } from '../usage.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
-import { endBefore, isLate, recordOf, retryOf, withDemands } from './run.ts'
+import { endBefore, recordOf } from './run.ts'
 import {
   type Changed,
+  type Demand,
+  isLate,
   type LimitPair,
+  limitsInForce,
+  loopModeInForce,
   MAX_RECENT_REQUESTS,
-  MAX_RESPONSES,
   MAX_THREADS,
   MAX_USER_MESSAGES,
   type RecentRequest,
   type Run,
   type RunState,
+  retryOf,
   type Session,
   type Thread,
   type Totals,
   usedBy,
   usedIn,
   type WarningReaction,
+  withIds,
 } from './session.ts'
 import { findThread } from './thread.ts'
 
@@ -144,6 +150,29 @@ function observeCalls(
   return { loopState: skipTranscript(before, transcript), fault }
 }
 
+/** How many requests with a new demand are relayed after the end of a run. */
+const MAX_LATE = 4
+/** How many demands a run remembers. */
+const MAX_DEMANDS = 32
+
+/**
+ * Returns the demands of a run with those of a request. A framework that needs its answer in another form asks for it
+ * once more when the run is over, and cannot use the recorded text. The same request again changes nothing.
+ */
+function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fingerprint: string): Run['demands'] {
+  if (names.length === 0) return demands
+  const known = new Set<Hash>()
+  const late = new Set<string>()
+  for (const { name, lateIn } of demands ?? []) {
+    known.add(name)
+    if (lateIn !== undefined) late.add(lateIn)
+  }
+  if (known.size >= MAX_DEMANDS || (finalAnswer && late.size >= MAX_LATE)) return demands
+  const all: Demand[] = [...(demands ?? [])]
+  for (const name of names) if (!known.has(name)) all.push({ name, lateIn: finalAnswer && fingerprint })
+  return all.length > (demands?.length ?? 0) ? all : demands
+}
+
 /**
  * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
  * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
@@ -183,7 +212,7 @@ function runAfter(
     ownEnd: before ? run.ownEnd : undefined,
     isReported: run.isReported,
     stopTries: run.stopTries,
-    demands: withDemands(run.demands, demands, fingerprint, run.finalAnswer !== undefined),
+    demands: withDemands(run, demands, fingerprint),
     limits,
     stated: run.stated ?? limits.run,
     upstream,
@@ -229,10 +258,7 @@ function threadAfter(
     run,
     responses: from?.responses,
     context: from?.context,
-    continuedFrom:
-      previous === undefined || !mayFork
-        ? continued
-        : [...new Set([...(continued ?? []), previous])].slice(-MAX_RESPONSES),
+    continuedFrom: previous !== undefined && mayFork ? withIds(continued, [previous]) : continued,
     loopState,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
@@ -309,7 +335,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
   const thread = threadAfter(request, place, run, number, loopState)
-  const asksForOtherForm = isLate(run.demands, facts.fingerprint)
+  const asksForOtherForm = isLate(run, facts.fingerprint)
   const others = replaces ? session.threads.filter((other) => other !== replaces) : session.threads
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
@@ -347,7 +373,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loop: request.loop.enabled ? loopState?.finding : undefined,
       loopFault: fault,
       loopMode,
-      reductions: session.contexts?.reductions,
+      reductions: session.reductions,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
       asksForOtherForm,
     },

@@ -11,15 +11,15 @@
 
 import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT, type SessionRecord } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
-import { retryOf } from './run.ts'
 import {
   MAX_RECENT_REQUESTS,
-  MAX_RESPONSES,
   MAX_THREADS,
   type Run,
+  retryOf,
   type Session,
   type Thread,
   type Totals,
+  withIds,
 } from './session.ts'
 
 /** Returns an amount of `remote` with what `local` has more than `base`; the larger one after a loss. */
@@ -95,11 +95,6 @@ function joinRecords(local: SessionRecord | undefined, remote: SessionRecord | u
   }
 }
 
-/** Returns the names of both lists, each once; the newest last. */
-function joinNames(older: readonly string[] | undefined, newer: readonly string[] | undefined) {
-  return older && newer ? [...new Set([...older, ...newer])].slice(-MAX_RESPONSES) : (older ?? newer)
-}
-
 /** Returns the name of the operation that began a run. A run of an older version is known by its time. */
 function runId({ id, startedAt }: Run): string | number {
   return id ?? startedAt
@@ -131,8 +126,8 @@ function joinThreads(base: Thread | undefined, local: Thread, remote: Thread, is
   return {
     ...newer,
     run: isOneRun ? joinRuns(runBefore, local.run, remote.run, isLost) : newer.run,
-    responses: joinNames(older.responses, newer.responses),
-    continuedFrom: joinNames(older.continuedFrom, newer.continuedFrom),
+    responses: withIds(older.responses, newer.responses),
+    continuedFrom: withIds(older.continuedFrom, newer.continuedFrom),
     loopState: newer.loopState ?? older.loopState,
     noticeSent: newer.noticeSent ?? older.noticeSent,
     dropsThinking: newer.dropsThinking ?? older.dropsThinking,
@@ -173,7 +168,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     threads: [...threads.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
     usage: joinUsage(base?.usage, local.usage, remote.usage, isLost),
     totals: joinTotals(base?.totals, local.totals, remote.totals, isLost),
-    contexts: local.contexts === base?.contexts ? remote.contexts : (local.contexts ?? remote.contexts),
+    reductions: local.reductions === base?.reductions ? remote.reductions : (local.reductions ?? remote.reductions),
     record: joinRecords(local.record, remote.record),
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
   } satisfies Required<Session>

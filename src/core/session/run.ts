@@ -1,56 +1,9 @@
-/** One run of an agent: which requests belong to it, how it ends, and what it has used by then. */
+/** How a run ends, and what it has used by then. */
 import type { Amounts } from '../budget/meters.ts'
-import type { Hash } from '../hash.ts'
 import type { EndedRun, RunRecord } from '../operator/session-record.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import type { RequestFacts } from './request-facts.ts'
-import {
-  type Changed,
-  type Demand,
-  type RecentRequest,
-  type Run,
-  type Session,
-  type StopAttempts,
-  usedBy,
-} from './session.ts'
-
-/** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */
-export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
-  for (const one of run.recentRequests) if (one.fingerprint === fingerprint) return one
-  return undefined
-}
-
-/** How many requests with a new demand are relayed after the end of a run. */
-const MAX_LATE = 4
-/** How many demands a run remembers. */
-const MAX_DEMANDS = 32
-
-/**
- * Adds the demands of a request; `isOver`: its run has ended. A framework that needs its answer in another form asks
- * for it once more when the run is over, and cannot use the recorded text. The same request again changes nothing.
- */
-export function withDemands(
-  known: readonly Demand[] | undefined,
-  demands: readonly Hash[],
-  fingerprint: string,
-  isOver: boolean,
-): readonly Demand[] | undefined {
-  if (demands.length === 0) return known
-  const names = new Set<Hash>()
-  const late = new Set<string>()
-  for (const { name, lateIn } of known ?? []) {
-    names.add(name)
-    if (lateIn !== undefined) late.add(lateIn)
-  }
-  const fresh = demands.filter((name) => !names.has(name))
-  if (fresh.length === 0 || names.size >= MAX_DEMANDS || (isOver && late.size >= MAX_LATE)) return known
-  return [...(known ?? []), ...fresh.map((name) => ({ name, lateIn: isOver ? fingerprint : undefined }))]
-}
-
-/** Returns whether a request is relayed although its run is over. */
-export function isLate(demands: readonly Demand[] | undefined, fingerprint: string): boolean {
-  return demands?.some(({ lateIn }) => lateIn === fingerprint) === true
-}
+import { type Changed, type Run, type Session, type StopAttempts, usedBy } from './session.ts'
 
 export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
 

@@ -7,7 +7,7 @@
  */
 
 import { type Amounts, amountsBy, amountsOf, type LimitName } from '../budget/meters.ts'
-import type { Reduction, SessionContexts } from '../context-window.ts'
+import type { Reduction } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/loop-state.ts'
@@ -196,8 +196,8 @@ export interface Session {
   readonly usage?: Usage | undefined
   /** Unset before the first request. */
   readonly totals?: Totals | undefined
-  /** The known context windows of its models; unset if no request overflowed. */
-  readonly contexts?: SessionContexts | undefined
+  /** Context windows of its models that are smaller for now; unset if no request overflowed. */
+  readonly reductions?: readonly Reduction[] | undefined
   readonly record?: SessionRecord | undefined
   readonly operator?: SessionSettings | undefined
 }
@@ -260,31 +260,74 @@ export const NEW_SESSION: Session = {
   threads: [],
   usage: undefined,
   totals: undefined,
-  contexts: undefined,
+  reductions: undefined,
   record: undefined,
   operator: undefined,
 }
 
-/** Returns what was used since a reset; all of it if there was none. */
-function sinceReset(used: Amounts, base: Amounts | undefined): Amounts {
+/**
+ * Returns what was used by `now` since a reset; all of it if there was none. A replica with another clock may have
+ * begun later than now.
+ */
+function usedUntil(
+  now: number,
+  { startedAt, iterations, toolCalls, usage }: Omit<Totals, 'acknowledged' | 'ignored'> & Pick<Run, 'usage'>,
+  base: Amounts | undefined,
+): Amounts {
+  const used = amountsOf({ iterations, toolCalls, usage, seconds: Math.max(0, now - startedAt) / 1_000 })
   return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
-}
-
-/** Seconds from one time to another, both in milliseconds; 0 if a replica with another clock began later. */
-function secondsFrom(startedAt: number, now: number): number {
-  return Math.max(0, now - startedAt) / 1_000
 }
 
 /** Returns what a run has used by `now`, in milliseconds since the epoch. */
 export function usedBy(run: Run, now: number, iterations = run.iteration): Amounts {
-  const { toolCalls, usage, startedAt, operator } = run
-  const seconds = secondsFrom(startedAt, now)
-  return sinceReset(amountsOf({ iterations, toolCalls, usage, seconds }), operator?.base)
+  const { startedAt, toolCalls, usage, operator } = run
+  return usedUntil(now, { startedAt, iterations, toolCalls, usage }, operator?.base)
 }
 
 /** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
 export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
   const { iterations = 0, toolCalls = 0, startedAt = now } = totals ?? {}
-  const seconds = secondsFrom(startedAt, now)
-  return sinceReset(amountsOf({ iterations: iterations + asked, toolCalls, usage, seconds }), operator?.base)
+  return usedUntil(now, { startedAt, iterations: iterations + asked, toolCalls, usage }, operator?.base)
+}
+
+/** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */
+export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
+  for (const one of run.recentRequests) if (one.fingerprint === fingerprint) return one
+  return undefined
+}
+
+/** Returns whether a request is relayed although its run is over. */
+export function isLate({ demands = [] }: Run, fingerprint: string): boolean {
+  for (const { lateIn } of demands) if (lateIn === fingerprint) return true
+  return false
+}
+
+/** Returns ids of responses with further ones, each once: the newest are kept, and are the last. */
+export function withIds(
+  known: readonly string[] | undefined,
+  more: readonly string[] | undefined,
+): readonly string[] | undefined {
+  return more?.length ? [...new Set([...(known ?? []), ...more])].slice(-MAX_RESPONSES) : known
+}
+
+/** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */
+export function limitsInForce(
+  configured: LimitPair,
+  session: Session,
+  thread: Thread | undefined,
+  run: Run | undefined,
+): LimitPair {
+  const forAll = session.operator
+  const forThread = thread?.operator
+  const forRun = run?.operator
+  if (!forAll && !forThread && !forRun) return configured
+  return {
+    run: { ...configured.run, ...forAll?.budget, ...forThread?.budget, ...forRun?.extended },
+    session: { ...configured.session, ...forAll?.extended },
+  }
+}
+
+/** Returns the mode of the loop guard that an operator has set; `undefined` if none has. */
+export function loopModeInForce(session: Session, thread: Thread | undefined): LoopMode | undefined {
+  return thread?.operator?.loopMode ?? session.operator?.loopMode
 }

@@ -7,8 +7,7 @@
  */
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
-import { retryOf } from './run.ts'
-import { MAX_THREADS, type Session, type Thread } from './session.ts'
+import { MAX_THREADS, retryOf, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000

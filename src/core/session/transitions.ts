@@ -1,23 +1,25 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
-import { NO_CONTEXTS, type Reduction } from '../context-window.ts'
+import type { Reduction } from '../context-window.ts'
 import { afterNotice, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
 import { type FinalAnswer, REASONS } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
-import { isLate, NO_STOP_ATTEMPTS, retryOf } from './run.ts'
+import { NO_STOP_ATTEMPTS } from './run.ts'
 import {
   type Changed,
   type FirstAnswer,
-  MAX_RESPONSES,
+  isLate,
   type Run,
   type RunState,
+  retryOf,
   type Session,
   type StopAttempts,
   type Thread,
   usedBy,
   usedIn,
+  withIds,
 } from './session.ts'
 
 /** Identifies a request that was counted: by a hash of its bytes, and by the name of its thread. */
@@ -31,27 +33,22 @@ export function threadOf({ threads }: Session, request: CountedRequest): Thread 
   return threads.findLast(({ name, run }) => name === request.thread && retryOf(run, request) !== undefined)
 }
 
-/** Changes one of the threads of a session; another thread changes nothing. */
-export function withThread(session: Session, thread: Thread, change: Partial<Thread>): Session {
-  const threads = session.threads.map((one) => (one === thread ? { ...thread, ...change } : one))
-  return { ...session, threads }
+/** Changes one of the threads of a session, and its run; a thread that the session has forgotten changes nothing. */
+export function withThread(session: Session, thread: Thread, change: Partial<Thread>, inRun?: Partial<Run>): Session {
+  const changed = { ...thread, ...change }
+  if (inRun) changed.run = { ...thread.run, ...inRun }
+  return { ...session, threads: session.threads.map((one) => (one === thread ? changed : one)) }
 }
 
-/** Changes the run of one of the threads of a session; that of another thread changes nothing. */
-export function withRun(session: Session, thread: Thread, change: Partial<Run>): Session {
-  return withThread(session, thread, { run: { ...thread.run, ...change } })
-}
-
-/** Changes the thread that a request was counted in; a session that has forgotten it stays unchanged. */
-export function changeThread(session: Session, request: CountedRequest, change: Partial<Thread>): Session {
+/** Changes the thread that a request was counted in, and its run; a session that has forgotten it stays unchanged. */
+export function changeThread(
+  session: Session,
+  request: CountedRequest,
+  change: Partial<Thread>,
+  inRun?: Partial<Run>,
+): Session {
   const thread = threadOf(session, request)
-  return thread ? withThread(session, thread, change) : session
-}
-
-/** Changes the run that a request was counted in; a session that has forgotten it stays unchanged. */
-export function changeRun(session: Session, request: CountedRequest, change: Partial<Run>): Session {
-  const thread = threadOf(session, request)
-  return thread ? withRun(session, thread, change) : session
+  return thread ? withThread(session, thread, change, inRun) : session
 }
 
 /** The facts about the answer to a counted request. */
@@ -69,31 +66,25 @@ export interface AnswerFacts {
   readonly calls?: readonly PendingCall[] | undefined
 }
 
-/** Returns a thread's response ids with further ones: the newest, each once. */
-function withIds({ responses }: Thread, ids: readonly string[]): readonly string[] | undefined {
-  return ids.length === 0 ? responses : [...new Set([...(responses ?? []), ...ids])].slice(-MAX_RESPONSES)
-}
-
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
   const { usage, ids, requestBytes, calls, callsNothing, iteration } = facts
   const thread = threadOf(session, request)
   if (!thread) return { ...session, usage: addCall(session.usage, usage) }
   const { run, loopState } = thread
-  const after = withThread(session, thread, {
-    run: {
-      ...run,
-      quietSince: iteration?.endedAt ?? run.quietSince,
-      usage: addCall(run.usage, usage),
-      // An answer to a request before the newest does not show whether the run has ended.
-      isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
-      failedAs: undefined,
-    },
-    responses: withIds(thread, ids),
+  const change: Partial<Thread> = {
+    responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
     context:
       usage.estimated || usage.input === 0 ? thread.context : { tokens: usage.input + usage.output, requestBytes },
     loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
+  }
+  const after = withThread(session, thread, change, {
+    quietSince: iteration?.endedAt ?? run.quietSince,
+    usage: addCall(run.usage, usage),
+    // An answer to a request before the newest does not show whether the run has ended.
+    isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
+    failedAs: undefined,
   })
   return {
     ...after,
@@ -124,7 +115,7 @@ function recordAfter(
 /** Records the ids of an answer that has begun: a client may continue from it before it is over. */
 export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
   const thread = threadOf(session, request)
-  return thread ? withThread(session, thread, { responses: withIds(thread, ids) }) : session
+  return thread ? withThread(session, thread, { responses: withIds(thread.responses, ids) }) : session
 }
 
 /** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
@@ -133,15 +124,15 @@ export type Delivery = 'whole' | 'failed' | 'client_left'
 /** Records what became of one sending of a request. */
 export function noteDelivery(session: Session, request: CountedRequest, delivery: Delivery, isRetry: boolean): Session {
   const thread = threadOf(session, request)
-  if (!thread) return session
-  const isWhole = delivery === 'whole'
-  const recentRequests = thread.run.recentRequests.map((one) => {
-    if (one.fingerprint !== request.fingerprint) return one
-    // The first sending counts as answered until it is known not to be.
-    const { answered = 1 } = one
-    return { ...one, answered: isRetry ? answered + Number(isWhole) : isWhole ? answered : 0 }
-  })
-  return withRun(session, thread, { recentRequests })
+  const sent = thread && retryOf(thread.run, request)
+  if (!thread || !sent) return session
+  // The first sending counts as answered until it is known not to be.
+  let { answered = 1 } = sent
+  if (delivery === 'whole') answered += Number(isRetry)
+  else if (!isRetry) answered = 0
+  const { recentRequests } = thread.run
+  const all = recentRequests.with(recentRequests.indexOf(sent), { ...sent, answered })
+  return withThread(session, thread, {}, { recentRequests: all })
 }
 
 /**
@@ -151,16 +142,14 @@ export function noteDelivery(session: Session, request: CountedRequest, delivery
 export function noticeReachedModel(session: Session, request: CountedRequest, isWarning: boolean): Session {
   const thread = threadOf(session, request)
   if (!thread) return session
-  const { run, loopState } = thread
-  return withThread(session, thread, {
-    run: isWarning ? { ...run, isWarned: true } : run,
-    loopState: loopState && isNewest(run, request) ? afterNotice(loopState) : loopState,
-  })
+  const { run } = thread
+  const loopState = thread.loopState && isNewest(run, request) ? afterNotice(thread.loopState) : thread.loopState
+  return withThread(session, thread, { loopState }, isWarning ? { isWarned: true } : undefined)
 }
 
 /** Records that the model called no tool after a warning; the next request is not checked for its reaction. */
 export function noteAcknowledged(session: Session, request: CountedRequest): Session {
-  const after = changeRun(session, request, { isWarned: false, wasIgnored: false })
+  const after = changeThread(session, request, {}, { isWarned: false, wasIgnored: false })
   const { totals } = after
   return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
 }
@@ -184,9 +173,9 @@ export function releaseIteration(
   const recorded = { ...session, record: recordAfter(session, request, thread, facts, undefined) }
   if (retryOf(run, request)?.iteration !== run.iteration) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
-  const after = withRun(recorded, thread, { failedAs, quietSince, iteration: run.iteration - 1 })
+  const after = withThread(recorded, thread, {}, { failedAs, quietSince, iteration: run.iteration - 1 })
   // Requests after the end of a run are not counted, but for those that are relayed.
-  const wasCounted = !run.finalAnswer || isLate(run.demands, request.fingerprint)
+  const wasCounted = !run.finalAnswer || isLate(run, request.fingerprint)
   return wasCounted ? withIterations(after, -1) : after
 }
 
@@ -200,7 +189,7 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   const { iterations, tool_calls: toolCalls } = usedBy(run, run.askedAt)
   const ended = { at: run.askedAt, iterations: Math.max(0, iterations - Number(isBeyond)), toolCalls }
   const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }
-  const after = withRun(session, thread, { finalAnswer })
+  const after = withThread(session, thread, {}, { finalAnswer })
   return isBeyond && !run.finalAnswer ? withIterations(after, -1) : after
 }
 
@@ -224,12 +213,12 @@ export function noteStopAttempt(
     const { variant, failedAt } = attempt
     failedForms = [...failedForms.filter((failed) => failed !== variant), variant]
     if (failedAt !== undefined) {
-      failingSince = Math.min(failedAt, failures === 0 ? failedAt : failingSince)
+      failingSince = failures === 0 ? failedAt : Math.min(failedAt, failingSince)
       failures++
     }
   }
   const stopTries = { failedForms, failures, failingSince, truncated }
-  return { session: withRun(session, thread, { stopTries }), result: stopTries }
+  return { session: withThread(session, thread, {}, { stopTries }), result: stopTries }
 }
 
 /**
@@ -239,7 +228,7 @@ export function noteStopAttempt(
 export function resumeRun(session: Session, request: CountedRequest): Session {
   const thread = threadOf(session, request)
   if (!thread?.run.finalAnswer || retryOf(thread.run, request)?.iteration !== thread.run.iteration) return session
-  return withIterations(withRun(session, thread, { finalAnswer: undefined }), 1)
+  return withIterations(withThread(session, thread, {}, { finalAnswer: undefined }), 1)
 }
 
 /** Adds the first answer, whose request called `tools`, to a session that has just got its id. */
@@ -253,19 +242,18 @@ export function adoptFirst(
 ): Changed<RunState> {
   const before = threadOf(session, request) ?? runState.thread
   const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
-  const thread = { ...before, run }
-  const changed = withThread(session, before, { run })
-  const { totals, record } = changed
-  const number = thread.number ?? 1
+  const { totals, record } = session
+  const number = before.number ?? 1
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
   const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
   const after: Session = {
-    ...changed,
+    ...withThread(session, before, { run }),
     record: first && withTools(first, number, tools),
     usage: addCall(session.usage, usage),
     totals: totals && { ...totals, startedAt: askedAt },
   }
   const used = usedBy(run, now, runState.used.iterations)
+  const thread = { ...before, run }
   return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }
 }
 
@@ -275,6 +263,5 @@ export function changeReductions(
   _request: CountedRequest,
   change: (reductions: readonly Reduction[]) => readonly Reduction[],
 ): Session {
-  const { contexts = NO_CONTEXTS } = session
-  return { ...session, contexts: { ...contexts, reductions: change(contexts.reductions) } }
+  return { ...session, reductions: change(session.reductions ?? []) }
 }

@@ -7,10 +7,18 @@ import { type Amounts, LIMITS, METERS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
-import { limitsInForce, loopModeInForce, openQuestion } from '../../core/operator/operator.ts'
+import { openQuestion } from '../../core/operator/operator.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
-import { type Run, type Session, type Thread, usedBy, usedIn } from '../../core/session/session.ts'
+import {
+  limitsInForce,
+  loopModeInForce,
+  type Run,
+  type Session,
+  type Thread,
+  usedBy,
+  usedIn,
+} from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../../core/usage.ts'

@@ -4,7 +4,7 @@ import { NOT_EXECUTED } from '../../core/loop/loop-notices.ts'
 import { isRealAnswer } from '../../core/real-answer.ts'
 import { isLastTry, NO_STOP_ATTEMPTS, reportEnds } from '../../core/session/run.ts'
 import type { Session, StopAttempts } from '../../core/session/session.ts'
-import { changeRun, endRun, noteStopAttempt, type StopAttempt } from '../../core/session/transitions.ts'
+import { changeThread, endRun, noteStopAttempt, type StopAttempt } from '../../core/session/transitions.ts'
 import {
   type FinalAnswer,
   footerAfter,
@@ -305,7 +305,7 @@ async function record(
   const final = { text: recorded, model: request.conversation.model, terminal, id, loop, ...shown }
   const now = services.now()
   const after = (session: Session) =>
-    isReplayed ? endRun(session, counted, final) : changeRun(session, counted, { ownEnd: terminal })
+    isReplayed ? endRun(session, counted, final) : changeThread(session, counted, {}, { ownEnd: terminal })
   const ended = await updateSession(x, (session) => reportEnds(after(session), now), [])
   for (const run of ended) services.emit(runEnded(run, names.apiId ?? ''))
   // The client has got the call that is the answer, and sends its result itself; all others it has not seen.

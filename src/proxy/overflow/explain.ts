@@ -1,12 +1,5 @@
 /** Adds the meaning of an overflow to a provider's error, by an edit of its bytes, and records it. */
-import {
-  type BaseContext,
-  type EffectiveContext,
-  learn,
-  NO_CONTEXTS,
-  type Reduction,
-  reduce,
-} from '../../core/context-window.ts'
+import { type BaseContext, type EffectiveContext, learn, type Reduction, reduce } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/json-object.ts'
 import { changeReductions } from '../../core/session/transitions.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
@@ -132,7 +125,7 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const reduced = (reductions: readonly Reduction[]) => reduce(reductions, refusal)
   if (turn) void changeSession(turn, changeReductions, reduced)
   emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.names })
-  const reductions = reduced(turn?.runState.reductions ?? NO_CONTEXTS.reductions)
+  const reductions = reduced(turn?.runState.reductions ?? [])
   return { overflow, quirk, base: windows.base(at), effective: windows.effective(at, reductions) }
 }
 

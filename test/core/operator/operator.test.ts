@@ -5,14 +5,21 @@ import {
   type Extension,
   extendRuns,
   HIGHEST_LIMIT,
-  limitsInForce,
-  loopModeInForce,
   resetRuns,
   setBudget,
   setLoopMode,
   stopRuns,
 } from '../../../src/core/operator/operator.ts'
-import { NEW_SESSION, type Run, type Session, type Thread, usedBy, usedIn } from '../../../src/core/session/session.ts'
+import {
+  limitsInForce,
+  loopModeInForce,
+  NEW_SESSION,
+  type Run,
+  type Session,
+  type Thread,
+  usedBy,
+  usedIn,
+} from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
 
 const NONE: Amounts = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
