@@ -5,9 +5,9 @@ import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { uptime } from 'node:os'
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
-import { createSteadyClock } from './clock.ts'
 import { modelSettingsOf, policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
@@ -87,7 +87,32 @@ export interface GovernorOptions {
 
 /** True for Governor's own paths, also in spellings that some server takes for them. */
 function isOpsPath(target: string): boolean {
-  return firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first))
+  for (const first of firstSegmentsOf(target)) if (RESERVED_NAMES.includes(first)) return true
+  return false
+}
+
+/** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
+const SLEEP_CHECK = 2_000
+
+/**
+ * Returns a clock, in milliseconds since the epoch: the system's clock at the start and the time since then, so that
+ * durations stay right where that clock is set while Governor runs. The time in which the machine sleeps counts: the
+ * process measures none of it, but the machine's uptime goes on.
+ */
+function createSteadyClock(): () => number {
+  const uptimeAhead = () => uptime() * 1_000 - performance.now()
+  const aheadAtStart = uptimeAhead()
+  let slept = 0
+  let checkedAt = performance.now()
+  return () => {
+    const now = performance.now()
+    if (now - checkedAt >= SLEEP_CHECK) {
+      checkedAt = now
+      const ahead = uptimeAhead() - aheadAtStart
+      if (ahead - slept >= SLEEP_CHECK) slept = ahead
+    }
+    return Math.floor(performance.timeOrigin + now + slept)
+  }
 }
 
 function unneeded(): never {
@@ -161,7 +186,8 @@ function createTelemetry(
   const { url, secret, on } = events.webhook
   const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, isFirst, emit, pageOf }) : undefined
   const journal = usage.journal === '' ? undefined : createJournal({ path: usage.journal, now, after, emit })
-  return { metrics, emit, webhook, journal }
+  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
+  return { metrics, emit, storeFailed, webhook, journal }
 }
 
 /** Returns who may use the keys that Governor holds, and what never goes upstream. */
@@ -183,7 +209,7 @@ function createServices(
   config: Config,
   options: GovernorOptions,
   state: State,
-  emit: Emit,
+  { emit, storeFailed }: ReturnType<typeof createTelemetry>,
   store: Store,
   now: () => number,
 ): ChangingServices {
@@ -199,7 +225,6 @@ function createServices(
   const catalogue = createCatalogue(models, (error) =>
     emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
   )
-  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   return {
     ...accessSettingsOf(config, dialects),
     upstreams,
@@ -270,8 +295,7 @@ function createParts(config: Config, options: GovernorOptions) {
   const { ops, sessions, redis } = config
   const state = createState(config)
   const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(store, occasion))
-  const { emit } = telemetry
-  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
+  const { emit, storeFailed } = telemetry
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
   const opened = createStore(
     { kind: config.store, limits: { maxSessions: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
@@ -283,7 +307,7 @@ function createParts(config: Config, options: GovernorOptions) {
     now,
   )
   const store = options.store ?? opened.store
-  const services = createServices(config, options, state, emit, store, now)
+  const services = createServices(config, options, state, telemetry, store, now)
   const access: AdminSettings = {
     token: ops.admin_token,
     trustsLoopback: ops.trust_loopback,
@@ -421,12 +445,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       state.draining.abort()
       clients.server.closeIdleConnections()
       const isComplete = await new Promise<boolean>((resolve) => {
-        const timer = setTimeout(resolve, config.server.drain_timeout, false)
-        state.onIdle = () => {
-          clearTimeout(timer)
-          resolve(true)
-        }
-        if (state.openRequests === 0) state.onIdle()
+        // Whatever is under way keeps the process alive.
+        setTimeout(resolve, config.server.drain_timeout, false).unref()
+        state.onIdle = () => resolve(true)
+        if (state.openRequests === 0) resolve(true)
       })
       await close()
       return isComplete
