@@ -139,23 +139,23 @@ type Line = readonly [level: 'info' | 'warn' | 'error', message: string, facts?:
 /** Values of a metric's labels. */
 export type Labels = Readonly<Record<string, string | number>>
 
-/** A counter of events, whose labels are fields of the event: `none` where one is unset. */
-interface EventCounter<Event> {
+/** One metric: a histogram if it has buckets, else a counter. Its labels are fields of the event: `none` where one is unset. */
+export interface Metric<Event> {
   readonly help: string
   readonly labels?: readonly (keyof Event & string)[]
+  readonly buckets?: readonly number[]
+  /** Only events count of which this field is set, and neither 0 nor false. */
+  readonly only?: keyof Event & string
+  /** The field that is added, if it is set, in place of 1; in the metric, milliseconds are seconds. */
+  readonly amount?: keyof Event & string
+  readonly milliseconds?: keyof Event & string
 }
 
-/** A histogram if it has buckets, else a counter. */
-interface Measure<Event> {
-  readonly help: string
+/** A metric of other labels or amounts than the fields of the event: calls `add` for each amount, which is 1 if it is unset. */
+export interface Measure<Event> extends Pick<Metric<Event>, 'help' | 'buckets'> {
   readonly labels?: readonly string[]
-  readonly buckets?: readonly number[]
-  /** Calls `add` for each amount; a counter adds 1 if it is unset. */
   readonly record: (event: Event, add: (labels: Labels, amount?: number) => void) => void
 }
-
-/** One metric. */
-export type Metric<Event> = EventCounter<Event> | Measure<Event>
 
 /** A message to the webhook's receiver. */
 export interface Message {
@@ -177,7 +177,7 @@ export interface Message {
 export interface EventRow<Event> {
   /** A log line never holds a key or a prompt. */
   readonly log?: Line | ((event: Event) => Line | undefined)
-  readonly metrics?: Readonly<Record<string, Metric<Event>>>
+  readonly metrics?: Readonly<Record<string, Metric<Event> | Measure<Event>>>
   readonly message?: (event: Event) => Message | undefined
   /** The event of the request's span: its name, and the fields that are its attributes; both without `governor.`. */
   readonly span?: readonly [name: string, ...fields: (keyof Event & string)[]]
@@ -297,7 +297,7 @@ const EVENTS = {
       governor_verdicts_total: {
         help: 'Judged requests by verdict.',
         labels: ['verdict'],
-        record: ({ verdict }, add) => verdict && add({ verdict }),
+        only: 'verdict',
       },
       governor_observed_verdicts_total: {
         help: 'Requests in mode observe that would have got another verdict than allow, by that verdict.',
@@ -306,18 +306,18 @@ const EVENTS = {
       },
       governor_retries_total: {
         help: 'Requests that repeated one already counted.',
-        record: ({ isRetry }, add) => isRetry && add({}),
+        only: 'isRetry',
       },
       governor_overhead_seconds: {
         help: 'Time from the last byte of a guarded request to the call upstream.',
         buckets: OVERHEAD_BUCKETS,
-        record: ({ overheadMs: ms }, add) => ms !== undefined && add({}, ms / 1_000),
+        milliseconds: 'overheadMs',
       },
       governor_upstream_seconds: {
         help: 'Time from the call upstream to its response headers.',
         labels: ['upstream'],
         buckets: UPSTREAM_BUCKETS,
-        record: ({ upstream, upstreamMs: ms }, add) => ms !== undefined && add({ upstream }, ms / 1_000),
+        milliseconds: 'upstreamMs',
       },
     },
     message(event) {
@@ -429,19 +429,20 @@ const EVENTS = {
         help: 'Iterations of runs that have ended, by terminal state.',
         labels: ['state'],
         buckets: ITERATIONS,
-        record: ({ state, iterations }, add) => add({ state }, iterations),
+        amount: 'iterations',
       },
       governor_run_tokens: {
         help: 'Tokens of runs that have ended, by terminal state.',
         labels: ['state'],
         buckets: TOKENS,
-        record: ({ state, tokens }, add) => add({ state }, tokens),
+        amount: 'tokens',
       },
       governor_run_cost_usd: {
         help: 'US dollars of runs that have ended, where the price is known, by terminal state.',
         labels: ['state'],
         buckets: DOLLARS,
-        record: ({ state, cost }, add) => cost && add({ state }, cost),
+        only: 'cost',
+        amount: 'cost',
       },
     },
   }),
@@ -576,7 +577,7 @@ const EVENTS = {
       governor_store_seconds: {
         help: 'Time in which the store that replicas share answered a command.',
         buckets: OVERHEAD_BUCKETS,
-        record: ({ ms }, add) => add({}, ms / 1_000),
+        milliseconds: 'ms',
       },
     },
   }),

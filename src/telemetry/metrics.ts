@@ -1,6 +1,6 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { type Emit, type Labels, type Metric, type ProxyEvent, ROWS } from './event.ts'
+import { type Emit, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The current numbers for gauges. */
 export interface Levels {
@@ -37,12 +37,11 @@ function createBounds(): (labels: Labels) => Labels {
 function recorderOf(
   registry: Registry,
   name: string,
-  metric: Metric<ProxyEvent>,
+  metric: Metric<ProxyEvent> | Measure<ProxyEvent>,
   bounds: (labels: Labels) => Labels,
 ): Emit {
-  const { help, labels = [] } = metric
+  const { help, labels = [], buckets } = metric
   const settings = { name, help, labelNames: labels, registers: [registry] }
-  const buckets = 'buckets' in metric ? metric.buckets : undefined
   const known = registry.getSingleMetric(name)
   const target = known ?? (buckets ? new Histogram({ ...settings, buckets: [...buckets] }) : new Counter(settings))
   const isBounded = labels.some((label) => label in MOST_VALUES)
@@ -52,10 +51,14 @@ function recorderOf(
     else if (target instanceof Counter) target.inc(shown, amount)
   }
   if ('record' in metric) return (event) => metric.record(event, add)
-  return (event) => {
+  const { only, milliseconds, amount = milliseconds } = metric
+  return (event: Readonly<Record<string, unknown>>) => {
+    if (only !== undefined && !event[only]) return
+    const given = amount === undefined ? 1 : event[amount]
+    if (typeof given !== 'number') return
     const values: Record<string, string> = {}
-    for (const label of labels) values[label] = event[label as 'kind'] ?? 'none'
-    add(values)
+    for (const label of labels) values[label] = (event[label] as string | undefined) ?? 'none'
+    add(values, milliseconds === undefined ? given : given / 1_000)
   }
 }
 
