@@ -71,8 +71,9 @@ type RawHeaders = readonly string[]
 
 const GETTER: TextMapGetter<RawHeaders> = {
   get(headers, key) {
-    const lower = key.toLowerCase()
-    const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === lower)
+    const values: string[] = []
+    for (let at = 1; at < headers.length; at += 2)
+      if (headers[at - 1]?.toLowerCase() === key.toLowerCase()) values.push(headers[at] ?? '')
     return values.length === 0 ? undefined : values.join(',')
   },
   keys: (headers) => headers.filter((_, at) => at % 2 === 0),
@@ -84,10 +85,15 @@ type SpanState = ReturnType<typeof newSpanState>
 function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
   const carrier: Record<string, string> = {}
   propagation.inject(context, carrier)
-  const fields = new Map(Object.entries(carrier).map(([name, value]) => [name.toLowerCase(), value]))
+  const fields = new Map<string, string>()
+  for (const name in carrier) fields.set(name.toLowerCase(), carrier[name] ?? '')
   if (fields.size === 0) return headers
-  const isKept = (at: number) => !fields.has((headers[at - (at % 2)] ?? '').toLowerCase())
-  return [...headers.filter((_, at) => isKept(at)), ...[...fields].flat()]
+  const kept: string[] = []
+  for (let at = 0; at < headers.length; at += 2) {
+    const [name = '', value = ''] = headers.slice(at, at + 2)
+    if (!fields.has(name.toLowerCase())) kept.push(name, value)
+  }
+  return [...kept, ...[...fields].flat()]
 }
 
 /** Adds an event to the span, if its kind has one. */
