@@ -1,17 +1,16 @@
 /** Decides how Governor handles a request. */
 
-import { fill, type NoticeTexts, noticeFor } from './budget/budget-notices.ts'
-import type { Amounts, LimitName, Meter } from './budget/meters.ts'
 import {
-  costLimit,
-  isExhausted,
+  fill,
   isLastCall,
   isStatementDue,
-  metersOf,
+  type NoticeTexts,
+  noticeFor,
   pressureOf,
   type Thresholds,
   type Tier,
-} from './budget/tiers.ts'
+} from './budget/budget-notices.ts'
+import { type Amounts, costLimit, isExhausted, type LimitName, type Meter, metersOf } from './budget/meters.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'

@@ -1,8 +1,7 @@
 /** Reads a request, counts it in its session, and decides how to handle it. */
 
-import { NO_LIMITS } from '../core/budget/meters.ts'
+import { costLimit, NO_LIMITS } from '../core/budget/meters.ts'
 import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
-import { costLimit } from '../core/budget/tiers.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody, nameOf } from '../core/hash.ts'

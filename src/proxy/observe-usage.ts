@@ -1,5 +1,5 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
-import { costLimit } from '../core/budget/tiers.ts'
+import { costLimit } from '../core/budget/meters.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { promptOf } from '../core/session/request-facts.ts'

@@ -2,8 +2,9 @@
  * All events of requests: one row for each kind, with its fields, and what is made of it: log line, metrics, webhook
  * message, span event. No field holds a key, a prompt or a tool argument; metric labels have a closed set of values.
  */
+
+import type { Tier } from '../core/budget/budget-notices.ts'
 import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
-import type { Tier } from '../core/budget/tiers.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'

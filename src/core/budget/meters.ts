@@ -238,3 +238,30 @@ export interface Meter<Name extends MeterName = MeterName> {
   readonly used: number
   readonly max: number
 }
+
+/**
+ * True if a meter with a limit is used up: iteration max + 1 is one too many; of the others, a run that has used `max`
+ * may make no further call. The context window is no budget: the provider refuses what does not fit.
+ */
+export function isExhausted(meter: Meter): meter is Meter<LimitName> {
+  const { name, used, max } = meter
+  const { limit, includesCurrent } = METERS[name]
+  if (max <= 0 || !limit) return false
+  return includesCurrent ? used > max : used >= max
+}
+
+/** Returns the limit on cost, in US dollars: that of the run, else that of the session, if there is one. */
+export function costLimit(limits: {
+  readonly enabled: boolean
+  readonly run: Amounts
+  readonly session: Amounts
+}): number | undefined {
+  return limits.enabled ? limits.run.cost || limits.session.cost || undefined : undefined
+}
+
+/** Returns a meter for each limit that is set, in the order in which limits are checked. */
+export function metersOf(used: Amounts, limits: Amounts): Meter[] {
+  const meters: Meter[] = []
+  for (const name of LIMITS) if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name] })
+  return meters
+}

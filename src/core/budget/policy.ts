@@ -2,8 +2,7 @@
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
-import { amountsBy, LIMITS, type LimitName } from './meters.ts'
-import { costLimit } from './tiers.ts'
+import { amountsBy, costLimit, LIMITS, type LimitName } from './meters.ts'
 
 /** Whether the system text states the budget; `auto`: if the client declared it. */
 export type Announce = 'auto' | 'always' | 'never'

@@ -1,6 +1,5 @@
 /** What operators change in a session, and what they are asked. Pure: a store may run each change again. */
-import { type Amounts, LIMITS, type LimitName, type Meter } from '../budget/meters.ts'
-import { isExhausted, metersOf } from '../budget/tiers.ts'
+import { type Amounts, isExhausted, LIMITS, type LimitName, type Meter, metersOf } from '../budget/meters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import {

@@ -4,7 +4,7 @@
  */
 
 import type { Recovery } from '../../overflow/meaning.ts'
-import type { Tier } from '../budget/tiers.ts'
+import type { Tier } from '../budget/budget-notices.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'

@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { pressureOf, type Thresholds, tierOf } from '../../../src/core/budget/budget-notices.ts'
 import type { Meter } from '../../../src/core/budget/meters.ts'
-import { isExhausted, pressureOf, type Thresholds, tierOf } from '../../../src/core/budget/tiers.ts'
+import { isExhausted } from '../../../src/core/budget/meters.ts'
 
 const ADAPTIVE: Thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true }
 const FIXED: Thresholds = { ...ADAPTIVE, adaptive: false }
