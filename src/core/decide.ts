@@ -110,13 +110,14 @@ const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, 
 
 function announcementOf({ announce, run, stated = run, texts, thresholds }: BudgetPolicy): string | undefined {
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
-  const limited = announce.filter((name) => stated[name] > 0)
-  return paragraphs('\n', ...limited.map((name) => fill(text, { name, used: 0, max: stated[name] })))
+  const lines: string[] = []
+  for (const name of announce) if (stated[name] > 0) lines.push(fill(text, { name, used: 0, max: stated[name] }))
+  return lines.length === 0 ? undefined : lines.join('\n')
 }
 
-function paragraphs(separator: string, ...texts: readonly (string | undefined)[]): string | undefined {
-  const present = texts.filter((text) => text !== undefined)
-  return present.length === 0 ? undefined : present.join(separator)
+/** Returns two texts as paragraphs of one, if both are there. */
+function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
+  return first !== undefined && second !== undefined ? `${first}\n\n${second}` : (first ?? second)
 }
 
 /** A notice about the budget or the context window. */
@@ -200,15 +201,16 @@ export function decide(input: DecisionInput): Decision {
     return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, true)
   }
   const meters = [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session)]
-  const spent = meters.find(isExhausted)
+  let spent: Meter<LimitName> | undefined
+  let isRaised = true
+  for (const meter of meters) {
+    if (!isExhausted(meter)) continue
+    spent ??= meter
+    const { terminal_reason, budget_max } = ended?.terminal ?? {}
+    if (terminal_reason === reasonOf({ meter }) && budget_max === meter.max) isRaised = false
+  }
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
-  const isRaised = !meters.some(
-    (meter) =>
-      isExhausted(meter) &&
-      ended?.terminal.terminal_reason === reasonOf({ meter }) &&
-      ended.terminal.budget_max === meter.max,
-  )
   if (spent && ended && !isLost && !isRaised) return replay(ended)
   if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
   return proceed(input, speechOf(input, meters))
@@ -278,7 +280,7 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
   const { channel, enabled, thresholds, escalate, dropTools } = policy
   const announcement = enabled ? announcementOf(policy) : undefined
   // About the loop that was found now, and about calls that were blocked in the newest response.
-  const loopNotice = paragraphs('\n\n', runState.thread.loopState?.currentNotice, loop?.notice)
+  const loopNotice = paragraphs(runState.thread.loopState?.currentNotice, loop?.notice)
   const used = runState.contextTokens ?? 0
   const context: Meter[] = contextWindow > 0 ? [{ name: 'context', used, max: contextWindow }] : []
   const due = !enabled
@@ -288,7 +290,7 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
       : tierNotice(runState, policy, [...meters, ...context])
   if (!due && loopNotice === undefined && announcement === undefined) return undefined
   return {
-    notice: paragraphs('\n\n', loopNotice, due?.notice),
+    notice: paragraphs(loopNotice, due?.notice),
     tier: due?.tier,
     meter: due?.meter,
     channel: due?.tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,

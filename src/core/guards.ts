@@ -95,7 +95,7 @@ export function judgeCalls(
   const known = threadOf(session, counted)
   if (!known) return { session, result: NOTHING_BLOCKED }
   let thread = known
-  const blocked: (Block | undefined)[] = calls.map(() => undefined)
+  const blocked = new Array<Block | undefined>(calls.length).fill(undefined)
   const faults: { guard: CallGuardName; error: Error }[] = []
   let endsRun = false
   for (const guard of GUARDS) {
@@ -109,7 +109,8 @@ export function judgeCalls(
     }
   }
   // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.
-  const texts = new Set(blocked.flatMap((block) => block?.text ?? []))
+  const texts = new Set<string>()
+  for (const block of blocked) if (block) texts.add(block.text)
   const loopState =
     texts.size > 0 && blocked.includes(undefined)
       ? { ...(thread.loopState ?? INITIAL_LOOP_STATE), pendingNotice: [...texts].join('\n\n') }

@@ -6,7 +6,6 @@ import type { Hash } from '../../core/hash.ts'
 import { blockCalls } from '../../core/loop/escalation.ts'
 import { afterNotice, INITIAL_LOOP_STATE, observeMessage } from '../../core/loop/loop-state.ts'
 import type { LoopPolicy, Pattern } from '../../core/loop/patterns.ts'
-import { createCallReader } from '../../core/loop/tool-call.ts'
 import { userText } from '../../core/transcript.ts'
 
 /** One action that the loop guard would have taken. The keys are part of the public contract. */
@@ -22,7 +21,7 @@ export interface LoopAction {
 export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, registry: HarnessRegistry): LoopAction[] {
   conversation.work?.takeAnyTime()
   const actions: LoopAction[] = []
-  const reader = createCallReader(conversation, policy)
+  const reader = { conversation, policy, callsByIndex: new Map() }
   let loopState = INITIAL_LOOP_STATE
   let hasEnded = false
   /** Calls before the current message. */

@@ -2,7 +2,7 @@
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
-import { amountsBy, costLimit, LIMITS, type LimitName } from './meters.ts'
+import { costLimit, LIMITS, type LimitName } from './meters.ts'
 
 /** Whether the system text states the budget; `auto`: if the client declared it. */
 export type Announce = 'auto' | 'always' | 'never'
@@ -39,15 +39,17 @@ export interface RuleSubject {
 function matches({ model, headers, upstream }: Rule<unknown>, subject: RuleSubject): boolean {
   if (upstream !== undefined && upstream !== subject.upstream) return false
   if (model !== undefined && !globMatches(model, subject.model)) return false
-  return headers.every(([name, value]) => {
+  for (const [name, value] of headers) {
     const actual = subject.header(name)
-    return actual !== undefined && globMatches(value, actual.trim())
-  })
+    if (actual === undefined || !globMatches(value, actual.trim())) return false
+  }
+  return true
 }
 
 /** Returns the settings of the first rule that matches a request, else the general ones. */
 export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, subject: RuleSubject): Settings {
-  return rules.find((rule) => matches(rule, subject))?.settings ?? settings
+  for (const rule of rules) if (matches(rule, subject)) return rule.settings
+  return settings
 }
 
 /** Limits of a run that a client declares in headers; unset if it declares none. 0: no limit. */
@@ -58,19 +60,23 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
   const { policy, clientOverride, announce } = settings
   // A tracker begins with the announcement.
   const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
-  const names = LIMITS.filter((name) => declared[name] !== undefined)
+  const run = { ...policy.run }
+  const names: LimitName[] = []
+  for (const name of LIMITS) {
+    const asked = declared[name]
+    if (asked === undefined) continue
+    names.push(name)
+    if (clientOverride === false) continue
+    const isLower = asked !== 0 && asked < run[name]
+    if (clientOverride === true || run[name] === 0 || isLower) run[name] = asked
+  }
   if (names.length === 0 && !isAnnounced) return policy
-  const run = amountsBy((name) => {
-    const [limit, asked] = [policy.run[name], declared[name]]
-    if (asked === undefined || clientOverride === false) return limit
-    if (clientOverride === true || limit === 0) return asked
-    return asked === 0 ? limit : Math.min(limit, asked)
-  })
   const mayAnnounce = announce !== 'never' && clientOverride !== false
   return { ...policy, run, announce: isAnnounced ? LIMITS : mayAnnounce ? names : [] }
 }
 
 /** True if any budget, of a rule or general, has a limit on cost. */
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
-  return [settings, ...rules.map((rule) => rule.settings)].some(({ policy }) => costLimit(policy) !== undefined)
+  for (const one of [{ settings }, ...rules]) if (costLimit(one.settings.policy) !== undefined) return true
+  return false
 }

@@ -17,7 +17,7 @@ import {
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './patterns.ts'
-import { type CallReader, callsAt, createCallReader, hashResult, type PendingCall } from './tool-call.ts'
+import { type CallReader, callsAt, hashResult, type PendingCall } from './tool-call.ts'
 import { exactHash, progressIn } from './tool-result.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
@@ -189,7 +189,7 @@ export function observeTranscript(
   now?: number,
 ): LoopState {
   const { conversation, state, registry, previousStep } = transcript
-  const reader = createCallReader(conversation, policy, loopState.pendingCalls)
+  const reader: CallReader = { conversation, policy, pending: loopState.pendingCalls, callsByIndex: new Map() }
   const newest = state.assistantMessages.at(-1)?.index ?? -1
   const from = firstUnobserved(loopState, transcript)
   const last = lastMessage(conversation)

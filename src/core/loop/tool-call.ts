@@ -126,7 +126,13 @@ export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): 
   for (const call of calls) if (call.id !== '') made.push({ ...signatureOf(call), id: call.id, item: call.item })
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   if (!batch) return made
-  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), item: hashOfAll(made.map(({ item = '' }) => item)) }]
+  const ids: string[] = []
+  const items: string[] = []
+  for (const { id, item = '' } of made) {
+    ids.push(id)
+    items.push(item)
+  }
+  return [{ ...batch, id: hashOfAll(ids), item: hashOfAll(items) }]
 }
 
 /** A call in the transcript, with its result if there is one. */
@@ -140,18 +146,9 @@ export interface CallReader {
   readonly conversation: Conversation
   readonly policy: LoopPolicy
   /** Calls of earlier responses whose results come without them. */
-  readonly pending: readonly PendingCall[]
+  readonly pending?: readonly PendingCall[] | undefined
   /** The calls that were read so far, by the index of their message. */
   readonly callsByIndex: Map<number, readonly TranscriptCall[]>
-}
-
-/** Creates a reader of the calls of `conversation`. `pending`: calls of earlier responses. */
-export function createCallReader(
-  conversation: Conversation,
-  policy: LoopPolicy,
-  pending: readonly PendingCall[] = [],
-): CallReader {
-  return { conversation, policy, pending, callsByIndex: new Map() }
 }
 
 /**
@@ -168,13 +165,16 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
   return calls
 }
 
-function readCalls({ conversation, policy, pending }: CallReader, index: number): readonly TranscriptCall[] {
+function readCalls({ conversation, policy, pending = [] }: CallReader, index: number): readonly TranscriptCall[] {
   const results = resultsAfter(conversation, index)
   const resultOf = new Map<string, TranscriptResult>()
-  for (const result of results) resultOf.set(result.callId, result)
-  let made: TranscriptCall[] = []
   /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
-  const references: string[] = index < 0 ? results.map(({ callId }) => callId) : []
+  const references: string[] = []
+  for (const result of results) {
+    resultOf.set(result.callId, result)
+    if (index < 0) references.push(result.callId)
+  }
+  let made: TranscriptCall[] = []
   for (const call of index < 0 ? [] : conversation.calls(index)) {
     const { id, name, item } = call
     if (name === '' && item !== undefined) references.push(item)
@@ -216,16 +216,18 @@ export function hashResult(
   // Nothing before these results is in the transcript.
   if (index < 0) return { history, ...textHashes(result.text(), volatile, conversation.work) }
   const exact = exactHash(result, volatile)
-  const earlier = history.window.filter((entry) => entry.call === call)
-  if (earlier.length === 0 || volatile === 'none') return { history, resultHash: exact, maskedHash: exact }
   const wanted = new Set<string>()
   let responses = 0
-  for (const { resultHash, maskedHash, step } of earlier) {
+  let isFirst = true
+  for (const { call: made, resultHash, maskedHash, step } of history.window) {
+    if (made !== call) continue
+    isFirst = false
     if (resultHash === exact || maskedHash === exact) return { history, resultHash: exact, maskedHash }
     if (resultHash === '' || resultHash.startsWith(COMPARED)) continue
     wanted.add(resultHash)
     responses = Math.max(responses, history.steps + 1 - step)
   }
+  if (isFirst || volatile === 'none') return { history, resultHash: exact, maskedHash: exact }
   const compared = new Map<string, ResultHashes>()
   for (let at = index - 1; at >= 0 && responses > 0 && compared.size < wanted.size; at--) {
     if (conversation.role(at) !== 'assistant') continue

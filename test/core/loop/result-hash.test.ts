@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { addToHistory, type CallHistory, EMPTY_HISTORY } from '../../../src/core/loop/call-history.ts'
-import { callsAt, createCallReader, hashResult } from '../../../src/core/loop/tool-call.ts'
+import { callsAt, hashResult } from '../../../src/core/loop/tool-call.ts'
 import { maskVolatile, withoutHarnessNoise } from '../../../src/core/loop/tool-result.ts'
 import { called, conversationOf, result as resultOf } from '../transcript.ts'
 import { POLICY } from './loop-story.ts'
@@ -13,7 +13,7 @@ function take(results: readonly string[], keeps = true): { history: CallHistory;
   results.forEach((_, at) => {
     const shown = results.slice(0, at + 1).map((text, step) => (keeps || step === at ? text : 'removed'))
     const messages = shown.flatMap((text, step) => [called(`c${step}`), resultOf(`c${step}`, text)])
-    const reader = createCallReader(conversationOf(messages), POLICY)
+    const reader = { conversation: conversationOf(messages), policy: POLICY, callsByIndex: new Map() }
     const [made] = callsAt(reader, 2 * at)
     if (!made?.result) throw new Error('not a call with its result')
     const { history: comparable, ...hashes } = hashResult(reader, 2 * at, history, made.call, made.result)
