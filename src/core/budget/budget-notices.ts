@@ -61,8 +61,10 @@ export type NoticeTexts = Readonly<typeof DEFAULT_TEXTS>
 
 /** Returns the placeholders in `template` that do not exist. */
 export function unknownPlaceholders(template: string): string[] {
-  const names = [...template.matchAll(PLACEHOLDER)].map(([, , name = '']) => name)
-  return names.filter((name) => !(PLACEHOLDERS as readonly string[]).includes(name))
+  const unknown: string[] = []
+  for (const [, , name = ''] of template.matchAll(PLACEHOLDER))
+    if (!(PLACEHOLDERS as readonly string[]).includes(name)) unknown.push(name)
+  return unknown
 }
 
 /** Fills in a template with the numbers of one meter. An empty word goes with the space before it. */

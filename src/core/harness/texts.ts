@@ -132,13 +132,13 @@ const ROWS: readonly Row[] = [
   ['crush', 'prefix', 'The previous session was interrupted because it got too long,'],
 ]
 
+const texts: HarnessText[] = []
+for (const [, match, text, end] of ROWS)
+  for (const one of match === 'tag' ? text.split(' ') : [text]) texts.push({ match, text: one, end })
+for (const notice of NOTICES) texts.push({ match: 'prefix', ...notice })
+
 /** All known harness texts, and the notices of another Governor on the way, which repeats ignored ones as messages. */
-export const HARNESS_TEXTS: readonly HarnessText[] = [
-  ...ROWS.flatMap(([, match, text, end]) =>
-    (match === 'tag' ? text.split(' ') : [text]).map((one) => ({ match, text: one, end })),
-  ),
-  ...NOTICES.map((notice) => ({ match: 'prefix' as const, ...notice })),
-]
+export const HARNESS_TEXTS: readonly HarnessText[] = texts
 
 /**
  * Calls that smolagents writes into the text of a message although the model made them by the API. They count only with

@@ -170,11 +170,9 @@ const MAX_SORTED_LINES = 20_000
 /** Returns the text with what is volatile masked, and its lines sorted, as parallel workers give them in any order. */
 export function maskVolatile(text: string): string {
   const half = MAX_MASKED / 2
-  const masked = (part: string) => part.replace(VOLATILE, '#')
-  const whole =
-    text.length <= MAX_MASKED
-      ? masked(text)
-      : masked(text.slice(0, half)) + text.slice(half, -half) + masked(text.slice(-half))
+  const [head, middle, tail] =
+    text.length <= MAX_MASKED ? [text, '', ''] : [text.slice(0, half), text.slice(half, -half), text.slice(-half)]
+  const whole = head.replace(VOLATILE, '#') + middle + tail.replace(VOLATILE, '#')
   const lines = whole.split('\n')
   return lines.length > MAX_SORTED_LINES ? whole : lines.sort().join('\n')
 }
