@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import { SETTINGS, type Setting, UPSTREAM, variableOf } from '../config/settings.ts'
 import { VERSION } from '../version.ts'
-import { type Call, OWN_FLAGS, type Terminal, UsageError } from './command.ts'
+import { type Call, COMMAND_FLAGS, type Terminal, UsageError } from './command.ts'
 import { ClientError } from './sessions-client.ts'
 import { wordLines } from './terminal-text.ts'
 
@@ -12,96 +12,110 @@ interface Command {
   readonly help: string
   /** How many arguments it takes, at least and at most, and what is missing if there are too few. Unset: none. */
   readonly takes?: readonly [least: number, most: number, missing: string]
-  readonly own?: readonly (keyof typeof OWN_FLAGS)[]
-  run(call: Call, terminal: Terminal): Promise<number>
+  /** Those of `COMMAND_FLAGS` that it takes. */
+  readonly flags?: readonly (keyof typeof COMMAND_FLAGS)[]
 }
 
 const AN_ID = 'the id of a session (governor sessions lists them)'
 
-/** Each command loads what it needs when it runs. */
-const COMMANDS: Readonly<Record<string, Command>> = {
-  start: {
-    help: 'listen and guard (the default)',
-    run: async (...given) => (await import('./start.ts')).start(...given),
-  },
+const COMMANDS = {
+  start: { help: 'listen and guard (the default)' },
   init: {
     help: 'write a governor.yaml of ten lines after three questions',
-    own: ['yes'],
-    run: async (...given) => (await import('./init.ts')).init(...given),
+    flags: ['yes'],
   },
   doctor: {
     help: 'check configuration, port, upstreams, keys, prices and store',
-    own: ['json'],
-    run: async (...given) => (await import('./doctor.ts')).doctor(...given),
+    flags: ['json'],
   },
   run: {
     usage: '-- COMMAND…',
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
-    run: async (...given) => (await import('./run.ts')).run(...given),
   },
   report: {
     help: 'what agents cost: the journal (--journal) as a table',
-    own: ['by', 'since', 'json', 'csv'],
-    run: async (...given) => (await import('./report.ts')).report(...given),
+    flags: ['by', 'since', 'json', 'csv'],
   },
-  'check-config': {
-    help: 'read the configuration, say what is wrong with it, and end',
-    async run({ flags }, terminal) {
-      const { file } = loadConfig(flags, terminal.env)
-      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
-      return 0
-    },
-  },
+  'check-config': { help: 'read the configuration, say what is wrong with it, and end' },
   replay: {
     usage: 'FILE…',
     help:
       'say what the loop guard would have done to recorded conversations: a JSON object with messages a line, as in ' +
       'a request body, or a message a line; - is standard input',
     takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
-    own: ['json'],
-    run: async (...given) => (await import('./replay/replay.ts')).replay(...given),
+    flags: ['json'],
   },
-  demo: {
-    help: 'watch an agent run away and be stopped; needs no key and no network',
-    run: async (_, terminal) => (await import('../demo/demo.ts')).demo(terminal),
-  },
+  demo: { help: 'watch an agent run away and be stopped; needs no key and no network' },
   top: {
     help: 'the sessions of a running Governor, live, those at risk first; piped: once, as a table',
-    own: ['url'],
-    run: async (...given) => (await import('./top.ts')).top(...given),
+    flags: ['url'],
   },
   sessions: {
     help: 'all of them as a table',
-    own: ['json', 'url'],
-    run: async (...given) => (await import('./sessions.ts')).sessions(...given),
+    flags: ['json', 'url'],
   },
   session: {
     usage: 'ID',
     help: "one of them in full; ID: how its id begins, or its client's own name for it",
     takes: [1, 1, AN_ID],
-    own: ['json', 'transcript', 'url'],
-    run: async (...given) => (await import('./sessions.ts')).session(...given),
+    flags: ['json', 'transcript', 'url'],
   },
   stop: {
     usage: 'ID',
     help: 'its next request gets an honest last answer',
     takes: [1, 1, AN_ID],
-    own: ['json', 'url'],
-    run: async (...given) => (await import('./sessions.ts')).stop(...given),
+    flags: ['json', 'url'],
   },
   extend: {
     usage: 'ID [BY]',
     help: 'raise its limits by a share (25% unless given) or a number of iterations',
     takes: [1, 2, AN_ID],
-    own: ['json', 'url'],
-    run: async (...given) => (await import('./sessions.ts')).extend(...given),
+    flags: ['json', 'url'],
   },
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
-    own: ['json', 'url'],
-    run: async (...given) => (await import('./suggest.ts')).suggest(...given),
+    flags: ['json', 'url'],
   },
+} as const satisfies Readonly<Record<string, Command>>
+
+type CommandName = keyof typeof COMMANDS
+
+const BY_NAME: ReadonlyMap<string, Command> = new Map(Object.entries(COMMANDS))
+
+/** Runs a command, which loads what it needs only then; returns the exit code. */
+async function runCommand(name: CommandName, call: Call, terminal: Terminal): Promise<number> {
+  switch (name) {
+    case 'start':
+      return (await import('./start.ts')).start(call, terminal)
+    case 'init':
+      return (await import('./init.ts')).init(call, terminal)
+    case 'doctor':
+      return (await import('./doctor.ts')).doctor(call, terminal)
+    case 'run':
+      return (await import('./run.ts')).run(call, terminal)
+    case 'report':
+      return (await import('./report.ts')).report(call, terminal)
+    case 'check-config': {
+      const { file } = loadConfig(call.flags, terminal.env)
+      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
+      return 0
+    }
+    case 'replay':
+      return (await import('./replay/replay.ts')).replay(call, terminal)
+    case 'demo':
+      return (await import('../demo/demo.ts')).demo(terminal)
+    case 'top':
+      return (await import('./top.ts')).top(call, terminal)
+    case 'sessions':
+      return (await import('./sessions.ts')).sessions(call, terminal)
+    case 'session':
+    case 'stop':
+    case 'extend':
+      return (await import('./sessions.ts')).oneSession(name, call, terminal)
+    case 'suggest':
+      return (await import('./suggest.ts')).suggest(call, terminal)
+  }
 }
 
 const COLUMN = 28
@@ -114,7 +128,7 @@ function entry(name: string, value = '', text = ''): string {
 
 function help(): string {
   let commands = ''
-  for (const [name, command] of Object.entries(COMMANDS)) commands += entry(name, command.usage, command.help)
+  for (const [name, command] of BY_NAME) commands += entry(name, command.usage, command.help)
   let flags = entry(
     '--config',
     'FILE',
@@ -124,8 +138,8 @@ function help(): string {
   const settings: readonly Setting[] = [UPSTREAM, ...SETTINGS]
   for (const setting of settings)
     if (setting.flag) flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
-  const own: Readonly<Record<string, { readonly value?: string; readonly help: string }>> = OWN_FLAGS
-  for (const [flag, { value, help: text }] of Object.entries(own)) flags += entry(`--${flag}`, value, text)
+  const others: Readonly<Record<string, { readonly value?: string; readonly help: string }>> = COMMAND_FLAGS
+  for (const [flag, { value, help: text }] of Object.entries(others)) flags += entry(`--${flag}`, value, text)
   return `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
 Usage: governor [command] [flags]
@@ -146,7 +160,7 @@ Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 /** Parses a command line as Node does. Throws `UsageError`. */
 function parse(args: readonly string[]) {
   const options: NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']> = {
-    ...OWN_FLAGS,
+    ...COMMAND_FLAGS,
     config: { type: 'string' },
     upstream: { type: 'string', multiple: true },
     help: { type: 'boolean', short: 'h' },
@@ -180,17 +194,18 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
       terminal.out(values['help'] || name === 'help' ? help() : `${VERSION}\n`)
       return 0
     }
-    const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+    const command = BY_NAME.get(name)
     if (!command) throw new UsageError(`there is no command ${name}`)
-    const { takes: [least, most, missing] = [0, 0, ''], own = [] } = command
+    const { takes: [least, most, missing] = [0, 0, ''], flags: taken = [] } = command
     if (args.length > most) throw new UsageError(`unexpected argument ${args[most]}`)
     if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
-    for (const flag of Object.keys(OWN_FLAGS) as (keyof typeof OWN_FLAGS)[]) {
-      if (values[flag] === undefined || own.includes(flag)) continue
-      const takers = Object.keys(COMMANDS).filter((taker) => COMMANDS[taker]?.own?.includes(flag))
+    for (const flag of Object.keys(COMMAND_FLAGS) as (keyof typeof COMMAND_FLAGS)[]) {
+      if (values[flag] === undefined || taken.includes(flag)) continue
+      const takers: string[] = []
+      for (const [taker, { flags }] of BY_NAME) if (flags?.includes(flag)) takers.push(taker)
       throw new UsageError(`--${flag} is for ${takers.join(', ')}`)
     }
-    return await command.run({ args, flags: values as Call['flags'] }, terminal)
+    return await runCommand(name as CommandName, { args, flags: values as Call['flags'] }, terminal)
   } catch (error) {
     if (error instanceof ConfigError)
       terminal.err(`governor: the configuration is wrong\n  ${error.message.replaceAll('\n', '\n  ')}\n`)

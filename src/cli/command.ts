@@ -7,7 +7,7 @@ export class UsageError extends Error {
 }
 
 /** The flags of some commands, as `parseArgs` of Node takes them; all others set keys of the configuration. */
-export const OWN_FLAGS = {
+export const COMMAND_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },
   yes: { type: 'boolean', short: 'y', help: 'with init: ask nothing' },
   csv: { type: 'boolean', help: 'as comma-separated values' },
@@ -24,13 +24,13 @@ export const OWN_FLAGS = {
   },
 } as const
 
-type OwnFlags = typeof OWN_FLAGS
+type CommandFlags = typeof COMMAND_FLAGS
 
 /** What was typed after the name of a command. */
 export interface Call {
   readonly args: readonly string[]
   readonly flags: Flags & {
-    readonly [Name in keyof OwnFlags]?: OwnFlags[Name]['type'] extends 'boolean' ? boolean : string
+    readonly [Name in keyof CommandFlags]?: CommandFlags[Name]['type'] extends 'boolean' ? boolean : string
   }
 }
 

@@ -98,13 +98,13 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   }
   say('configuration', ['ok', file ?? 'no file: the defaults count'])
   say('port', await checkPort(config))
-  const own: Config = {
+  const checked: Config = {
     ...config,
     server: { ...config.server, host: '127.0.0.1', port: 0 },
     events: { webhook: { ...config.events.webhook, url: undefined } },
     usage: { journal: '' },
   }
-  const listening = await listen(own, terminal, pino({ level: 'silent' }), () => undefined)
+  const listening = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
   if (!listening) return 1
   const { governor, address } = listening
   const upstreams = Object.entries(config.upstreams).map(([name, settings]) => upstreamOf(name, settings))

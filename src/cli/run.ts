@@ -13,14 +13,14 @@ import { createBill, listen } from './start.ts'
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
   const port = env['PORT'] || 8787
-  const own: Record<string, string | undefined> = { ...env }
+  const changed: Record<string, string | undefined> = { ...env }
   for (const api of ['OPENAI', 'ANTHROPIC']) {
     const url = env[`${api}_BASE_URL`] ?? ''
     // The variable may still name a Governor that ran before.
-    const isOwn = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
-    own[`${api}_UPSTREAM_URL`] ||= env['GOVERNOR_UPSTREAM'] || isOwn ? undefined : url
+    const isGovernor = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
+    changed[`${api}_UPSTREAM_URL`] ||= env['GOVERNOR_UPSTREAM'] || isGovernor ? undefined : url
   }
-  return own
+  return changed
 }
 
 /** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */

@@ -2,7 +2,7 @@
 
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
-import type { SessionDetail as Detail, SessionRow as Row, SessionPage, Transcript } from '../ops/sessions/api-schema.ts'
+import type { SessionDetail as Detail, SessionRow as Row, SessionPage } from '../ops/sessions/api-schema.ts'
 import type { Call } from './command.ts'
 
 export type { Detail, Row }
@@ -19,15 +19,23 @@ export class ClientError extends Error {
   }
 }
 
-export type SessionsClient = ReturnType<typeof createSessionsClient>
-
 const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
 
-interface Connection {
+/** Where a Governor is asked; `signal` ends the requests under way. */
+export interface Connection {
   readonly base: string
   readonly token: string | undefined
   readonly signal: AbortSignal | undefined
+}
+
+/** Returns how to reach the Governor of these flags. Throws `ClientError`, as all functions here do. */
+export function connect({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal): Connection {
+  // By default the address that a Governor with these flags and this environment would use.
+  const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`
+  if (!/^https?:\/\//.test(given) || !URL.canParse(given))
+    throw new ClientError(`--url ${given}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
+  return { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
 }
 
 async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
@@ -55,38 +63,26 @@ async function send<Reply>({ base, token, signal }: Connection, path: string, bo
   return reply as Reply
 }
 
-/** Creates a client; `signal` ends the requests under way. Throws `ClientError`, as each call of it does. */
-export function createSessionsClient({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal) {
-  // By default the address that a Governor with these flags and this environment would use.
-  const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`
-  if (!/^https?:\/\//.test(given) || !URL.canParse(given))
-    throw new ClientError(`--url ${given}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
-  const connection = { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
-  const path = (id: string, action = '') => `sessions/${encodeURIComponent(id)}${action}`
-  /** Returns at most `limit` sessions, the one with the highest risk first, and whether there are more. */
-  const list = (query: Readonly<Record<string, string>>) =>
-    send<SessionPage>(connection, `sessions?${new URLSearchParams(query).toString()}`)
+/** Returns a page of sessions, the one with the highest risk first. */
+export function listSessions(connection: Connection, query: Readonly<Record<string, string>>): Promise<SessionPage> {
+  return send(connection, `sessions?${new URLSearchParams(query)}`)
+}
 
-  return {
-    list,
-    session: (id: string) => send<Detail>(connection, path(id)),
-    /** Returns what was said; rejects where transcripts are not kept. */
-    transcript: (id: string) => send<Transcript>(connection, path(id, '/transcript')),
-    stop: (id: string) => send<Detail>(connection, path(id, '/stop'), {}),
-    /** `by`: a share such as `25%`, or a number of iterations. */
-    extend: (id: string, by: string | number) => send<Detail>(connection, path(id, '/extend'), { by }),
-    /** Returns the id of the session whose id begins with a text, or whose client calls it so. */
-    async resolve(text: string): Promise<string> {
-      const { sessions } = await list({ id: text, limit: '2' })
-      const [first, second] = sessions
-      if (first && second && first.id !== text)
-        throw new ClientError(`several sessions begin with ${text}: give more of the id`)
-      if (first) return first.id
-      const [named] = (await list({ name: text, limit: '1' })).sessions
-      if (!named) throw new ClientError(`no session begins with ${text}, and no client calls one so`)
-      return named.id
-    },
-  }
+/** Asks about one session, or does something to it if there is a `body`. */
+export function askSession<Reply = Detail>(connection: Connection, id: string, action = '', body?: object) {
+  return send<Reply>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, body)
+}
+
+/** Returns the id of the session whose id begins with a text, or whose client calls it so. */
+export async function idOfSession(connection: Connection, text: string): Promise<string> {
+  const { sessions } = await listSessions(connection, { id: text, limit: '2' })
+  const [first, second] = sessions
+  if (first && second && first.id !== text)
+    throw new ClientError(`several sessions begin with ${text}: give more of the id`)
+  if (first) return first.id
+  const [named] = (await listSessions(connection, { name: text, limit: '1' })).sessions
+  if (!named) throw new ClientError(`no session begins with ${text}, and no client calls one so`)
+  return named.id
 }
 
 /** Pages of all sessions are read up to so many rows. */
@@ -94,13 +90,13 @@ const MOST = 10_000
 
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
-/** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. Throws `ClientError`. */
-export async function allSessions(client: SessionsClient, warn?: (text: string) => void): Promise<readonly Row[]> {
-  let page = await client.list({ limit: '200' })
+/** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. */
+export async function allSessions(connection: Connection, warn?: (text: string) => void): Promise<readonly Row[]> {
+  let page = await listSessions(connection, { limit: '200' })
   const sessions = [...page.sessions]
   if (!page.complete) warn?.(INCOMPLETE)
   while (page.next !== null && sessions.length < MOST) {
-    page = await client.list({ limit: '200', cursor: page.next })
+    page = await listSessions(connection, { limit: '200', cursor: page.next })
     sessions.push(...page.sessions)
   }
   return sessions

@@ -13,7 +13,7 @@ import {
   type Tone,
 } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
-import { allSessions, createSessionsClient, type Detail, type Row } from './sessions-client.ts'
+import { allSessions, askSession, connect, type Detail, idOfSession, type Row } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
@@ -69,7 +69,7 @@ export function sessionTable(rows: readonly Row[], columns: number): string {
 }
 
 /** Returns what was said in a session, for people. Texts stand indented under who said them. */
-export function transcriptText({ entries, truncated }: Transcript): string {
+function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
   let said = truncated ? '[older texts were dropped]\n\n' : ''
   for (const { at, thread, role, text, truncated: isCut, terminal_state: state } of entries) {
@@ -136,47 +136,39 @@ export function sessionLines(session: Detail, columns: number) {
   return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
 }
 
-export function sessionText(session: Detail, columns: number): string {
+function sessionText(session: Detail, columns: number): string {
   const { facts, iterations, answer } = sessionLines(session, columns)
   return `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
 }
 
 /** Prints all sessions. Throws `ClientError` if Governor can't be reached or refuses, as all commands here do. */
 export async function sessions({ flags }: Call, terminal: Terminal): Promise<number> {
-  const client = createSessionsClient(flags, terminal.env)
-  const all = await allSessions(client, (text) => terminal.err(`governor: ${text}\n`))
+  const all = await allSessions(connect(flags, terminal.env), (text) => terminal.err(`governor: ${text}\n`))
   terminal.out(flags.json ? all.map(jsonLine).join('') : sessionTable(all, terminal.columns))
   return 0
 }
 
-export async function session({ args: [given = ''], flags }: Call, terminal: Terminal): Promise<number> {
-  const client = createSessionsClient(flags, terminal.env)
-  const id = await client.resolve(given)
-  if (flags.transcript) {
-    const said = await client.transcript(id)
-    terminal.out(flags.json ? jsonLine(said) : transcriptText(said))
+/** Prints one session, or what becomes of it by a command. */
+export async function oneSession(command: 'session' | 'stop' | 'extend', { args, flags }: Call, terminal: Terminal) {
+  const [given = '', by = '25%'] = args
+  const connection = connect(flags, terminal.env)
+  const id = await idOfSession(connection, given)
+  let shown: Detail | Transcript
+  let text: string
+  if (command === 'stop') {
+    shown = await askSession<Detail>(connection, id, 'stop', {})
+    text = `${id}: ${shown.stopping ? 'its next request is the last' : 'had ended already'}\n`
+  } else if (command === 'extend') {
+    shown = await askSession<Detail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
+    const { iteration, max_iterations: max } = shown
+    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}\n`
+  } else if (flags.transcript) {
+    shown = await askSession<Transcript>(connection, id, 'transcript')
+    text = transcriptText(shown)
   } else {
-    const detail = await client.session(id)
-    terminal.out(flags.json ? jsonLine(detail) : sessionText(detail, terminal.columns))
+    shown = await askSession<Detail>(connection, id)
+    text = sessionText(shown, terminal.columns)
   }
-  return 0
-}
-
-export async function stop({ args: [given = ''], flags }: Call, terminal: Terminal): Promise<number> {
-  const client = createSessionsClient(flags, terminal.env)
-  const id = await client.resolve(given)
-  const after = await client.stop(id)
-  const outcome = after.stopping ? 'its next request is the last' : 'had ended already'
-  terminal.out(flags.json ? jsonLine(after) : `${id}: ${outcome}\n`)
-  return 0
-}
-
-export async function extend({ args: [given = '', by = '25%'], flags }: Call, terminal: Terminal): Promise<number> {
-  const client = createSessionsClient(flags, terminal.env)
-  const id = await client.resolve(given)
-  const after = await client.extend(id, /^\d+$/.test(by) ? Number(by) : by)
-  const { iteration, max_iterations: max } = after
-  const outcome = max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'
-  terminal.out(flags.json ? jsonLine(after) : `${id}: ${outcome}\n`)
+  terminal.out(flags.json ? jsonLine(shown) : text)
   return 0
 }

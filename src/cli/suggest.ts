@@ -2,7 +2,7 @@
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/api-schema.ts'
 import type { Call, Terminal } from './command.ts'
-import { allSessions, ClientError, createSessionsClient } from './sessions-client.ts'
+import { allSessions, askSession, ClientError, connect } from './sessions-client.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
@@ -145,8 +145,8 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
 
 /** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
 export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
-  const client = createSessionsClient(flags, terminal.env)
-  const sessions = await allSessions(client)
+  const connection = connect(flags, terminal.env)
+  const sessions = await allSessions(connection)
   const runs: RunView[] = []
   /** A session that was forgotten meanwhile has no runs. */
   const ifForgotten = (error: unknown) => {
@@ -155,7 +155,7 @@ export async function suggest({ flags }: Call, terminal: Terminal): Promise<numb
   }
   for (let at = 0; at < sessions.length; at += AT_ONCE) {
     const some = sessions.slice(at, at + AT_ONCE)
-    const details = await Promise.all(some.map(({ id }) => client.session(id).catch(ifForgotten)))
+    const details = await Promise.all(some.map(({ id }) => askSession(connection, id).catch(ifForgotten)))
     for (const detail of details) runs.push(...(detail?.runs ?? []))
   }
   const groups = groupRuns(runs)

@@ -4,12 +4,14 @@ import { headText, labelOf, nextLimit } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import {
+  askSession,
   ClientError,
-  createSessionsClient,
+  type Connection,
+  connect,
   type Detail,
   INCOMPLETE,
+  listSessions,
   type Row,
-  type SessionsClient,
 } from './sessions-client.ts'
 import { coloured, fitted, showsColours, wrapped } from './terminal-text.ts'
 
@@ -109,14 +111,14 @@ function refusal(error: unknown): string {
   return `! ${error.message}`
 }
 
-async function refresh(client: SessionsClient, screen: Screen): Promise<void> {
+async function refresh(connection: Connection, screen: Screen): Promise<void> {
   const { order: sort, search: q, detail } = screen
   try {
-    const { sessions, total, summary, complete } = await client.list({ limit: MOST_ROWS, sort, q })
+    const { sessions, total, summary, complete } = await listSessions(connection, { limit: MOST_ROWS, sort, q })
     screen.rows = sessions
     screen.total = total
     screen.head = summary ? headText(summary) : ''
-    const newer = detail && (await client.session(detail.id))
+    const newer = detail && (await askSession(connection, detail.id))
     // A key may have closed it, or opened another one.
     if (screen.detail?.id === newer?.id) screen.detail = newer
     screen.problem = complete ? '' : `! ${INCOMPLETE}`
@@ -143,14 +145,14 @@ function typedAfter(typed: string, key: string, allowed: RegExp): string {
 const isEnter = (key: string) => key === '\r' || key === '\n'
 
 /** Does what a key means while a question is open. */
-async function pressAnswer(client: SessionsClient, screen: Screen, question: Question, key: string) {
+async function pressAnswer(connection: Connection, screen: Screen, question: Question, key: string) {
   screen.question = undefined
   if (key === '\u001b') return
   if (question.action === 'search') {
     const typed = typedAfter(question.typed, key, /^[^\p{C}]$/u)
     screen.search = typed.trim()
     if (!isEnter(key)) screen.question = { ...question, typed }
-    return refresh(client, screen)
+    return refresh(connection, screen)
   }
   if (question.action === 'extend' && /^[\d\b\u007f]$/.test(key) && isCounted(question.row)) {
     screen.question = { ...question, typed: typedAfter(question.typed, key, /^\d$/).slice(0, 7) }
@@ -161,19 +163,19 @@ async function pressAnswer(client: SessionsClient, screen: Screen, question: Que
   const name = labelOf(row)
   if (action === 'extend') {
     const by = isCounted(row) ? extendedTo(question) - row.max_iterations : '25%'
-    const { max_iterations: max } = await client.extend(row.id, by)
+    const { max_iterations: max } = await askSession(connection, row.id, 'extend', { by })
     screen.message = `${name}: extended${max > 0 ? ` to ${max} iterations` : ''}`
   } else {
-    const { stopping } = await client.stop(row.id)
+    const { stopping } = await askSession(connection, row.id, 'stop', {})
     screen.message = stopping ? `${name}: its next request is the last` : `${name} had ended already`
   }
-  await refresh(client, screen)
+  await refresh(connection, screen)
 }
 
-async function press(client: SessionsClient, screen: Screen, key: string): Promise<void> {
+async function press(connection: Connection, screen: Screen, key: string): Promise<void> {
   const { question } = screen
   screen.message = ''
-  if (question) return pressAnswer(client, screen, question, key)
+  if (question) return pressAnswer(connection, screen, question, key)
   const chosen = selectedRow(screen)
   const row = screen.detail ?? chosen
   const by = Object.hasOwn(ARROWS, key) ? ARROWS[key] : undefined
@@ -181,13 +183,13 @@ async function press(client: SessionsClient, screen: Screen, key: string): Promi
     const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
     screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
   } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
-  else if ((key === 'i' || isEnter(key)) && row) screen.detail = await client.session(row.id)
+  else if ((key === 'i' || isEnter(key)) && row) screen.detail = await askSession(connection, row.id)
   else if (key === 'e' && row) screen.question = { action: 'extend', row, typed: '' }
   else if (key === 'x' && row) screen.question = { action: 'stop', row }
   else if (key === '/') screen.question = { action: 'search', typed: screen.search }
   else if (key === 's') {
     screen.order = ORDERS[(ORDERS.indexOf(screen.order) + 1) % ORDERS.length] ?? 'risk'
-    await refresh(client, screen)
+    await refresh(connection, screen)
   }
 }
 
@@ -199,12 +201,12 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   const screen = createScreen()
   const quit = new AbortController()
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
-  const client = createSessionsClient(flags, terminal.env, quit.signal)
+  const connection = connect(flags, terminal.env, quit.signal)
   // Keys act one by one, each after what the one before does; q and Ctrl-C end all at once.
   let keys = Promise.resolve()
   const act = async (key: string) => {
     if (quit.signal.aborted) return
-    await press(client, screen, key).catch((error: unknown) => {
+    await press(connection, screen, key).catch((error: unknown) => {
       screen.message = refusal(error)
     })
     if (!quit.signal.aborted) draw(terminal, screen)
@@ -222,7 +224,7 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   try {
     while (!quit.signal.aborted) {
       const began = performance.now()
-      await refresh(client, screen)
+      await refresh(connection, screen)
       if (quit.signal.aborted) return
       draw(terminal, screen)
       // A list of very many sessions is asked for less often: it takes at most a tenth of the time.
@@ -238,7 +240,7 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
 
 /** Shows sessions until q is pressed; once if the output is no terminal. Throws `ClientError` at the start. */
 export async function top({ flags }: Call, terminal: Terminal): Promise<number> {
-  const { sessions } = await createSessionsClient(flags, terminal.env).list({ limit: MOST_ROWS })
+  const { sessions } = await listSessions(connect(flags, terminal.env), { limit: MOST_ROWS })
   if (terminal.isInteractive && terminal.onKey) await live(flags, terminal)
   else terminal.out(sessionTable(sessions, terminal.columns))
   return 0
