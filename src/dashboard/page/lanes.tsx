@@ -27,17 +27,17 @@ function Lane({
   start: number
   length: number
 }) {
-  const own = detail.iterations.filter((one) => one.thread === thread.thread)
+  const calls = detail.iterations.filter((one) => one.thread === thread.thread)
   const name = agentName(detail, thread.thread)
   const max = thread.max_iterations > 0 ? ` of ${thread.max_iterations}` : ''
-  const label = `${name}: ${stateOf(thread).text}, iteration ${thread.iteration}${max}, ${own.length} calls`
+  const label = `${name}: ${stateOf(thread).text}, iteration ${thread.iteration}${max}, ${calls.length} calls`
   return (
     <>
       <bdi class="lane-name" title={label}>
         {name} <small>{thread.iteration + max}</small>
       </bdi>
       <svg class="lane" viewBox="0 0 1000 14" preserveAspectRatio="none" role="img" aria-label={label}>
-        {own.map((one) => (
+        {calls.map((one) => (
           <rect
             key={one.at}
             class={toneOf(one)}

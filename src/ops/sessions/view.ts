@@ -127,11 +127,11 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const terminal = terminalIn(run)
   // An operator may have changed the limits since the newest request.
   const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
-  const own = metersOf(spentBy(run, now), limits, run.usage?.costGap, (question ?? terminal) !== undefined)
+  const runMeters = metersOf(spentBy(run, now), limits, run.usage?.costGap, (question ?? terminal) !== undefined)
   /** The used share of the limit that is nearest, and its meter. */
   let share = 0
   let nearest: SessionRow['risk_by'] = null
-  for (const { name, used, max } of [...own, ...meters]) {
+  for (const { name, used, max } of [...runMeters, ...meters]) {
     if (max === 0 || (used ?? 0) / max <= share) continue
     share = (used ?? 0) / max
     nearest = name
@@ -150,13 +150,13 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
     asking = { limit, max, until: iso(until), seconds_left: Math.ceil((until - now) / 1_000) }
   }
   const { model = null, upstream = null } = run
-  const steps = own.find(({ name }) => name === 'iterations')
+  const steps = runMeters.find(({ name }) => name === 'iterations')
   const { used: iteration, max: max_iterations = 0 } = steps ?? {}
   return {
     thread,
     nearest,
     share,
-    meters: own,
+    meters: runMeters,
     /** An operator has asked for its end: its next request gets the last answer. */
     isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
     /** What its session shows if it is the agent that needs attention most. */
