@@ -46,7 +46,7 @@ import { createJournal } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook } from './telemetry/webhook.ts'
-import { configuredValue, createCatalogue } from './usage/catalogue.ts'
+import { createCatalogue } from './usage/catalogue.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
 
@@ -234,11 +234,7 @@ function createServices(
     policies: policiesOf(config),
     catalogue,
     noteUnpricedModel: createUnpricedModels(emit),
-    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), {
-      configured: ({ model, upstream }) => configuredValue(models, model, upstream.name, 'contextWindow'),
-      catalogued: ({ model, upstream }) => catalogue.contextWindowOf(model, upstream),
-      now,
-    }),
+    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), models, catalogue, now),
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,
     identity: {

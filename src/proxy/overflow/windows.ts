@@ -12,19 +12,12 @@ import {
 import type { Upstream } from '../../http/upstream.ts'
 import type { SharedValues } from '../../store/shared-values.ts'
 import type { ValueKind } from '../../store/store.ts'
+import { type Catalogue, configuredValue, type ModelSettings } from '../../usage/catalogue.ts'
 
 /** A model at an upstream. */
 export interface ModelAt {
   readonly upstream: Upstream
   readonly model: string
-}
-
-/** The windows in the configuration and in the catalogue, in tokens. */
-export interface WindowSources {
-  readonly configured: (of: ModelAt) => number | undefined
-  readonly catalogued: (of: ModelAt) => number | undefined
-  /** Milliseconds since the epoch. */
-  readonly now: () => number
 }
 
 /** The stored window of a model, by upstream and model; it is forgotten after 30 days without a change. */
@@ -44,15 +37,20 @@ export function keptName(model: string): string {
 /** What is known of context windows, in tokens. */
 export type Windows = ReturnType<typeof createWindows>
 
-/** Creates the windows of one Governor over the values that its processes share. */
-export function createWindows(known: SharedValues<KnownWindow>, { configured, catalogued, now }: WindowSources) {
+/** Creates the windows of one Governor over the values that its processes share. `now`: milliseconds since the epoch. */
+export function createWindows(
+  known: SharedValues<KnownWindow>,
+  models: readonly ModelSettings[],
+  catalogue: Catalogue,
+  now: () => number,
+) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
   const base = (of: ModelAt): BaseContext => {
-    const fromConfig = configured(of)
+    const fromConfig = configuredValue(models, of.model, of.upstream.name, 'contextWindow')
     const stated = known.copyOf(keyOf(of))
     // The catalogue takes a while to load, so it is the last resort.
     const isKnown = fromConfig !== undefined || stated.declared !== undefined || stated.learned !== undefined
-    const listed = isKnown ? undefined : catalogued(of)
+    const listed = isKnown ? undefined : catalogue.contextWindowOf(of.model, of.upstream)
     return baseContext(fromConfig, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
   return {
