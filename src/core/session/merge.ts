@@ -9,18 +9,9 @@
  * what the copies have in common.
  */
 
-import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT, type SessionRecord } from '../operator/session-record.ts'
+import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
-import {
-  MAX_RECENT_REQUESTS,
-  MAX_THREADS,
-  type Run,
-  retryOf,
-  type Session,
-  type Thread,
-  type Totals,
-  withIds,
-} from './session.ts'
+import { MAX_RECENT_REQUESTS, MAX_THREADS, type Run, retryOf, type Session, type Thread, withIds } from './session.ts'
 
 /** Returns an amount of `remote` with what `local` has more than `base`; the larger one after a loss. */
 function grown(base: number | undefined, local: number, remote: number, isLost: boolean): number {
@@ -83,23 +74,7 @@ function joinEntries<Time extends string, Entry extends Readonly<Record<Time, nu
   return [...entries.values()].sort((a, b) => a[time] - b[time]).slice(-bound)
 }
 
-function joinRecords(local: SessionRecord | undefined, remote: SessionRecord | undefined): SessionRecord | undefined {
-  if (!local || !remote) return local ?? remote
-  const keys = ['thread', 'iteration', 'at'] as const
-  return {
-    name: remote.name ?? local.name,
-    threads: Math.max(remote.threads, local.threads),
-    iterations: joinEntries(local.iterations, remote.iterations, keys, 'at', MAX_ITERATIONS_KEPT),
-    runs: joinEntries(local.runs, remote.runs, ['thread', 'startedAt'], 'endedAt', MAX_RUNS_KEPT),
-    minutes: joinEntries(local.minutes, remote.minutes, ['at'], 'at', MAX_MINUTES_KEPT),
-  }
-}
-
-/** Returns the name of the operation that began a run. A run of an older version is known by its time. */
-function runId({ id, startedAt }: Run): string | number {
-  return id ?? startedAt
-}
-
+/** Joins two copies of one run. `base`: the same run before; unset if the replica did not know it. */
 function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run {
   const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
   const others = older.recentRequests.filter((request) => !retryOf(newer, request))
@@ -119,35 +94,21 @@ function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolea
 
 /** Joins the newest runs of two copies if they are one run; else the thread has the one that began later. */
 function joinThreads(base: Thread | undefined, local: Thread, remote: Thread, isLost: boolean): Thread {
-  const isOneRun = runId(local.run) === runId(remote.run)
+  // The name of the operation that began a run. A run of an older version is known by its time.
+  const id = local.run.id ?? local.run.startedAt
+  const isOneRun = id === (remote.run.id ?? remote.run.startedAt)
   const time = isOneRun ? 'askedAt' : 'startedAt'
   const [older, newer] = local.run[time] > remote.run[time] ? [remote, local] : [local, remote]
-  const runBefore = base && runId(base.run) === runId(local.run) ? base.run : undefined
+  const before = base && (base.run.id ?? base.run.startedAt) === id ? base.run : undefined
   return {
     ...newer,
-    run: isOneRun ? joinRuns(runBefore, local.run, remote.run, isLost) : newer.run,
+    run: isOneRun ? joinRuns(before, local.run, remote.run, isLost) : newer.run,
     responses: withIds(older.responses, newer.responses),
     continuedFrom: withIds(older.continuedFrom, newer.continuedFrom),
     loopState: newer.loopState ?? older.loopState,
     noticeSent: newer.noticeSent ?? older.noticeSent,
     dropsThinking: newer.dropsThinking ?? older.dropsThinking,
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
-  }
-}
-
-function joinTotals(
-  base: Totals | undefined,
-  local: Totals | undefined,
-  remote: Totals | undefined,
-  isLost: boolean,
-): Totals | undefined {
-  if (!local || !remote) return local ?? remote
-  return {
-    startedAt: Math.min(local.startedAt, remote.startedAt),
-    iterations: joinIterations(base?.iterations, local.iterations, remote.iterations),
-    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
-    acknowledged: grown(base?.acknowledged, local.acknowledged, remote.acknowledged, isLost),
-    ignored: grown(base?.ignored, local.ignored, remote.ignored, isLost),
   }
 }
 
@@ -164,12 +125,35 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     const known = threads.get(id)
     threads.set(id, known ? joinThreads(before.get(id), thread, known, isLost) : thread)
   }
+  let totals = local.totals ?? remote.totals
+  if (local.totals && remote.totals) {
+    const [was, here, there] = [base?.totals, local.totals, remote.totals]
+    totals = {
+      startedAt: Math.min(here.startedAt, there.startedAt),
+      iterations: joinIterations(was?.iterations, here.iterations, there.iterations),
+      toolCalls: Math.max(here.toolCalls, there.toolCalls),
+      acknowledged: grown(was?.acknowledged, here.acknowledged, there.acknowledged, isLost),
+      ignored: grown(was?.ignored, here.ignored, there.ignored, isLost),
+    }
+  }
+  let record = local.record ?? remote.record
+  if (local.record && remote.record) {
+    const [here, there] = [local.record, remote.record]
+    const keys = ['thread', 'iteration', 'at'] as const
+    record = {
+      name: there.name ?? here.name,
+      threads: Math.max(there.threads, here.threads),
+      iterations: joinEntries(here.iterations, there.iterations, keys, 'at', MAX_ITERATIONS_KEPT),
+      runs: joinEntries(here.runs, there.runs, ['thread', 'startedAt'], 'endedAt', MAX_RUNS_KEPT),
+      minutes: joinEntries(here.minutes, there.minutes, ['at'], 'at', MAX_MINUTES_KEPT),
+    }
+  }
   return {
     threads: [...threads.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
     usage: joinUsage(base?.usage, local.usage, remote.usage, isLost),
-    totals: joinTotals(base?.totals, local.totals, remote.totals, isLost),
+    totals,
     reductions: local.reductions === base?.reductions ? remote.reductions : (local.reductions ?? remote.reductions),
-    record: joinRecords(local.record, remote.record),
+    record,
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
   } satisfies Required<Session>
 }

@@ -55,8 +55,10 @@ export function findThread(
     return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
   }
   const unnamed = threads.filter((thread) => thread.name === '')
-  const again = unnamed.findLast((thread) => retryOf(thread.run, facts))
-  if (again) return { thread: again, showsRun: !facts.isPrompt }
+  for (let at = unnamed.length - 1; at >= 0; at--) {
+    const thread = unnamed[at]
+    if (thread && retryOf(thread.run, facts)) return { thread, showsRun: !facts.isPrompt }
+  }
   const { previous } = facts
   if (previous !== undefined) {
     const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
@@ -131,14 +133,16 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
 /** Returns whether `shown` begins with `count` user messages that end with `known`. */
 function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: number): boolean {
   const from = count - known.length
-  return shown.length >= count && known.every((hash, at) => hash === shown[from + at])
+  if (shown.length < count) return false
+  for (let at = 0; at < known.length; at++) if (known[at] !== shown[from + at]) return false
+  return true
 }
 
 /** Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. */
 function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
   if (shown.length === 0) return 0
   for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
-    if (shown.slice(0, kept).every((hash, at) => hash === known[known.length - kept + at])) return shown.length - kept
+    if (beginsWith(shown, known.slice(-kept), kept)) return shown.length - kept
   return undefined
 }
 
