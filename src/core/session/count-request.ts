@@ -58,11 +58,12 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
   const found = findThread(session, facts, name, now)
   if (!found) {
     // A thread that begins may carry the history of another: its own iterations begin after that.
-    const isCarried = (other: Thread) =>
-      other.name !== name && other.newest !== undefined && facts.assistantHashes.includes(other.newest)
-    if (name === '' || !session.threads.some(isCarried)) return { run: newRun }
-    const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
-    return { run: { ...newRun, inherited }, skipsHistory: true }
+    for (const { name: other, newest } of name === '' ? [] : session.threads) {
+      if (other === name || newest === undefined || !facts.assistantHashes.includes(newest)) continue
+      const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
+      return { run: { ...newRun, inherited }, skipsHistory: true }
+    }
+    return { run: newRun }
   }
   const { dropsHistory, dropsMessage, showsRun } = found
   const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
@@ -191,7 +192,7 @@ function runAfter(
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
-  const others = before ? run.recentRequests : run.recentRequests.slice(1 - MAX_RECENT_REQUESTS)
+  const { recentRequests } = run
   const counted = { fingerprint, iteration, answered: before?.answered }
   return {
     id: run.id,
@@ -203,7 +204,9 @@ function runAfter(
       facts.toolCalls - (run.inherited?.toolCalls ?? 0),
       run.toolCalls + (isCounted ? 0 : newToolCalls),
     ),
-    recentRequests: before ? others.map((other) => (other === before ? counted : other)) : [...others, counted],
+    recentRequests: before
+      ? recentRequests.with(recentRequests.indexOf(before), counted)
+      : [...recentRequests.slice(1 - MAX_RECENT_REQUESTS), counted],
     usage: run.usage,
     isWarned: isReaction ? false : run.isWarned,
     wasIgnored: isReaction ? reaction === 'ignored' : run.wasIgnored,

@@ -201,18 +201,20 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     for (const { isPromptRepeated, userMessageHashes } of threads)
       if (isPromptRepeated && userMessageHashes[0] === shown[0]) return undefined
   }
-  const compacted = threads.filter((thread) => {
-    const { run, first } = thread
-    if (thread.system !== system || first === undefined) return false
-    if (!shown.every((hash) => thread.userMessageHashes.includes(hash))) return false
-    if (isCompacted) return true
-    if ((run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS) return false
+  const compacted: Thread[] = []
+  for (const thread of threads) {
+    const { run, first, userMessageHashes: known } = thread
+    if (thread.system !== system || first === undefined) continue
+    if (!shown.every((hash) => known.includes(hash))) continue
     // A prompt may hold messages of the harness too.
     const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
-    if (!isStep) return shown.length === 0 || messages > promptLength
+    const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
+    const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
+    const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
     // A client that goes back shows the first answer.
-    return !assistantHashes.includes(first) && messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
-  })
+    const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
+    if (isCompacted || (!isOver && (isSummary || isNewestStep))) compacted.push(thread)
+  }
   return newestOfOne(compacted)
 }
 
