@@ -45,7 +45,7 @@ const selectedNow = () => decodeURIComponent(location.hash.slice(1))
 function createStore(draw: () => void) {
   return {
     ...NOTHING,
-    /** Draws all of it; called at most once for each frame. */
+    /** Draws the page; `change` calls it in the next frame, once for all changes before that. */
     draw,
     isScheduled: false,
     visit: { token: '', over: new AbortController() } as Visit,
