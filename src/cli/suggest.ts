@@ -16,11 +16,6 @@ type Amount = (typeof AMOUNTS)[number]
 /** Completed runs of one agent with one model; `null` where runs name none. */
 export type RunGroup = ReturnType<typeof groupRuns>[number]
 
-/** Returns the smallest of the values, which are sorted, that at least this share of them does not exceed. */
-function percentile(sorted: readonly number[], share: number): number {
-  return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0
-}
-
 /** Returns the completed runs of each agent and model, those with most runs first. */
 export function groupRuns(runs: readonly RunView[]) {
   const groups = new Map<string, RunView[]>()
@@ -44,7 +39,8 @@ export function groupRuns(runs: readonly RunView[]) {
         amounts.push(name === 'cost' ? cost : run[name])
       }
       amounts.sort((a, b) => a - b)
-      spreads[name] = { p50: percentile(amounts, 0.5), p95: percentile(amounts, 0.95), max: percentile(amounts, 1) }
+      const [p50 = 0, p95 = 0, max = 0] = [0.5, 0.95, 1].map((part) => amounts[Math.ceil(group.length * part) - 1])
+      spreads[name] = { p50, p95, max }
     }
     found.push({ agent, model, runs: group.length, spreads })
   }
@@ -53,15 +49,15 @@ export function groupRuns(runs: readonly RunView[]) {
 
 /** Returns the limits for a group, at p95 and at twice that; none where too few runs are known. 0 would be no limit. */
 export function suggestionsFor({ runs, agent, model, spreads }: RunGroup) {
-  // Rounds up to what the limit counts in; money to cents.
-  const roundedUp = (name: Amount, value: number) =>
-    name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
   if (runs < LEAST_RUNS || (agent === null && model === null)) return []
   const limits = []
   for (const name of AMOUNTS) {
     const { p95 } = spreads[name]
     const key = METERS[name].limit.setting
-    if (p95 > 0) limits.push({ name, key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
+    // Rounded up to what the limit counts in; money to cents.
+    const parts = name === 'cost' ? 100 : 1
+    const twice = Math.ceil(2 * p95 * parts - 1e-6) / parts
+    if (p95 > 0) limits.push({ name, key, p95: Math.ceil(p95 * parts - 1e-6) / parts, twice })
   }
   return limits
 }
@@ -148,15 +144,13 @@ export async function suggest({ flags }: Call, terminal: Terminal): Promise<numb
   const connection = connect(flags, terminal.env)
   const sessions = await allSessions(connection)
   const runs: RunView[] = []
-  /** A session that was forgotten meanwhile has no runs. */
-  const ifForgotten = (error: unknown) => {
-    if (error instanceof ClientError && error.status === 404) return undefined
-    throw error
-  }
   for (let at = 0; at < sessions.length; at += AT_ONCE) {
     const some = sessions.slice(at, at + AT_ONCE)
-    const details = await Promise.all(some.map(({ id }) => askSession(connection, id).catch(ifForgotten)))
-    for (const detail of details) runs.push(...(detail?.runs ?? []))
+    for (const asked of await Promise.allSettled(some.map(({ id }) => askSession(connection, id)))) {
+      if (asked.status === 'fulfilled') runs.push(...asked.value.runs)
+      // A session that was forgotten meanwhile has no runs.
+      else if (!(asked.reason instanceof ClientError && asked.reason.status === 404)) throw asked.reason
+    }
   }
   const groups = groupRuns(runs)
   if (flags.json) for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
