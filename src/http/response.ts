@@ -14,6 +14,12 @@ export function isGone(response: ServerResponse): boolean {
   return !response.writableFinished
 }
 
+/** Calls back once when a response closes; at once if it is closed already. */
+export function whenClosed(response: ServerResponse, call: () => void): void {
+  if (response.closed) call()
+  else response.once('close', call)
+}
+
 /** True if Node would write this reason phrase. */
 export function isReasonSafe(reason: string): boolean {
   return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)

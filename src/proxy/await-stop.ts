@@ -6,6 +6,7 @@ import { setTimeout } from 'node:timers/promises'
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
+import { whenClosed } from '../http/response.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { emitFor } from './begin-exchange.ts'
@@ -142,12 +143,10 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       if (claim?.by === by) {
         const renew = (until: number) => void change(until, (known) => known?.by === by).catch(() => undefined)
         const timer = setInterval(() => renew(now() + CLAIM_MS), CLAIM_MS / 3).unref()
-        const release = () => {
+        whenClosed(exchange.response, () => {
           clearInterval(timer)
           renew(0)
-        }
-        if (exchange.response.closed) release()
-        else exchange.response.once('close', release)
+        })
         return current
       }
       for (; claim && claim.until > now() && !exchange.isClientGone; claim = await store.value(CLAIMS, key))

@@ -5,7 +5,7 @@ import { type ErrorReply, type ErrorStreak, enterStorm, type StormReply, withErr
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
-import { reply } from '../http/response.ts'
+import { reply, whenClosed } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
@@ -40,8 +40,8 @@ function changeStreak({ store, emit }: Services, key: SessionKey, by: StreakChan
 export async function holdInStorm(turn: Turn): Promise<Turn> {
   const { services, exchange, request, decision } = turn
   const { storm } = services.policies
-  const key = streakKeyOf(turn)
-  if (!storm.enabled || request.observesOnly || key === undefined || !services.streaks.has(key)) return turn
+  const key = storm.enabled && !request.observesOnly ? streakKeyOf(turn) : undefined
+  if (key === undefined || !services.streaks.has(key)) return turn
   const stored = services.store.updateValue(STREAKS, key, (before) => {
     const result = enterStorm(before, storm, request.now)
     return { value: result.streak, result }
@@ -51,8 +51,7 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
   if (streak?.probeUntil) {
     const { probeUntil } = streak
     const endProbe: StreakChange = (now) => (now?.probeUntil === probeUntil ? { ...now, probeUntil: 0 } : now)
-    if (exchange.response.closed) changeStreak(services, key, endProbe)
-    else exchange.response.once('close', () => changeStreak(services, key, endProbe))
+    whenClosed(exchange.response, () => changeStreak(services, key, endProbe))
   }
   return turn
 }
@@ -60,16 +59,20 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
 /** Records a provider's success or error in the streak of its thread. `body`: that of an error, if it is whole. */
 export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const { services, exchange } = turn
-  const { storm } = services.policies
-  const key = streakKeyOf(turn)
-  if (key === undefined) return
-  if (head.status < 400 && services.streaks.delete(key)) changeStreak(services, key, () => undefined)
+  const { policies, streaks } = services
+  const { storm } = policies
   // Others are about the request itself, and do not say that the provider is overloaded or gone.
   const isStormError = head.status === 429 || head.status >= 500
-  if (!isStormError || !storm.enabled) return
+  const mayChange = isStormError ? storm.enabled : head.status < 400 && streaks.size > 0
+  const key = mayChange ? streakKeyOf(turn) : undefined
+  if (key === undefined) return
+  if (!isStormError) {
+    if (streaks.delete(key)) changeStreak(services, key, () => undefined)
+    return
+  }
   const now = services.now()
   const error = errorReplyOf(head, body, exchange.route.api, now)
-  services.streaks.set(key, true)
+  streaks.set(key, true)
   changeStreak(services, key, (before) => withError(before, error, storm, now))
 }
 

@@ -42,8 +42,9 @@ import type { Turn } from './turn.ts'
 const BYTES_PER_MESSAGE = 512
 
 /**
- * Reads a request body, counts the request in its session and decides on it. Returns `undefined` for a conversation
- * without tools (a title, a summary); or why the body cannot be read, also if `lease` has no room for it.
+ * Reads a request body, counts the request in its session and decides on it. Returns why the body cannot be read, also
+ * if `lease` has no room for it; `undefined` for a conversation without tools (a title, a summary), and after a fault,
+ * which is counted.
  */
 export async function evaluate(
   exchange: Exchange,
@@ -53,27 +54,33 @@ export async function evaluate(
 ): Promise<Turn | Unread | undefined> {
   const { services, route } = exchange
   const { rawHeaders: headers } = exchange.request
-  const json = await unpacked(body, headerOf(headers, 'content-encoding'), services.maxGuardedBody, lease)
-  if (!Buffer.isBuffer(json)) return json
-  // A hash of the credentials distinguishes tenants and reveals no key.
-  const tenant = nameOf(credentialsOf(headers, route.path, services.credentialPlaces)).slice(0, 16)
-  // No tenant can learn by timing which bytes another one has sent.
-  const hashes = hashBody(json, `${dialect.name} ${tenant}`)
-  const { harnessRegistry: registry, prefixes } = services
-  const known = longestKnown(prefixes, hashes)
-  const asked = dialect.read({ path: route.asked, body: json, known })
-  if (!asked) return 'unreadable_body'
-  const { conversation, previous } = asked
-  if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
-  if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
-  const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
-  let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
-  if (isCompacted(headers)) facts = { ...facts, isCompacted: true }
-  else if (previous !== undefined)
-    facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
-  const found = await findSession(services, headers, tenant, asked, facts)
-  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
-  return countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
+  try {
+    const encoding = headerOf(headers, 'content-encoding')
+    const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
+    if (!Buffer.isBuffer(json)) return json
+    // A hash of the credentials distinguishes tenants and reveals no key.
+    const tenant = nameOf(credentialsOf(headers, route.path, services.credentialPlaces)).slice(0, 16)
+    // No tenant can learn by timing which bytes another one has sent.
+    const hashes = hashBody(json, `${dialect.name} ${tenant}`)
+    const { harnessRegistry: registry, prefixes } = services
+    const known = longestKnown(prefixes, hashes)
+    const asked = dialect.read({ path: route.asked, body: json, known })
+    if (!asked) return 'unreadable_body'
+    const { conversation, previous } = asked
+    if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
+    if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
+    const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
+    let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
+    if (isCompacted(headers)) facts = { ...facts, isCompacted: true }
+    else if (previous !== undefined)
+      facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
+    const found = await findSession(services, headers, tenant, asked, facts)
+    const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
+    return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
+  } catch (error) {
+    countFault(services.emit, error as Error)
+    return undefined
+  }
 }
 
 /** Counts a request in its session, and decides how to handle it. */

@@ -9,7 +9,7 @@ import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from
 import { accessRefusal } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
-import { failOpen, noteFault } from './fault.ts'
+import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { forward, forwardUnguarded } from './forward.ts'
@@ -40,12 +40,11 @@ export async function exchange(services: Services, request: IncomingMessage, res
     }
     x.bodyReadAt = performance.now()
     const { bytes } = body
-    const found = await failOpen(services.emit, () => evaluate(x, dialect, bytes, lease))
+    const found = await evaluate(x, dialect, bytes, lease)
     if (typeof found !== 'object') return await relayUnguarded(x, bytes, found)
-    turn = await holdInStorm(found)
+    turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     if (turn.decision.kind === 'stop') {
-      const again = () => failOpen(services.emit, () => evaluate(x, dialect, bytes))
-      turn = await awaitStop(turn, again)
+      turn = await awaitStop(turn, () => evaluate(x, dialect, bytes))
       if (!turn) return
     }
     noteDecision(turn)

@@ -32,16 +32,6 @@ export function isolated<Result>(emit: Emit, guard: GuardName, find: () => Resul
   }
 }
 
-/** Returns what a part of Governor finds; `undefined` after a fault, which is counted. */
-export async function failOpen<Result>(emit: Emit, find: () => Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await find()
-  } catch (error) {
-    countFault(emit, error as Error)
-    return undefined
-  }
-}
-
 /** Waits for the store; if it fails, reports that and returns `otherwise`. */
 export function unlessLost<Result>(emit: Emit, stored: Promise<Result>, otherwise: Result): Promise<Result> {
   return stored.catch(() => {

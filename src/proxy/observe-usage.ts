@@ -43,33 +43,29 @@ function settle(turn: Turn, answer: Answered): void {
   const { upstream } = exchange.route
   const { model } = request.conversation
   const { run, thread, isNewRun, iteration } = runState
-  const answered = (usage: CallUsage): void =>
-    emitFor(exchange, {
-      kind: 'answered',
-      upstream: upstream.name,
-      model,
-      client: request.agent,
-      ...names,
-      thread: thread.number ?? 0,
-      isNewRun,
-      iteration: decision.kind === 'stop' ? 0 : iteration,
-      toolCalls: run.toolCalls,
-      usage,
-      facts: answer.facts,
-    })
   recordUsage(
     {
       catalogue,
       model,
       upstream,
       estimatesPrice: policy.unknownPrice === 'estimate',
-      add(usage) {
-        answered(usage)
-        recordAnswer(turn, usage, answer)
-      },
-      addCost(usage) {
-        if (usage.cost !== undefined) answered(usage)
-        recordAnswer(turn, usage)
+      add(usage, isLater) {
+        if (!isLater || usage.cost !== undefined)
+          emitFor(exchange, {
+            kind: 'answered',
+            upstream: upstream.name,
+            model,
+            client: request.agent,
+            ...names,
+            thread: thread.number ?? 0,
+            isNewRun,
+            iteration: decision.kind === 'stop' ? 0 : iteration,
+            toolCalls: run.toolCalls,
+            usage,
+            facts: answer.facts,
+          })
+        const recorded = record(turn, usage, isLater ? {} : answer)
+        state.recorded = unlessLost(services.emit, recorded, undefined)
       },
       unpriced(gap) {
         const handling = gap === 'estimate' ? 'estimate' : 'warn'
@@ -112,10 +108,6 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
 }
 
 /** Records what an answer used and by which ids it can be continued. */
-function recordAnswer(turn: Turn, usage: CallUsage, metadata: AnswerMetadata = {}): void {
-  turn.state.recorded = unlessLost(turn.services.emit, record(turn, usage, metadata), undefined)
-}
-
 async function record(turn: Turn, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
   const { services, request, found, key, counted, begun, runState } = turn
   const { store, emit, now, quietRuns } = services

@@ -60,7 +60,9 @@ export async function sendModel<Variant extends RequestVariant>(
   for (;;) {
     const { edits, features } = variant
     const sentAt = x.services.now()
-    const response = await sendVariant(x, edits ? withEdits(x.call, x.bytes, edits) : x.call)
+    const call = edits ? withEdits(x.call, x.bytes, edits) : x.call
+    const bound = x.dialect.boundThinking
+    const response = await (bound ? sendBound(x, call, bound) : sendOnce(x.exchange, call, x))
     const { status } = response.head
     if (status < 400) {
       if (features.length > 0) noteAccepted(x, features)
@@ -82,13 +84,11 @@ export async function sendModel<Variant extends RequestVariant>(
 const MAX_ERROR = 1_048_576
 
 /**
- * Sends one variant. If the provider refuses reasoning that was made for a prompt with a notice, which the history does
+ * Sends a variant to an API that binds reasoning to its prompt. If the provider refuses reasoning that was made for a prompt with a notice, which the history does
  * not contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
  */
-async function sendVariant(x: Turn, call: UpstreamCall): Promise<UpstreamResponse> {
-  const { exchange, runState, state, dialect } = x
-  const bound = dialect.boundThinking
-  if (!bound) return sendOnce(exchange, call, x)
+async function sendBound(x: Turn, call: UpstreamCall, bound: BoundThinking): Promise<UpstreamResponse> {
+  const { exchange, runState, state } = x
   const { noticeSent } = runState.thread
   const mended = state.dropsThinking ? withoutBoundThinking(x, bound, call) : undefined
   let response = await sendOnce(exchange, mended ?? call, x)

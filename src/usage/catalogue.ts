@@ -213,10 +213,8 @@ interface UsageRecord {
   readonly upstream: CatalogueUpstream
   /** A call without a known price costs as much as the provider's dearest model would. */
   readonly estimatesPrice: boolean
-  /** Takes the usage, with the cost in US dollars if the price is known. */
-  readonly add: (usage: CallUsage) => void
-  /** Takes what became known of the cost later, with no tokens. */
-  readonly addCost: (usage: CallUsage) => void
+  /** Takes the usage, with the cost in US dollars if the price is known; `isLater`: only what became known of the cost. */
+  readonly add: (usage: CallUsage, isLater: boolean) => void
   /** Called if the catalogue has no price for the model. */
   readonly unpriced: (gap: CostGap) => void
 }
@@ -234,12 +232,12 @@ function costOf(usage: TokenUsage, { catalogue, model, upstream, estimatesPrice 
 
 /** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
 export function recordUsage(record: UsageRecord, usage: Omit<CallUsage, keyof Cost>): void {
-  const { catalogue, add, addCost, unpriced } = record
+  const { catalogue, add, unpriced } = record
   const known = costOf(usage, record)
-  add({ cost: known.cost, costGap: known.costGap, ...usage })
+  add({ cost: known.cost, costGap: known.costGap, ...usage }, false)
   if (known.costGap) return unpriced(known.costGap)
   if (known.cost !== undefined) return
-  const addLater = (cost: Cost) => addCost({ input: 0, output: 0, estimated: usage.estimated, ...cost })
+  const addLater = (cost: Cost) => add({ input: 0, output: 0, estimated: usage.estimated, ...cost }, true)
   catalogue.load().then(
     () => {
       const later = costOf(usage, record)

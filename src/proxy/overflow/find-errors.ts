@@ -13,7 +13,10 @@ const FIRST_BYTES = 4_096
  * Returns the whole body of an error; `undefined` if it is no error, too long or too slow. `readsAnswers`: it may also
  * be one of status 200, as its first bytes show.
  */
-export async function errorBodyOf(response: UpstreamResponse, readsAnswers: boolean): Promise<Buffer | undefined> {
+export function errorBodyOf(
+  response: UpstreamResponse,
+  readsAnswers: boolean,
+): Promise<Buffer | undefined> | undefined {
   const { status, headers } = response.head
   if (status >= 400) return peek(response)
   if (status !== 200 || !readsAnswers) return undefined
