@@ -136,10 +136,10 @@ async function askAgain(
     if (!all) return undefined
     const bare = x.sent.continueAfterBlock(rounds, true) ?? all
     const isSame = bare.length === all.length && bare.every(({ text }, at) => text === all[at]?.text)
-    const others = isSame ? [] : [{ edits: [...edits, ...bare], features: [] }]
     const first: RequestVariant = { edits: [...edits, ...all], features: [] }
+    const other: RequestVariant = { edits: [...edits, ...bare], features: [] }
     const { response } = await sendModel(x, first, (refused) =>
-      mayBeUnsupported(refused.response.head) ? others.shift() : undefined,
+      !isSame && refused.variant === first && mayBeUnsupported(refused.response.head) ? other : undefined,
     )
     if (response.head.status === 200) return await filter.take(response)
     response.abort()
@@ -162,8 +162,8 @@ async function endRun(
   noteVerdict(exchange, 'stop')
   client.governorHeaders = { ...client.governorHeaders, 'x-governor-verdict': 'stop' }
   const how = { isStop: true, fallback, rounds, hasFooter: services.policies.stop.hasFooter }
-  const own = { ...x, governorHeaders: client.governorHeaders }
-  const answer = beginAnswer(own, { meter, reason: guard }, client, how)
+  const ended = { ...x, governorHeaders: client.governorHeaders }
+  const answer = beginAnswer(ended, { meter, reason: guard }, client, how)
   await filter.become(answer)
   const notice = fill(policy.texts[REASONS[guard].text], meter)
   const last = rounds.at(-1)

@@ -360,8 +360,8 @@ async function savePendingResults(
 ): Promise<void> {
   const { tenant, id, name = '' } = found
   await state.recorded
-  const own = id === undefined ? undefined : { id, session: name }
-  const saved = services.store.updateValue(LINKS, sessionKey(tenant, presentable(response)), (link = own) => ({
+  const unlinked = id === undefined ? undefined : { id, session: name }
+  const saved = services.store.updateValue(LINKS, sessionKey(tenant, presentable(response)), (link = unlinked) => ({
     value: link && { ...link, ...pending },
     result: undefined,
   }))

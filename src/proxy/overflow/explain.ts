@@ -66,8 +66,8 @@ export async function explainRefusal(
     const all = [...headers, 'content-length', String(changed.length)]
     // The reason phrase belongs to the provider's status.
     const status = isCanonical && head.status > 400 ? { status: 400, reason: '' } : {}
-    const own = { ...head, ...status, overflow: overflow.recovery, headers: all }
-    return { response: withBody(response, own, changed), overflow }
+    const noted = { ...head, ...status, overflow: overflow.recovery, headers: all }
+    return { response: withBody(response, noted, changed), overflow }
   } catch (error) {
     noteFault(emit, error as Error)
     return undefined

@@ -53,10 +53,10 @@ export function newPrefix(
   const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
   const hash = prefixes[blocks - 1]
   const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
-  const own = fields.findIndex(({ value }) => value.start === list.start)
-  const at = fields[own]?.start
+  const listField = fields.findIndex(({ value }) => value.start === list.start)
+  const at = fields[listField]?.start
   if (hash === undefined || count === 0 || at === undefined || known.has(hash)) return undefined
-  return { hash, fields: fields.slice(0, own), at, items: items.slice(0, count), rest: restOf(index) }
+  return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest: restOf(index) }
 }
 
 /** Yields wherever other requests should have their turn: without such a place a request waits for nothing. */
