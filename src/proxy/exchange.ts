@@ -12,10 +12,10 @@ import { evaluate } from './evaluate.ts'
 import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
-import { forward, forwardUnguarded } from './forward.ts'
+import { forwardUnguarded, sendSpoken } from './forward.ts'
 import { noteDecision } from './note-decision.ts'
 import type { Services } from './services.ts'
-import { failRequest, type Turn } from './turn.ts'
+import { failRequest, relayResponse, type Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
 export async function exchange(services: Services, request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -52,7 +52,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
     switch (decision.kind) {
       case 'allow':
       case 'warn':
-        return await forward(turn)
+        return relayResponse(turn, (await sendSpoken(turn)).response)
       case 'filter_calls':
         return await filterCalls(turn)
       case 'stop':

@@ -9,7 +9,7 @@ import { observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
 import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
-import { giveBackIteration, relayResponse, type Turn } from './turn.ts'
+import { giveBackIteration, type Turn } from './turn.ts'
 
 /** The client's request with a notice, or unchanged. */
 export interface SpokenRequest extends RequestVariant {
@@ -57,12 +57,6 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
   } finally {
     noteLoop(x, notice !== undefined)
   }
-}
-
-/** Sends a request and relays its response to the client. Resolves when the head of the response is there. */
-export async function forward(x: Turn): Promise<void> {
-  const { response } = await sendSpoken(x)
-  relayResponse(x, response)
 }
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */

@@ -71,7 +71,7 @@ export function streamFilter(
 export function bodyFilter({ dialect, services }: Turn, client: ClientStream, lease: Lease): ResponseFilter {
   /** The bodies before the newest, without content coding. */
   const earlier: Buffer[] = []
-  /** What the model said in each response. */
+  /** What the model said in each response that has text. */
   const texts: string[] = []
   /** `raw`: the bytes as they came; `rest`: what is too much to be held. */
   let newest: { head: Head; body: Buffer; raw: Buffer; rest?: AsyncIterable<Buffer> } | undefined
@@ -91,7 +91,7 @@ export function bodyFilter({ dialect, services }: Turn, client: ClientStream, le
       if (newest && !buffered) return undefined
       if (newest) earlier.push(newest.body)
       newest = { head, raw, body: body ?? raw }
-      if (buffered) texts.push(buffered.text)
+      if (buffered && buffered.text !== '') texts.push(buffered.text)
       return buffered
     },
     async release(blocked) {
@@ -104,7 +104,7 @@ export function bodyFilter({ dialect, services }: Turn, client: ClientStream, le
     },
     async become(answer) {
       answer.earlier = earlier
-      answer.textBefore = texts.filter((said) => said !== '').join('\n\n')
+      answer.textBefore = texts.join('\n\n')
       const read = newest && dialect.readAnswer(newest.body)
       answer.whole = newest && read && { head: newest.head, body: newest.body, answer: read }
     },
