@@ -126,7 +126,8 @@ async function record(turn: Turn, usage: CallUsage, metadata: AnswerMetadata): P
     await changeSession(turn, noteAnswer, answer)
     if (callsNothing) quietRuns.watch(key)
     const unlinked = ids.filter((one) => !turn.state.linked.includes(one))
-    return linkResponses(store, found, unlinked)
+    if (unlinked.length > 0) await linkResponses(store, found, unlinked)
+    return
   }
   // What an answer cost may come after the answer itself, which is kept already.
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
