@@ -109,7 +109,7 @@ describe('a refusal whose body never ends', () => {
       'a notice to a run whose calls are watched',
       {
         budget: { max_iterations: 4 },
-        loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
+        loop_guard: { max_warnings_before_block: 0, repetition_threshold: 3 },
       },
     ],
   ])('of a request with %s delays no answer, and its connection is closed', async (_, config) => {
@@ -135,7 +135,7 @@ describe('a response that Governor fails to process', () => {
   it('is requested again with the client’s own bytes, relayed unguarded and counted', async () => {
     const garbled = { status: 200, body: 'data: plain', headers: GARBLED }
     const { url, provider, events } = await startBoth(() => garbled, {
-      loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
+      loop_guard: { max_warnings_before_block: 0, repetition_threshold: 3 },
     })
     // The model may call it again in this response, which is held therefore.
     const messages = [{ role: 'user', content: 'go' }, ...calledTwice().slice(0, 2)]
