@@ -2,7 +2,7 @@
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
-import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { type Assembly, addDelta, assembledMessage, newAssembly } from './assembly.ts'
 import {
   bufferedCallsOf,
@@ -25,7 +25,7 @@ interface ChatPart extends Part {
   readonly places: readonly number[]
 }
 
-interface ChatStream {
+interface ChatStream extends DialectState {
   /** The fields that all chunks of the client's stream share. */
   envelope: Json | undefined
   /** The client has received the role of the message. */
@@ -33,15 +33,17 @@ interface ChatStream {
   /** The message of the current response; only set while its calls are held. */
   assembly: Assembly | undefined
   hasChunk: boolean
-  hasChoices: boolean
+  hasBegun: boolean
+  /** The current response has a choice. */
+  mayFollow: boolean
   /** The first response has several choices, whose calls are not held. */
-  hasSeveralChoices: boolean
+  isUnfilterable: boolean
 }
 
 const newResponse = (mode: StreamMode) => ({
   assembly: mode === 'filter' ? newAssembly() : undefined,
   hasChunk: false,
-  hasChoices: false,
+  mayFollow: false,
 })
 
 const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
@@ -94,9 +96,12 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   const choices = choicesOf(chunk)
   const { id, object, created, model, usage } = chunk
   // Errors, and Azure's first chunk with its content filter results, have no choice and may lack these fields.
-  if (choices.length > 0) stream.envelope ??= { id, object, created, model }
-  stream.hasChoices ||= choices.length > 0
-  stream.hasSeveralChoices ||= !isLater && !choices.every(isFirst)
+  if (choices.length > 0) {
+    stream.envelope ??= { id, object, created, model }
+    stream.hasBegun = true
+    stream.mayFollow = true
+  }
+  stream.isUnfilterable ||= !isLater && !choices.every(isFirst)
   const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
   const isOver = finishes(chunk)
@@ -241,7 +246,13 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
 
 /** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
-  start: (mode) => ({ ...newResponse(mode), envelope: undefined, hasRole: false, hasSeveralChoices: false }),
+  start: (mode) => ({
+    ...newResponse(mode),
+    envelope: undefined,
+    hasRole: false,
+    hasBegun: false,
+    isUnfilterable: false,
+  }),
   nextResponse: (stream, mode) => Object.assign(stream, newResponse(mode)),
   parse,
   render,
@@ -250,9 +261,6 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),
-  isUnfilterable: ({ hasSeveralChoices }) => hasSeveralChoices,
-  mayFollow: ({ hasChoices }) => hasChoices,
-  hasBegun: ({ envelope }) => envelope !== undefined,
   isTruncated: (parts) => parts.some(({ chunk }) => isCutOff(chunk)),
   ending,
 }

@@ -3,7 +3,7 @@ import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
+import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import {
   type Assembly,
   addEvent,
@@ -25,7 +25,7 @@ interface MessagesPart extends Part {
   readonly calls: number
 }
 
-interface MessagesStream {
+interface MessagesStream extends DialectState {
   /** The client has received the beginning of a message. */
   hasBegun: boolean
   /** The index of the client's next block. */
@@ -38,6 +38,8 @@ interface MessagesStream {
   readonly indexes: Map<unknown, number>
   assembly: Assembly
   usage: unknown
+  /** The current response has its end. */
+  mayFollow: boolean
 }
 
 const KINDS: ReadonlyMap<unknown, Part['kind']> = new Map([
@@ -59,6 +61,7 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
   const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
   if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.assembly.calls }
   stream.assembly = addEvent(stream.assembly, data)
+  stream.mayFollow = stream.assembly.hasEnd
   const { type, index, message, content_block: block, delta, usage } = data
   if (type === 'message_start') stream.usage = propertyOf(message, 'usage')
   if (type === 'message_delta') stream.usage = laterUsage(stream.usage, usage)
@@ -191,15 +194,16 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
     indexes: new Map(),
     assembly: newAssembly(),
     usage: undefined,
+    mayFollow: false,
   }),
   nextResponse(stream, mode) {
     // Outside of filter mode the response stays, as its calls are read after its end.
     if (mode === 'filter') stream.assembly = newAssembly()
     stream.usage = undefined
+    stream.mayFollow = false
   },
   parse,
   render,
-  withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
   // The end of the text block that the client has open.
   endsText: ({ data: { type, index } }, { open, isTextOpen, indexes }) =>
@@ -207,8 +211,6 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   closeOpen,
   assemble: ({ assembly }) => assembled(assembly),
   newest: ({ assembly }) => assembled(assembly),
-  mayFollow: ({ assembly }) => assembly.hasEnd,
-  hasBegun: ({ hasBegun }) => hasBegun,
   isTruncated: (parts) => isCutOff(propertyOf(lastDelta(parts)?.data['delta'], 'stop_reason')),
   ending,
 }

@@ -4,7 +4,7 @@ import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
-import type { KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { governorId } from './reply.ts'
 import {
   bufferedCallsOf,
@@ -46,18 +46,20 @@ interface ResponsesPart extends Part {
   readonly isChanged?: true
 }
 
-interface ResponsesStream {
+interface ResponsesStream extends DialectState {
   mode: StreamMode
   /** The number of the current response, counted from 0. */
   response: number
   /** The number of the response with whose first event the client's stream began. */
   beganWith: number | undefined
+  hasBegun: boolean
   /** The items in the client's output. */
   readonly output: OutputItem[]
   /** The items of the current response, by the provider's indexes. */
   items: Map<unknown, OutputItem>
   hasText: boolean
-  isOver: boolean
+  /** The current response has its end. */
+  mayFollow: boolean
   /** The calls of the newest response that were removed. */
   dropped: OutputItem[]
   /** The newest state of the current response that the provider sent. */
@@ -74,7 +76,7 @@ interface ResponsesStream {
   done: Frame | undefined
 }
 
-const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, isOver: false })
+const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, mayFollow: false })
 
 const itemsOf = (entries: Iterable<OutputItem>): Json[] => [...entries].map(({ item }) => item)
 
@@ -132,7 +134,7 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
   }
   if (type === 'response.completed' || type === 'response.incomplete') {
     stream.latest = stated
-    stream.isOver = true
+    stream.mayFollow = true
     const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stated['output']))
     return { ...read, kind: 'end', text, isOver: true }
   }
@@ -162,6 +164,7 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   if (part.isDone || (kind === 'failed' && !stream.isChanged)) return [terminated(frame)]
   if (BEGINNINGS.has(event['type'])) {
     stream.beganWith ??= part.response
+    stream.hasBegun = true
     if (stream.beganWith !== part.response) return []
   }
   let next = event
@@ -333,6 +336,7 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
     mode,
     response: 0,
     beganWith: undefined,
+    hasBegun: false,
     output: [],
     dropped: [],
     latest: {},
@@ -352,14 +356,11 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   },
   parse,
   render,
-  withoutAllCalls: (part) => (part.kind === 'call' ? undefined : part),
   withoutBlocked: keepCalls,
   endsText,
-  assemble: ({ isOver, latest, items }) =>
-    isOver ? bufferedCallsOf(latest['id'], itemsOf(items.values())) : undefined,
+  assemble: ({ mayFollow, latest, items }) =>
+    mayFollow ? bufferedCallsOf(latest['id'], itemsOf(items.values())) : undefined,
   newest: ({ latest, dropped }) => bufferedCallsOf(latest['id'], itemsOf(dropped)),
-  mayFollow: ({ isOver }) => isOver,
-  hasBegun: ({ beganWith }) => beganWith !== undefined,
   isTruncated,
   ending,
 }

@@ -3,9 +3,9 @@ import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
 import { writtenCharacters } from './response-tail.ts'
-import { openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
+import { type DialectState, openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
 
-export function dialectMembers<P extends Part, S>(stream: StreamDialect<P, S>) {
+export function dialectMembers<P extends Part, S extends DialectState>(stream: StreamDialect<P, S>) {
   return {
     modelOf({ body }) {
       const value = member(members(body, root(body)), 'model')?.value

@@ -58,8 +58,18 @@ export interface KeptCalls {
   readonly usage: unknown
 }
 
+/** What the engine reads in the state that a dialect keeps of one stream. */
+export interface DialectState {
+  /** The client has received the beginning of a response, or is about to. */
+  readonly hasBegun: boolean
+  /** The current response may replace the one before it. */
+  readonly mayFollow: boolean
+  /** Calls can't be held in this stream. */
+  readonly isUnfilterable?: boolean
+}
+
 /** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change. */
-export interface StreamDialect<P extends Part, S> {
+export interface StreamDialect<P extends Part, S extends DialectState> {
   /** Parts that follow held text are held as well, as their order matters. */
   readonly keepsOrder?: boolean
   /** The client's stream begins with the opening of the first response with content, not with the very first. */
@@ -70,8 +80,8 @@ export interface StreamDialect<P extends Part, S> {
   parse(frame: Frame, dialectState: S, isLater: boolean): P
   /** Returns the bytes for the client: the part's own, with a blank line at the end, if nothing in it has to change. */
   render(part: P, dialectState: S): Buffer[]
-  /** The part without its calls; `undefined` if nothing is left. */
-  withoutAllCalls(part: P): P | undefined
+  /** The part without its calls; `undefined` if nothing is left. Unset if a part of kind `call` holds nothing else. */
+  withoutAllCalls?(part: P): P | undefined
   /** A held part without the blocked calls; `undefined` if nothing is left. */
   withoutBlocked(part: P, kept: KeptCalls): P | undefined
   /** A held part without calls and end, which the client gets if another response follows. */
@@ -86,12 +96,6 @@ export interface StreamDialect<P extends Part, S> {
   assemble(dialectState: S): BufferedCalls | undefined
   /** The newest response, including the calls that were removed; unset if no provider stores responses. */
   newest?(dialectState: S): BufferedCalls | undefined
-  /** True if calls can't be held in this stream. */
-  isUnfilterable?(dialectState: S): boolean
-  /** True if the current response may replace the one before it. */
-  mayFollow(dialectState: S): boolean
-  /** True if the client has received the beginning of a response, or is about to. */
-  hasBegun(dialectState: S): boolean
   /** True if the end of a response says that the provider cut it off. */
   isTruncated(parts: readonly P[]): boolean
   /** Returns the bytes that end the client's stream. */
@@ -116,8 +120,8 @@ interface StreamedResponse {
 /** The state of one client's stream. */
 interface StreamState {
   /** The engine hands parts and state of a dialect back to it alone. */
-  readonly dialect: StreamDialect<Part, unknown>
-  readonly dialectState: unknown
+  readonly dialect: StreamDialect<Part, DialectState>
+  readonly dialectState: DialectState
   mode: StreamMode
   isJson: boolean
   /** How many responses have begun. */
@@ -162,7 +166,7 @@ function newResponse(): StreamedResponse {
 }
 
 function newState(
-  dialect: StreamDialect<Part, unknown>,
+  dialect: StreamDialect<Part, DialectState>,
   mode: StreamMode,
   isJson = false,
   mayHaveFooter = false,
@@ -190,7 +194,11 @@ function newState(
   }
 }
 
-const rawOf = ({ frame }: Part): Buffer => frame.raw
+/** A part of kind `call` holds nothing else, unless its dialect says so. */
+function withoutAllCalls(dialect: StreamDialect<Part, DialectState>, part: Part): Part | undefined {
+  if (dialect.withoutAllCalls) return dialect.withoutAllCalls(part)
+  return part.kind === 'call' ? undefined : part
+}
 
 function textIn(parts: readonly Part[]): string {
   let all = ''
@@ -272,15 +280,15 @@ function filtered(state: StreamState, frame: Frame): Buffer[] {
   const { dialect, current, dialectState } = state
   const { kind } = part
   const held = current.buffered
-  if (dialect.isUnfilterable?.(dialectState)) {
+  if (dialectState.isUnfilterable) {
     current.buffered = []
-    return [...before, ...pass(state, current.opening), ...held.map(rawOf), frame.raw]
+    return [...before, ...pass(state, current.opening), ...held.map((one) => one.frame.raw), frame.raw]
   }
   current.hasFailed ||= kind === 'failed'
   // The client gets the response before it instead.
   if (part.isLater && (current.hasFailed || isHalf(part))) return before
   // An error may contain a call or the end of the response.
-  const isHeldError = kind === 'failed' && (part.isOver || dialect.withoutAllCalls(part) !== part)
+  const isHeldError = kind === 'failed' && (part.isOver || withoutAllCalls(dialect, part) !== part)
   current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
   if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
     held.push(part)
@@ -300,7 +308,7 @@ function filtered(state: StreamState, frame: Frame): Buffer[] {
  */
 function showRest(state: StreamState): Buffer[] {
   const { last, dialect, dialectState } = state
-  if (!last || last.hasShownRest !== undefined || dialect.isUnfilterable?.(dialectState)) return []
+  if (!last || last.hasShownRest !== undefined || dialectState.isUnfilterable) return []
   const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
@@ -314,7 +322,7 @@ function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
   if (!last) return []
   const hasShownRest = last.hasShownRest === true
   const opening = pass(state, last.opening)
-  if (begun <= 1 && blocked.size === 0) return [...opening, ...last.buffered.map(rawOf)]
+  if (begun <= 1 && blocked.size === 0) return [...opening, ...last.buffered.map(({ frame }) => frame.raw)]
   // The response after the last one may be incomplete and have left something open.
   const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
   const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
@@ -362,7 +370,7 @@ function answering(state: StreamState, frame: Frame): Buffer[] {
     current.buffered.push(part)
     return before
   }
-  const kept = mode === 'answer' ? dialect.withoutAllCalls(part) : part
+  const kept = mode === 'answer' ? withoutAllCalls(dialect, part) : part
   if (!kept) return before
   const isBehindText = dialect.keepsOrder === true && state.pendingParts.length > 0
   if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return [...before, ...show(state, [kept])]
@@ -404,7 +412,7 @@ function finish(
 function answerOf(state: StreamState): AnswerStream {
   return {
     get hasBegun() {
-      return state.dialect.hasBegun(state.dialectState)
+      return state.dialectState.hasBegun
     },
     get hasFailed() {
       return state.hasFailed
@@ -442,7 +450,7 @@ function answerOf(state: StreamState): AnswerStream {
  * Opens a stream that ends a run. `dropCalls`: Governor ends it and removes calls; otherwise the agent ends it itself.
  */
 export function openAnswer(
-  dialect: StreamDialect<Part, unknown>,
+  dialect: StreamDialect<Part, DialectState>,
   dropCalls: boolean,
   isJson: boolean,
   mayHaveFooter?: boolean,
@@ -451,21 +459,21 @@ export function openAnswer(
 }
 
 /** Returns a function that takes the frames of one response and returns the text that each adds. */
-export function openText(dialect: StreamDialect<Part, unknown>): (frame: Frame) => string {
+export function openText(dialect: StreamDialect<Part, DialectState>): (frame: Frame) => string {
   const dialectState = dialect.start('observe')
   return (frame) => dialect.parse(frame, dialectState, false).text
 }
 
 /** Opens a stream whose calls are held until Governor has decided on them. */
-export function openFilter(dialect: StreamDialect<Part, unknown>): ToolCallFilter {
+export function openFilter(dialect: StreamDialect<Part, DialectState>): ToolCallFilter {
   const state = newState(dialect, 'filter')
   const { dialectState } = state
   return {
     push: (frame) => filtered(state, frame),
     endResponse() {
       const { current } = state
-      const calls = dialect.isUnfilterable?.(dialectState) ? undefined : dialect.assemble(dialectState)
-      const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialect.mayFollow(dialectState))
+      const calls = dialectState.isUnfilterable ? undefined : dialect.assemble(dialectState)
+      const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialectState.mayFollow)
       state.current = newResponse()
       dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
       if (!isUsable) return undefined
