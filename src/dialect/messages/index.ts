@@ -52,7 +52,6 @@ import {
 } from './content.ts'
 import { messagesAfterBlock, messagesReplies, resultMessage, resultsOfBlocked } from './reply.ts'
 import { messagesStream } from './stream.ts'
-import { messagesCallsNothing, messagesMetadata } from './usage.ts'
 
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
@@ -273,7 +272,5 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   responseId: (head) => firstText(head, 'id'),
-  metadata: messagesMetadata,
   boundThinking: messagesBoundThinking,
-  callsNothing: messagesCallsNothing,
 }

@@ -1,4 +1,4 @@
-/** Whole Messages responses: read, put together from a stream, without calls, and in the form that the input takes. */
+/** Messages responses: their usage and calls, read, put together from a stream, and written in other forms. */
 import {
   countValues,
   isObject,
@@ -10,11 +10,21 @@ import {
   textOf,
 } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
+import type { TokenUsage } from '../../core/usage.ts'
 import { withMembers } from '../../json/edit.ts'
-import { memberText } from '../../json/scan.ts'
+import { decode, member, members, memberText, rootStart } from '../../json/scan.ts'
 import { createFrameReader, dataFrame, dataOf, type Frame } from '../../sse/frames.ts'
-import type { AnswerChange, BlockedMessage, BufferedCalls, Dialect, GovernorReply, ReadAnswer } from '../dialect.ts'
-import { responseFacts, textsUnder } from '../shared/response-tail.ts'
+import type {
+  AnswerChange,
+  BlockedMessage,
+  BufferedCalls,
+  Dialect,
+  GovernorReply,
+  ReadAnswer,
+  ResponseMetadata,
+  ResponseTail,
+} from '../dialect.ts'
+import { firstText, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
 import { contentAt, drained, textsAndCallsOf } from './content.ts'
 
@@ -71,7 +81,7 @@ function bufferedCallsOf(id: string, content: string): BufferedCalls {
   return { calls, text: texts.join(''), message: { id, content }, ...(id === '' ? {} : { id }) }
 }
 
-export function readMessage(body: Buffer): ReadAnswer | undefined {
+function readMessage(body: Buffer): ReadAnswer | undefined {
   const answer = parseObject(body.toString('utf8'))
   if (!answer || answer['type'] === 'error' || !Array.isArray(answer['content'])) return undefined
   const buffered = bufferedCallsOf(textOf(answer['id']), memberText(body, 'content') ?? '[]')
@@ -203,11 +213,75 @@ export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
 }
 
 /** Reads the calls of a whole streamed response; `undefined` if it has no end. */
-export function streamedMessage(body: Buffer): BufferedCalls | undefined {
+function streamedMessage(body: Buffer): BufferedCalls | undefined {
   const reader = createFrameReader()
   let assembly = newAssembly()
   for (const frame of [...reader.push(body), ...reader.end()]) assembly = addEvent(assembly, eventIn(frame) ?? {})
   return assembly.hasEnd ? assembled(assembly) : undefined
+}
+
+/** Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. */
+function messagesUsage(usage: unknown): TokenUsage | undefined {
+  if (!isObject(usage)) return undefined
+  const fresh = tokens(usage['input_tokens'])
+  const output = tokens(usage['output_tokens'])
+  if (fresh === undefined && output === undefined) return undefined
+  const cachedInput = tokens(usage['cache_read_input_tokens'])
+  const cacheWrite = tokens(usage['cache_creation_input_tokens'])
+  return {
+    input: (fresh ?? 0) + (cachedInput ?? 0) + (cacheWrite ?? 0),
+    output: output ?? 0,
+    cachedInput,
+    cacheWrite,
+    reasoning: tokens(propertyOf(usage['output_tokens_details'], 'thinking_tokens')),
+  }
+}
+
+/** Returns the usage and the id that a response states; the id is empty if it states none. */
+function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknown; id: string } {
+  if (streams) {
+    // The first event of a stream, except for pings.
+    const events = createFrameReader().push(head).map(eventIn)
+    const start = events.find((data) => data?.['type'] === 'message_start')?.['message']
+    const usage = laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage'))
+    return { usage, id: textOf(propertyOf(start, 'id')) }
+  }
+  try {
+    if (whole) {
+      // The content is not decoded. The input of a call may contain a `usage` too.
+      const fields = members(whole, { start: rootStart(whole), end: whole.length })
+      const usage = member(fields, 'usage')?.value
+      const id = member(fields, 'id')?.value
+      return { usage: usage && decode(whole, usage), id: textOf(id && decode(whole, id)) }
+    }
+  } catch {
+    // It is incomplete or not JSON.
+  }
+  return { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+}
+
+/** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
+const RUN_BY_PROVIDER = /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
+
+/**
+ * Reads a response. Clients continue from its own id in a message thread only. Elsewhere they continue a paused
+ * response, and send the first call of the provider in it.
+ */
+function messagesMetadata(response: ResponseTail): ResponseMetadata {
+  const { withCalls, head, tail, whole, streams } = response
+  const { usage, id } = statedIn(response)
+  if (!withCalls || id === '') {
+    const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
+    const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
+    return { usage: messagesUsage(usage), id: called }
+  }
+  const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
+  return { usage: messagesUsage(usage), id, calls: buffered?.calls }
+}
+
+function messagesCallsNothing({ tail }: ResponseTail): boolean {
+  const reason = lastText(tail, 'stop_reason')
+  return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
 }
 
 function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
@@ -231,8 +305,10 @@ function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): Gov
   ])
 }
 
-/** How Messages reads and writes whole responses. */
+/** How Messages reads and writes responses that are not rewritten as a stream. */
 export const messagesReplies = {
+  metadata: messagesMetadata,
+  callsNothing: messagesCallsNothing,
   responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
   readAnswer: readMessage,
   writeAnswer: writeMessage,
