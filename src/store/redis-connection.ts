@@ -175,12 +175,17 @@ async function checkServer(state: State, client: RedisClient): Promise<void> {
   if (mode === 'sentinel') throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
 }
 
-function probe(state: State, client: RedisClient): Promise<unknown> {
-  return state.hooks.probe((command) => ask(state, client, command), client.parts())
-}
-
-/** Uses a client after its probe; checks it again later if `problem` says why a part of a cluster fails. */
-function use(state: State, client: RedisClient, problem: unknown): void {
+/** Checks a client, and uses it; rejects if a new one fails. Checks it again later if a part of a cluster fails. */
+async function check(state: State, client: RedisClient): Promise<void> {
+  if (state.client !== client || state.isWhole) return
+  const isNew = !state.isUp
+  let problem: unknown
+  try {
+    problem = await state.hooks.probe((command) => ask(state, client, command), client.parts())
+  } catch (error) {
+    if (isNew) throw error
+    problem = error
+  }
   if (state.client !== client) return
   state.isUp = true
   if (problem !== undefined) {
@@ -195,11 +200,6 @@ function use(state: State, client: RedisClient, problem: unknown): void {
   state.hooks.changed(true, undefined)
 }
 
-async function check(state: State, client: RedisClient): Promise<void> {
-  if (state.client !== client || state.isWhole) return
-  use(state, client, await probe(state, client).catch((error: unknown) => error))
-}
-
 /** Connects. Never rejects: a failed connection is made again later. */
 async function connect(state: State): Promise<void> {
   const library = await import('./redis-client.ts')
@@ -212,9 +212,8 @@ async function connect(state: State): Promise<void> {
   try {
     await within(made.client.connect(), CONNECT_MS, `no connection within ${CONNECT_MS} ms`)
     await within(checkServer(state, made), CONNECT_MS, `no answer within ${CONNECT_MS} ms`)
-    const problem = await probe(state, made)
     await within(made.client.subscribe(channel, heard), CONNECT_MS, 'not subscribed in time')
-    use(state, made, problem)
+    await check(state, made)
   } catch (error) {
     fail(state, made, error)
   }
