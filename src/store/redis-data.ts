@@ -76,7 +76,7 @@ function decode<Value>(reply: unknown): Versioned<Value> {
 function createRemoteValues<Value>(
   { send, isUp }: RedisConnection,
   prefix: string,
-  written: (key: SessionKey, isNew: boolean) => void = () => {},
+  written?: (key: SessionKey, isNew: boolean) => void,
 ): RemoteValues<Value> {
   return {
     isUp,
@@ -88,7 +88,7 @@ function createRemoteValues<Value>(
       const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
       const reply = await run(send, 'replace', `${prefix}{${key}}`, args)
       if (Array.isArray(reply)) return decode(reply)
-      written(key, before === '')
+      written?.(key, before === '')
       return undefined
     },
   }
@@ -110,38 +110,21 @@ const RENEWED_AT_ONCE = 10_000
 /** Keys that one command reads of the list, roughly, so that no command holds up those of other replicas. */
 const STEP = '100'
 
-/** Creates an index of all sessions by the time at which they end, and one for each id. */
-function createIndex({ send }: RedisConnection, prefix: string, { ttl, now }: RemoteOptions) {
-  const index = `${prefix}{sessions}`
-  const indexOf = (id: string) => `${prefix}n:{${id}}`
-  const renewed = new LRUCache<SessionKey, true>({
-    max: RENEWED_AT_ONCE,
-    ttl: Math.max(1, Math.floor(ttl / RENEWALS)),
-    perf: { now },
-    ttlResolution: 0,
-  })
-  const life = String(Math.ceil(ttl + ttl / RENEWALS))
-  return {
-    /** Notes that a session was written. If that fails, a later write notes it. */
-    written(key: SessionKey, isNew: boolean): void {
-      if (!isNew && renewed.has(key)) return
-      renewed.set(key, true)
-      const note = (name: string) => run(send, 'note', name, [key, life])
-      Promise.all([note(index), note(indexOf(idOfKey(key)))]).catch(() => renewed.delete(key))
-    },
-    count: async () => Number(await run(send, 'count', index, [])),
-    /** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
-    async *keys(ids?: readonly string[]): AsyncGenerator<readonly SessionKey[]> {
-      for (const name of ids ? ids.map(indexOf) : [index]) {
-        let cursor = '0'
-        do {
-          const reply = await send(['ZSCAN', name, cursor, 'COUNT', STEP])
-          const [next, entries] = reply as readonly [string, readonly SessionKey[]]
-          yield entries.filter((_, at) => at % 2 === 0)
-          cursor = next
-        } while (cursor !== '0')
-      }
-    },
+/** Returns the name of the index of all sessions, or of those with an id, by the time at which they end. */
+function indexOf(prefix: string, id?: string): string {
+  return id === undefined ? `${prefix}{sessions}` : `${prefix}n:{${id}}`
+}
+
+/** Yields the keys of all sessions, or of those with one of `ids`, in steps; a key may come twice. */
+async function* keysOf(send: Send, prefix: string, ids?: readonly string[]): AsyncGenerator<readonly SessionKey[]> {
+  for (const id of ids ?? [undefined]) {
+    let cursor = '0'
+    do {
+      const reply = await send(['ZSCAN', indexOf(prefix, id), cursor, 'COUNT', STEP])
+      const [next, entries] = reply as readonly [string, readonly SessionKey[]]
+      yield entries.filter((_, at) => at % 2 === 0)
+      cursor = next
+    } while (cursor !== '0')
   }
 }
 
@@ -150,42 +133,46 @@ const MAX_KEYS = 500
 /** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */
 const PROBES_PER_PART = 16
 
-/**
- * Returns a function that checks whether each part of Redis takes writes and allows every command in use. It
- * writes something, as a server without memory refuses only what takes some, and it loads the scripts.
- */
-function createProbe(prefix: string, id: string, channel: string): ConnectionHooks['probe'] {
-  const probePart = async (send: Send, key: string) => {
-    await run(send, 'note', key, ['probe', '1000'])
-    await run(send, 'count', key, [])
-    await send(['ZSCAN', key, '0'])
-    await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '{}', '1000'])
-    await run(send, 'replace', `${key}:value`, ['1', '2', String(SCHEMA), '', '1000'])
-    await send(['HMGET', `${key}:value`, 's', 'd'])
-  }
-  return async (send, parts) => {
-    const length = parts === 1 ? 1 : parts * PROBES_PER_PART
-    const keys = Array.from({ length }, (_, at) => `${prefix}{probe${at}}:${id}`)
-    const results = await Promise.allSettled(keys.map((key) => probePart(send, key)))
-    const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []))
-    if (failures.length === results.length) throw failures[0]
-    await send(['PUBLISH', channel, '[]'])
-    return failures[0]
-  }
+/** Checks whether a server takes writes and allows every command in use; loads the scripts. */
+async function probePart(send: Send, key: string): Promise<void> {
+  await run(send, 'note', key, ['probe', '1000'])
+  await run(send, 'count', key, [])
+  await send(['ZSCAN', key, '0'])
+  await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '{}', '1000'])
+  await run(send, 'replace', `${key}:value`, ['1', '2', String(SCHEMA), '', '1000'])
+  await send(['HMGET', `${key}:value`, 's', 'd'])
 }
 
 /** Creates the store in Redis. `heard` gets the keys of sessions that have changed in any replica. */
 export function createRedis(
   settings: RedisSettings,
   hooks: Pick<ConnectionHooks, 'changed' | 'answered' | 'settled'>,
-  options: RemoteOptions,
+  { ttl, now, newId }: RemoteOptions,
   heard: (keys: readonly SessionKey[]) => void,
 ) {
   const { prefix } = settings
   const channel = `${prefix}session-changes`
+  const probeId = newId()
+  const renewed = new LRUCache<SessionKey, true>({
+    max: RENEWED_AT_ONCE,
+    ttl: Math.max(1, Math.floor(ttl / RENEWALS)),
+    perf: { now },
+    ttlResolution: 0,
+  })
+  const life = String(Math.ceil(ttl + ttl / RENEWALS))
   const connection = createConnection(settings, {
     ...hooks,
-    probe: createProbe(prefix, options.newId(), channel),
+    // It writes something, as a server without memory refuses only what takes some.
+    async probe(send, parts) {
+      const probes: Promise<void>[] = []
+      const count = parts === 1 ? 1 : parts * PROBES_PER_PART
+      for (let at = 0; at < count; at++) probes.push(probePart(send, `${prefix}{probe${at}}:${probeId}`))
+      const failures = (await Promise.allSettled(probes)).filter((result) => result.status === 'rejected')
+      const problem: unknown = failures[0]?.reason
+      if (failures.length === count) throw problem
+      await send(['PUBLISH', channel, '[]'])
+      return problem
+    },
     channel,
     heard(message) {
       const keys: unknown = JSON.parse(message)
@@ -193,13 +180,18 @@ export function createRedis(
     },
   })
   const { send } = connection
-  const { written, keys, count } = createIndex(connection, prefix, options)
   return {
     ...connection,
-    sessions: createRemoteValues<Session>(connection, `${prefix}s:`, written),
+    sessions: createRemoteValues<Session>(connection, `${prefix}s:`, (key, isNew) => {
+      if (!isNew && renewed.has(key)) return
+      renewed.set(key, true)
+      const noted = [indexOf(prefix), indexOf(prefix, idOfKey(key))].map((name) => run(send, 'note', name, [key, life]))
+      // If that fails, a later write notes the session.
+      Promise.all(noted).catch(() => renewed.delete(key))
+    }),
     values: createRemoteValues<unknown>(connection, `${prefix}v:`),
-    keys,
-    count,
+    keys: (ids?: readonly string[]) => keysOf(send, prefix, ids),
+    count: async () => Number(await run(send, 'count', indexOf(prefix), [])),
     /** Says in all replicas which sessions have changed. */
     async announce(changed: readonly SessionKey[]): Promise<void> {
       for (let at = 0; at < changed.length; at += MAX_KEYS)
