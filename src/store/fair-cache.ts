@@ -39,45 +39,42 @@ function touch(tenant: Tenant, key: SessionKey): void {
 }
 
 /** All tenants with entries in a cache. Each change takes the same time, however many tenants there are. */
-function createTenants(max: number, maxBytes: number) {
-  const tenants = new Map<string, Tenant>()
+interface Tenants {
+  readonly byName: Map<string, Tenant>
   /** Tenants by rank, so that those with the most are found without a look at the others. */
-  const ranks = new Map<number, Set<Tenant>>()
-  let top = 0
-  const all = { bytes: 0 }
-  const grow = (tenant: Tenant, bytes: number) => {
-    tenant.bytes += bytes
-    all.bytes += bytes
-    const rank = Math.ceil(Math.max(tenant.keys.size, (tenant.bytes / maxBytes) * max))
-    if (rank === tenant.rank) return
-    const left = ranks.get(tenant.rank)
-    left?.delete(tenant)
-    if (left?.size === 0) ranks.delete(tenant.rank)
-    if (rank > 0) ranks.set(rank, (ranks.get(rank) ?? new Set()).add(tenant))
-    tenant.rank = rank
-    top = Math.max(top, rank)
-    while (top > 0 && !ranks.has(top)) top--
-  }
-  return {
-    all,
-    find: (name: string): Tenant =>
-      tenants.get(name) ?? { name, keys: new Set(), newest: undefined, bytes: 0, rank: 0 },
-    add(tenant: Tenant, key: SessionKey, bytes: number): void {
-      tenants.set(tenant.name, tenant)
-      touch(tenant, key)
-      grow(tenant, bytes)
-    },
-    remove(tenant: Tenant, key: SessionKey, bytes: number): void {
-      if (!tenant.keys.delete(key)) return
-      if (tenant.newest === key) tenant.newest = undefined
-      grow(tenant, -bytes)
-      if (tenant.keys.size === 0) tenants.delete(tenant.name)
-    },
-    /** Returns the least recently used key of the tenant with most; of `preferred` if several have most. */
-    oldestOfLargest(preferred: Tenant | undefined): SessionKey | undefined {
-      const largest = preferred?.rank === top ? preferred : ranks.get(top)?.values().next().value
-      return largest?.keys.values().next().value
-    },
+  readonly byRank: Map<number, Set<Tenant>>
+  top: number
+  bytes: number
+}
+
+/** Adds bytes to a tenant, whose number of entries may have changed too, and ranks it anew. */
+function grow(tenants: Tenants, tenant: Tenant, bytes: number, { max, maxBytes }: CacheLimits<never>): void {
+  const { byRank } = tenants
+  tenant.bytes += bytes
+  tenants.bytes += bytes
+  const rank = Math.ceil(Math.max(tenant.keys.size, (tenant.bytes / maxBytes) * max))
+  if (rank === tenant.rank) return
+  const left = byRank.get(tenant.rank)
+  left?.delete(tenant)
+  if (left?.size === 0) byRank.delete(tenant.rank)
+  if (rank > 0) byRank.set(rank, (byRank.get(rank) ?? new Set()).add(tenant))
+  tenant.rank = rank
+  tenants.top = Math.max(tenants.top, rank)
+  while (tenants.top > 0 && !byRank.has(tenants.top)) tenants.top--
+}
+
+/** Drops expired entries, else the least recently used one of the tenant that has most, while a bound is passed. */
+function makeRoom<V>(entries: LRUCache<SessionKey, Entry<V>>, tenants: Tenants, limits: CacheLimits<V>): void {
+  while (entries.size > limits.max || tenants.bytes > limits.maxBytes) {
+    const oldest = entries.rkeys().next().value
+    if (oldest === undefined) return
+    let dropped: SessionKey | undefined
+    if (entries.getRemainingTTL(oldest) >= 0) {
+      let largest = entries.peek(oldest)?.tenant
+      if (largest?.rank !== tenants.top) largest = tenants.byRank.get(tenants.top)?.values().next().value
+      dropped = largest?.keys.values().next().value
+    }
+    entries.delete(dropped ?? oldest)
   }
 }
 
@@ -90,8 +87,9 @@ const FRESH = { allowStale: false }
  * Creates an empty cache. When it is full it drops expired entries, else the least recently used entry of the tenant that
  * has most, so that no tenant loses entries to a tenant that has more.
  */
-export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>) {
-  const tenants = createTenants(max, maxBytes)
+export function createFairCache<V>(limits: CacheLimits<V>) {
+  const { max, ttl, maxBytes, sizeOf, now } = limits
+  const tenants: Tenants = { byName: new Map(), byRank: new Map(), top: 0, bytes: 0 }
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
     // This bound is never reached. With a `max`, lru-cache would allocate room for all entries at once.
@@ -101,19 +99,14 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     // Only `makeRoom` sees expired entries.
     allowStale: true,
     dispose({ tenant, bytes }, key, reason) {
-      if (reason !== 'set') tenants.remove(tenant, key, bytes)
+      if (reason === 'set' || !tenant.keys.delete(key)) return
+      if (tenant.newest === key) tenant.newest = undefined
+      grow(tenants, tenant, -bytes, limits)
+      if (tenant.keys.size === 0) tenants.byName.delete(tenant.name)
     },
     perf: { now },
     ttlResolution: 0,
   })
-  const makeRoom = () => {
-    while (entries.size > max || tenants.all.bytes > maxBytes) {
-      const oldest = entries.rkeys().next().value
-      if (oldest === undefined) return
-      const isExpired = entries.getRemainingTTL(oldest) < 0
-      entries.delete((isExpired ? undefined : tenants.oldestOfLargest(entries.peek(oldest)?.tenant)) ?? oldest)
-    }
-  }
   return {
     count: () => entries.size,
     keys: () => [...entries.keys()],
@@ -131,14 +124,20 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
       if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
         // A new entry costs as much again as all the rest of an update.
         entry.value = value
-      } else if (bytes > maxBytes) {
-        entries.delete(key)
-      } else {
-        const tenant = entry?.tenant ?? tenants.find(tenantOfKey(key))
-        entries.set(key, { value, bytes, tenant }, valueTtl === undefined ? undefined : { ttl: valueTtl })
-        tenants.add(tenant, key, bytes - (entry?.bytes ?? 0))
-        makeRoom()
+        return
       }
+      if (bytes > maxBytes) {
+        entries.delete(key)
+        return
+      }
+      const name = tenantOfKey(key)
+      const known = entry?.tenant ?? tenants.byName.get(name)
+      const tenant = known ?? { name, keys: new Set(), newest: undefined, bytes: 0, rank: 0 }
+      entries.set(key, { value, bytes, tenant }, valueTtl === undefined ? undefined : { ttl: valueTtl })
+      tenants.byName.set(tenant.name, tenant)
+      touch(tenant, key)
+      grow(tenants, tenant, bytes - (entry?.bytes ?? 0), limits)
+      makeRoom(entries, tenants, limits)
     },
     delete: (key: SessionKey) => void entries.delete(key),
   }
