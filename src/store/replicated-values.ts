@@ -153,14 +153,6 @@ function applyAll<Value>(
   return value === undefined || !bound ? value : bound(value)
 }
 
-/** Gives the callers what the last runs of their changes returned. */
-function settleAll<Value>(pending: readonly PendingChange<Value>[]): void {
-  for (const { outcome, resolve, reject } of pending) {
-    if ('error' in outcome) reject(outcome.error)
-    else resolve(outcome.result as never)
-  }
-}
-
 /** Makes the changes on this replica's copy only. `operation`: the write whose outcome is unknown. */
 function changeOffline<Value>(
   { options, copies }: State<Value>,
@@ -179,7 +171,6 @@ function changeOffline<Value>(
   const added = operation === undefined ? [] : [{ operation, local }]
   const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)
   copies.set(key, { stored, offline: { base: before.base, local, unconfirmed } }, pending[0]?.ttl)
-  settleAll(pending)
   for (const _ of pending) options.lost()
 }
 
@@ -207,7 +198,6 @@ async function write<Value>(
       isSent = false
       if (found === undefined) {
         copies.set(key, { stored: value === undefined ? NOT_STORED : next }, ttl)
-        settleAll(pending)
         return
       }
       current = found
@@ -216,37 +206,22 @@ async function write<Value>(
   changeOffline(state, key, pending, current, isSent ? operation : undefined)
 }
 
-/** Writes the pending changes of a key until none is left. */
+/** Writes the pending changes of a key until none is left, and settles them. */
 async function writeAll<Value>(state: State<Value>, key: SessionKey, queue: PendingChange<Value>[]): Promise<void> {
   while (queue.length > 0) {
     const pending = queue.splice(0)
     try {
       await write(state, key, pending)
+      for (const { outcome, resolve, reject } of pending) {
+        if ('error' in outcome) reject(outcome.error)
+        else resolve(outcome.result as never)
+      }
     } catch (error) {
       // The value does not belong to its kind: later changes must not wait for ever.
       for (const { reject } of pending) reject(error)
     }
   }
   state.queues.delete(key)
-}
-
-function update<Value, Result>(
-  state: State<Value>,
-  key: SessionKey,
-  change: Change<Value, Result>,
-  ttl = state.options.ttl,
-): Promise<Result> {
-  return new Promise((resolve, reject) => {
-    const pending: PendingChange<Value> = { change, ttl, resolve, reject, outcome: NOT_RUN }
-    const queue = state.queues.get(key)
-    if (queue) {
-      queue.push(pending)
-      return
-    }
-    const begun = [pending]
-    state.queues.set(key, begun)
-    void writeAll(state, key, begun)
-  })
 }
 
 /** Creates the values of one kind. */
@@ -261,8 +236,20 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
   })
   const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
+  const update = <Result>(key: SessionKey, change: Change<Value, Result>, ttl = options.ttl): Promise<Result> =>
+    new Promise((resolve, reject) => {
+      const pending: PendingChange<Value> = { change, ttl, resolve, reject, outcome: NOT_RUN }
+      const queue = state.queues.get(key)
+      if (queue) {
+        queue.push(pending)
+        return
+      }
+      const begun = [pending]
+      state.queues.set(key, begun)
+      void writeAll(state, key, begun)
+    })
   return {
-    update: <Result>(key: SessionKey, change: Change<Value, Result>, ttl?: number) => update(state, key, change, ttl),
+    update,
     /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
     async get(key: SessionKey, missed = lost): Promise<Value | undefined> {
       if (copies.peek(key)?.offline || !remote.isUp()) return copyOf(key)
@@ -278,12 +265,11 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     /** Writes the changes that were made while the store failed. */
     async heal(): Promise<void> {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
-      const next = async (): Promise<void> => {
-        for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
-          // If a value can't be merged, the next request that uses it fails in the same way and reports it.
-          await update(state, key, (value) => ({ value, result: undefined })).catch(() => undefined)
+      for (let at = 0; at < changed.length && remote.isUp(); at += HEALED_AT_ONCE) {
+        const some = changed.slice(at, at + HEALED_AT_ONCE)
+        // If a value can't be merged, the next request that uses it fails in the same way and reports it.
+        await Promise.allSettled(some.map((key) => update(key, (value) => ({ value, result: undefined }))))
       }
-      await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
     },
   }
 }
