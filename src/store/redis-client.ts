@@ -27,8 +27,8 @@ export interface RedisClient {
     subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
     destroy(): unknown
   }
-  /** Returns the number of servers that hold a part of all keys each. */
-  readonly parts: () => number
+  /** Returns the number of servers of a cluster that hold a part of all keys each. */
+  readonly parts?: () => number
   /** Sends a command, whose key, if it has one, decides to which server. */
   readonly send: (command: readonly string[]) => Promise<unknown>
 }
@@ -74,7 +74,7 @@ function credentialsIn(url = '') {
 function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
   const client = createClient({ url: settings.url, ...nodeOptions(settings), commandOptions: COMMAND_OPTIONS })
   client.on('error', failed)
-  return { client, parts: () => 1, send: (command) => client.sendCommand(command as string[]) }
+  return { client, send: (command) => client.sendCommand(command as string[]) }
 }
 
 function sentinelClient(
@@ -110,7 +110,7 @@ function sentinelClient(
       if (type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
     })
   })
-  return { client, parts: () => 1, send: (command) => client.sendCommand(false, command as string[]) }
+  return { client, send: (command) => client.sendCommand(false, command as string[]) }
 }
 
 function clusterClient(

@@ -181,7 +181,7 @@ async function check(state: State, client: RedisClient): Promise<void> {
   const isNew = !state.isUp
   let problem: unknown
   try {
-    problem = await state.hooks.probe((command) => ask(state, client, command), client.parts())
+    problem = await state.hooks.probe((command) => ask(state, client, command), client.parts?.() ?? 1)
   } catch (error) {
     if (isNew) throw error
     problem = error
