@@ -364,7 +364,8 @@ function serveOwnRoutes(
 
 /** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
 async function loadPrices({ policies, catalogue }: Services): Promise<void> {
-  if (limitsCost(policies.budget)) await catalogue.load()
+  const problem = limitsCost(policies.budget) ? await catalogue.load() : undefined
+  if (problem) throw problem
 }
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
@@ -435,7 +436,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     },
     reload(next) {
       services.policies = policiesOf(next)
-      loadPrices(services).catch(() => undefined)
+      if (limitsCost(services.policies.budget)) void services.catalogue.load()
     },
     async drain() {
       state.draining.abort()

@@ -69,8 +69,8 @@ async function checkUpstream(address: string, { name, origin, holdsKey }: Upstre
 /** Checks that prices are there, and known for the models that the journal has of the last 30 days. */
 async function checkPrices(config: Config): Promise<Finding> {
   const catalogue = createCatalogue(modelSettingsOf(config))
-  const problem = await catalogue.load().catch((error: Error) => error.message)
-  if (problem) return ['warning', `the catalogue is not there (${problem}): only those of models are known`]
+  const problem = await catalogue.load()
+  if (problem) return ['warning', `the catalogue is not there (${problem.message}): only those of models are known`]
   const from = Date.now() - 30 * 86_400_000
   const used = new Set<string>()
   const unknown = new Set<string>()

@@ -153,15 +153,17 @@ export function createCatalogue(settings: readonly ModelSettings[], failed: (err
   const known = new Map<string, LRUCache<string, Known>>()
   const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
   let loaded: Package | undefined
-  let loading: Promise<void> | undefined
-  const load = (): Promise<void> => {
-    if (loading) return loading
-    loading = import('@pydantic/genai-prices').then((found) => {
-      loaded = found
-    })
-    loading.catch(failed)
-    return loading
+  let loading: Promise<Error | undefined> | undefined
+  const loadOnce = async (): Promise<Error | undefined> => {
+    try {
+      loaded = await import('@pydantic/genai-prices')
+      return undefined
+    } catch (error) {
+      failed(error as Error)
+      return error as Error
+    }
   }
+  const load = () => (loading ??= loadOnce())
   const knownOf = (name: string, upstream: CatalogueUpstream): Known => {
     const model = name.slice(0, MAX_NAME)
     const before = known.get(upstream.name)?.get(model)
@@ -176,14 +178,14 @@ export function createCatalogue(settings: readonly ModelSettings[], failed: (err
     if (loaded) {
       const models = known.get(upstream.name) ?? new LRUCache({ max: MAX_KNOWN })
       known.set(upstream.name, models.set(model, now))
-    } else if (now.price === undefined || now.contextWindow === undefined) load().catch(() => undefined)
+    } else if (now.price === undefined || now.contextWindow === undefined) void load()
     return now
   }
   return {
-    /** Resolves when the package is loaded, which happens once. */
+    /** Loads the package, once. Resolves to the error if it can't be loaded; never rejects. */
     load,
-    /** Resolves when the package is not being loaded: then every cost is known. Never rejects. */
-    settled: async () => loading?.catch(() => undefined),
+    /** Resolves when the package is not being loaded: then every cost is known. */
+    settled: async () => loading,
     get isLoaded() {
       return loaded !== undefined
     },
@@ -237,13 +239,9 @@ export function recordUsage(record: UsageRecord, usage: Omit<CallUsage, keyof Co
   add({ cost: known.cost, costGap: known.costGap, ...usage }, false)
   if (known.costGap) return unpriced(known.costGap)
   if (known.cost !== undefined) return
-  const addLater = (cost: Cost) => add({ input: 0, output: 0, estimated: usage.estimated, ...cost }, true)
-  catalogue.load().then(
-    () => {
-      const later = costOf(usage, record)
-      addLater(later)
-      if (later.costGap) unpriced(later.costGap)
-    },
-    () => addLater({ costGap: 'partial' }),
-  )
+  catalogue.load().then((problem) => {
+    const later: Cost = problem ? { costGap: 'partial' } : costOf(usage, record)
+    add({ input: 0, output: 0, estimated: usage.estimated, ...later }, true)
+    if (later.costGap && !problem) unpriced(later.costGap)
+  })
 }

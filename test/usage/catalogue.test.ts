@@ -1,7 +1,7 @@
 import { calcPrice } from '@pydantic/genai-prices'
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
-import { type CatalogueUpstream, createCatalogue, type ModelSettings } from '../../src/usage/catalogue.ts'
+import { describe, expect, it, vi } from 'vitest'
+import { type CatalogueUpstream, createCatalogue, type ModelSettings, recordUsage } from '../../src/usage/catalogue.ts'
 
 const OPENAI: CatalogueUpstream = { name: 'openai', origin: 'https://api.openai.com', prefix: '' }
 const ANTHROPIC: CatalogueUpstream = { name: 'anthropic', origin: 'https://api.anthropic.com', prefix: '' }
@@ -59,6 +59,27 @@ describe('the catalogue', () => {
     await catalogue.load()
     expect(catalogue.isLoaded).toBe(true)
     expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+  })
+
+  it('says once that its package is not there, and the costs that it would know are gaps', async () => {
+    vi.doMock('@pydantic/genai-prices', () => {
+      throw new Error('not there')
+    })
+    try {
+      const [failed, add, unpriced] = [vi.fn(), vi.fn(), vi.fn()]
+      const catalogue = createCatalogue([], failed)
+      const record = { catalogue, model: 'gpt-4o', upstream: OPENAI, estimatesPrice: true, add, unpriced }
+      recordUsage(record, { input: 3, output: 2, estimated: false })
+      await catalogue.settled()
+      expect(await catalogue.load()).toBeInstanceOf(Error)
+      expect(failed).toHaveBeenCalledTimes(1)
+      expect(catalogue.isLoaded).toBe(false)
+      expect(add).toHaveBeenCalledTimes(2)
+      expect(add).toHaveBeenLastCalledWith({ input: 0, output: 0, estimated: false, costGap: 'partial' }, true)
+      expect(unpriced).not.toHaveBeenCalled()
+    } finally {
+      vi.doUnmock('@pydantic/genai-prices')
+    }
   })
 })
 

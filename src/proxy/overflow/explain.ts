@@ -49,7 +49,7 @@ export async function explainRefusal(
     const classified = plain && classifiedIn(request, head.status, plain)
     if (!plain || !classified) return undefined
     // The window of the model may stand there.
-    if (!catalogue.isLoaded) await catalogue.load().catch(() => undefined)
+    if (!catalogue.isLoaded) await catalogue.load()
     const annotation = noteOverflow(request, classified)
     const { overflow } = classified
     const stated = { 'x-governor-overflow': overflow.recovery }
