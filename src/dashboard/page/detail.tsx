@@ -204,7 +204,7 @@ function Runs({ runs }: Pick<SessionDetail, 'runs'>) {
   )
 }
 
-function Said({ transcript: { entries, truncated } }: { transcript: Transcript }) {
+function Texts({ transcript: { entries, truncated } }: { transcript: Transcript }) {
   return (
     <>
       {truncated && <p>Older texts were dropped.</p>}
@@ -285,7 +285,7 @@ function Body({ store, detail }: { store: Store; detail: SessionDetail }) {
       )}
       {transcript && transcript.entries.length > 0 && (
         <Section title="What was said">
-          <Said transcript={transcript} />
+          <Texts transcript={transcript} />
         </Section>
       )}
     </>
