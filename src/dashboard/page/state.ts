@@ -60,13 +60,13 @@ function createStore(draw: () => void) {
     q: '',
     wanted: PAGE_ROWS,
     isHeld: false,
-    listWork: { isBusy: false, isAskedAgain: false },
+    /** What is being loaded; `asked`: something has asked for it since that began. */
+    loads: new Map<'list' | 'detail', 'asked' | 'busy'>(),
     /** A session has changed since the list was asked for. */
     isStale: false,
     /** When a list that is stale may be loaded again. */
     loadAt: 0,
     selected: selectedNow(),
-    detailWork: { isBusy: false, isAskedAgain: false },
     announced: new Set<string>(),
   }
 }
@@ -94,40 +94,16 @@ export function change(store: Store, by: Partial<Store> = {}): void {
   })
 }
 
-/** Shows the form to sign in and nothing else, until somebody does. */
-function signOut(store: Store, { token, over }: Visit): void {
+/** Shows why something failed. Where Governor refuses the token, only the form to sign in is shown from then on. */
+function fail(store: Store, { token, over }: Visit, error: unknown, place: 'problem' | 'said' | ''): void {
   if (over.signal.aborted) return
-  over.abort()
-  change(store, { ...NOTHING, hasAccess: false, problem: token ? 'Governor does not know this token.' : '' })
-}
-
-/** Does something with Governor. What comes after the end of the visit changes nothing. */
-async function attempt(
-  store: Store,
-  work: (visit: Visit) => Promise<Partial<Store>>,
-  failed: (message: string) => Partial<Store> = (message) => ({ problem: `Governor can't be reached: ${message}` }),
-): Promise<void> {
-  const { visit } = store
-  let after: Partial<Store>
-  try {
-    after = await work(visit)
-  } catch (error) {
-    if (error instanceof RefusedError) return signOut(store, visit)
-    after = failed(error instanceof Error ? error.message : String(error))
+  if (error instanceof RefusedError) {
+    over.abort()
+    change(store, { ...NOTHING, hasAccess: false, problem: token ? 'Governor does not know this token.' : '' })
+    return
   }
-  if (!visit.over.signal.aborted) change(store, after)
-}
-
-/** Runs work once at a time. If something asks for it while it runs, it runs once more afterwards. */
-async function runAlone(state: Store['listWork'], work: () => Promise<void>): Promise<void> {
-  state.isAskedAgain = true
-  if (state.isBusy) return
-  state.isBusy = true
-  while (state.isAskedAgain) {
-    state.isAskedAgain = false
-    await work()
-  }
-  state.isBusy = false
+  const message = error instanceof Error ? error.message : String(error)
+  if (place) change(store, place === 'said' ? { said: message } : { problem: `Governor can't be reached: ${message}` })
 }
 
 /** Tells a person who looks elsewhere of a question, once. */
@@ -144,8 +120,11 @@ function announce({ announced }: Store, row: SessionRow): void {
   }
 }
 
-async function reloadList(store: Store): Promise<void> {
-  const load = async (visit: Visit) => {
+async function loadList(store: Store): Promise<void> {
+  const { visit } = store
+  const began = performance.now()
+  store.isStale = false
+  try {
     const query = new URLSearchParams({ limit: String(PAGE_ROWS), sort: store.sort, q: store.q })
     const rows = new Map<string, SessionRow>()
     let page: SessionPage
@@ -162,55 +141,66 @@ async function reloadList(store: Store): Promise<void> {
     // Rows that a pointer is over keep their places, and those that are gone stay as they were.
     const isHeld = store.isHeld && store.places.length > 0
     const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
-    return { ...shown, nextPlaces, page, problem: '' }
+    if (!visit.over.signal.aborted) change(store, { ...shown, nextPlaces, page, problem: '' })
+  } catch (error) {
+    fail(store, visit, error, 'problem')
   }
-  await runAlone(store.listWork, async () => {
-    const began = performance.now()
-    store.isStale = false
-    await attempt(store, load)
-    // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
-    const now = performance.now()
-    store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
-  })
+  // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
+  const now = performance.now()
+  store.loadAt = now + Math.max(LOAD_MS, 9 * (now - began))
 }
 
-async function reloadDetail(store: Store): Promise<void> {
-  await runAlone(store.detailWork, async () => {
-    const id = store.selected
-    if (!id || !store.hasAccess) return
-    const load = async (visit: Visit) => {
-      // The id, or the name that its client gave it.
-      const path = `sessions/${encodeURIComponent(id)}`
-      const detail = await askJson<SessionDetail>(visit, path)
-      const transcript = detail.transcript ? await askJson<Transcript>(visit, `${path}/transcript`) : undefined
-      return id === store.selected ? { detail, transcript } : {}
-    }
-    await attempt(store, load, (said) => (id === store.selected ? { said } : {}))
-  })
+async function loadDetail(store: Store): Promise<void> {
+  const { visit, selected: id } = store
+  if (!id || !store.hasAccess) return
+  try {
+    // The id, or the name that its client gave it.
+    const path = `sessions/${encodeURIComponent(id)}`
+    const detail = await askJson<SessionDetail>(visit, path)
+    const transcript = detail.transcript ? await askJson<Transcript>(visit, `${path}/transcript`) : undefined
+    if (id === store.selected && !visit.over.signal.aborted) change(store, { detail, transcript })
+  } catch (error) {
+    fail(store, visit, error, id === store.selected ? 'said' : '')
+  }
+}
+
+/** Loads the list or the detail. If something asks for it while it loads, it is loaded once more afterwards. */
+async function reload(store: Store, what: 'list' | 'detail'): Promise<void> {
+  const { loads } = store
+  const isBusy = loads.has(what)
+  loads.set(what, 'asked')
+  if (isBusy) return
+  while (loads.get(what) === 'asked') {
+    loads.set(what, 'busy')
+    await (what === 'list' ? loadList(store) : loadDetail(store))
+  }
+  loads.delete(what)
 }
 
 function receive(store: Store, { id, event, data = '' }: StreamEvent): void {
   change(store, { lastId: id ?? store.lastId, lastHeard: performance.now(), link: 'open' })
-  if (event === 'reload') reloadList(store)
+  if (event === 'reload') reload(store, 'list')
   if (event !== 'session') return
   const row: SessionRow = JSON.parse(data)
   announce(store, row)
   store.isStale = true
   if (store.rows.has(row.id)) store.rows = new Map(store.rows).set(row.id, row)
-  if (row.id === store.selected || row.id === store.detail?.id) reloadDetail(store)
+  if (row.id === store.selected || row.id === store.detail?.id) reload(store, 'detail')
 }
 
 async function followAll(store: Store): Promise<void> {
-  const { signal } = store.visit.over
+  const { visit } = store
+  const { signal } = visit.over
   let wait = 500
   while (!signal.aborted) {
-    await attempt(store, async (visit) => {
+    try {
       await follow(visit, store.lastId, (event) => {
         wait = 500
         if (!signal.aborted) receive(store, event)
       })
-      return {}
-    })
+    } catch (error) {
+      fail(store, visit, error, 'problem')
+    }
     if (signal.aborted) return
     change(store, { link: 'cut' })
     await new Promise((resolve) => setTimeout(resolve, wait))
@@ -228,13 +218,13 @@ function tick(store: Store): void {
     isCounting = true
     // A question whose time is over may end without an event, as its client has left.
     if (Date.parse(one.asking.until) >= Date.now()) continue
-    if (one === detail) reloadDetail(store)
+    if (one === detail) reload(store, 'detail')
     else store.isStale = true
   }
   // The title counts on where the page is hidden.
   const now = performance.now()
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
-  if (store.link === 'open' && isDue && !store.listWork.isBusy) reloadList(store)
+  if (store.link === 'open' && isDue && !store.loads.has('list')) reload(store, 'list')
   if (isCounting) change(store)
 }
 
@@ -243,12 +233,12 @@ export function signIn(store: Store, token: string): void {
   const visit = { token, over: new AbortController() }
   change(store, { visit, hasAccess: true, problem: '', link: 'opening', lastId: '' })
   followAll(store)
-  reloadDetail(store)
+  reload(store, 'detail')
 }
 
 export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'q' | 'wanted'>>): void {
   change(store, { wanted: PAGE_ROWS, ...by, isHeld: false })
-  reloadList(store)
+  reload(store, 'list')
 }
 
 /** Keeps rows at their places while a pointer is over them. */
@@ -257,13 +247,15 @@ export function hold(store: Store, isHeld: boolean): void {
 }
 
 /** Does something to the shown session, and says what became of it. */
-export function steer(store: Store, action: ActionName, body: object, done: string): Promise<void> {
+export async function steer(store: Store, action: ActionName, body: object, done: string): Promise<void> {
+  const { visit } = store
   const id = store.detail?.id ?? store.selected
-  const work = async (visit: Visit) => {
+  try {
     const detail = await act(visit, id, action, body)
-    return store.detail?.id === id ? { detail, said: done } : {}
+    if (store.detail?.id === id && !visit.over.signal.aborted) change(store, { detail, said: done })
+  } catch (error) {
+    fail(store, visit, error, 'said')
   }
-  return attempt(store, work, (said) => ({ said }))
 }
 
 /** Creates the page's knowledge, and begins to follow Governor. */
@@ -273,7 +265,7 @@ export function openStore(draw: (store: Store) => void): void {
     const selected = selectedNow()
     if (selected === store.selected) return
     change(store, { selected, detail: undefined, transcript: undefined, said: '' })
-    reloadDetail(store)
+    reload(store, 'detail')
   })
   setInterval(() => tick(store), 1_000)
   signIn(store, '')
