@@ -1,5 +1,5 @@
 /** The API of sessions: read them, steer them. */
-import type { FastifyInstance, FastifyPluginCallback, FastifyRequest } from 'fastify'
+import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
 import {
   idOf,
@@ -103,23 +103,6 @@ async function act(
   return showDetail(sources, { key, session }, request.admin)
 }
 
-function eventRoute(app: FastifyInstance, { store, now, newId, emit }: SessionSources): void {
-  const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  const show = async (key: SessionKey, seesNames: boolean) => {
-    const session = await store.get(key)
-    return session && JSON.stringify(rowOf({ key, session }, { now: now(), seesNames }))
-  }
-  const events = createSessionEvents(store, show, newId(), failed)
-  // `preClose`: a stream that stays open would keep the server from closing.
-  app.addHook('preClose', async () => events.close())
-  app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
-    reply.hijack()
-    if (await events.open(raw, { response: reply.raw, seesNames: admin.seesNames })) return
-    reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
-    reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
-  })
-}
-
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
   const { version, store, access, now, newId, dayCost, emit } = sources
@@ -150,7 +133,21 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
   app.get('/governor/openapi.json', () => openApi(version))
-  eventRoute(app, sources)
+  const show = async (key: SessionKey, seesNames: boolean) => {
+    const session = await store.get(key)
+    return session && JSON.stringify(rowOf({ key, session }, { now: now(), seesNames }))
+  }
+  const events = createSessionEvents(store, show, newId(), (error) => {
+    emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
+  })
+  // `preClose`: a stream that stays open would keep the server from closing.
+  app.addHook('preClose', async () => events.close())
+  app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
+    reply.hijack()
+    if (await events.open(raw, { response: reply.raw, seesNames: admin.seesNames })) return
+    reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
+    reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
+  })
   const onRequest = async () => {
     throw problem('not_found')
   }
