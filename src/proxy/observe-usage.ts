@@ -92,9 +92,6 @@ function settle(turn: Turn, answer: Answered): void {
 /** How many conversations with the same beginning may wait for their second request. */
 const MAX_WAITING = 64
 
-/** The metadata of a response besides its usage. */
-type AnswerMetadata = Omit<Answered, 'usage'>
-
 /**
  * Links the id that the head of a response states, as a client may continue from it before the response is over.
  * Resolves when all processes can find it.
@@ -108,7 +105,7 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
 }
 
 /** Records what an answer used and by which ids it can be continued. */
-async function record(turn: Turn, usage: CallUsage, metadata: AnswerMetadata): Promise<void> {
+async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'usage'>): Promise<void> {
   const { services, request, found, key, counted, begun, runState } = turn
   const { store, emit, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing } = metadata

@@ -84,8 +84,9 @@ export async function sendModel<Variant extends RequestVariant>(
 const MAX_ERROR = 1_048_576
 
 /**
- * Sends a variant to an API that binds reasoning to its prompt. If the provider refuses reasoning that was made for a prompt with a notice, which the history does
- * not contain, this request and all later ones ask it to drop such reasoning. @throws {UpstreamFailed}
+ * Sends a variant to an API that binds reasoning to its prompt. If the provider refuses reasoning that was made for a
+ * prompt with a notice, which the history does not contain, this request and all later ones ask it to drop such
+ * reasoning. @throws {UpstreamFailed}
  */
 async function sendBound(x: Turn, call: UpstreamCall, bound: BoundThinking): Promise<UpstreamResponse> {
   const { exchange, runState, state } = x

@@ -193,13 +193,10 @@ async function takeWhole(
   keeps: readonly string[],
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
-  const { services } = x
+  const { buffers, maxGuardedBody } = x.services
   const { head } = response
-  const { bytes: body, rest } = await readUpTo(
-    plain,
-    services.maxGuardedBody,
-    leaseFor(services.buffers, client.response),
-  )
+  const lease = leaseFor(buffers, client.response)
+  const { bytes: body, rest } = await readUpTo(plain, maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()
     return 'silent'
@@ -304,10 +301,13 @@ async function record(
   const shown = kept ? ({ isCall: true } as const) : { footer }
   const final = { text: recorded, model: request.conversation.model, terminal, id, loop, ...shown }
   const now = services.now()
-  const after = (session: Session) =>
-    isReplayed ? endRun(session, counted, final) : changeThread(session, counted, {}, { ownEnd: terminal })
-  const ended = await updateSession(x, (session) => reportEnds(after(session), now), [])
-  for (const run of ended) services.emit(runEnded(run, names.apiId ?? ''))
+  const over = (session: Session) => {
+    const after = isReplayed
+      ? endRun(session, counted, final)
+      : changeThread(session, counted, {}, { ownEnd: terminal })
+    return reportEnds(after, now)
+  }
+  for (const run of await updateSession(x, over, [])) services.emit(runEnded(run, names.apiId ?? ''))
   // The client has got the call that is the answer, and sends its result itself; all others it has not seen.
   if (!isStop || kept) return
   const unseen = stream ? tries : buffered && buffered.calls.length > 0 ? [buffered] : []

@@ -1,5 +1,4 @@
 /** Makes a smaller request after an overflow that Governor can repair without the client. */
-
 import { STANDARD_TIER } from '../../core/context-window.ts'
 import { estimateTokens } from '../../core/usage.ts'
 import type { AskedOutput, Dialect } from '../../dialect/dialect.ts'
