@@ -308,10 +308,10 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const drawn = () => page.evaluate(`document.querySelector('.chart canvas')?.toDataURL()`)
     const light = await drawn()
     await page.emulateMedia({ colorScheme: 'dark' })
-    await expect.poll(drawn).not.toBe(light)
+    await expect.poll(drawn, { timeout: 10_000 }).not.toBe(light)
     const dark = await drawn()
     await page.reload()
-    await expect.poll(drawn).toBe(dark)
+    await expect.poll(drawn, { timeout: 10_000 }).toBe(dark)
     expect(problems).toEqual([])
   })
 
