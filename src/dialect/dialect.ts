@@ -16,8 +16,11 @@ export interface AskedOutput {
   readonly thinking?: number
 }
 
-/** How a stopped request keeps the model from calling tools: by its tool choice, or without any tools in the prompt. */
-export type ToolBan = 'choice_none' | 'no_tools'
+/**
+ * How a stopped request keeps the model from calling tools: by its tool choice, without any tools in the prompt, or by
+ * a tool choice that forces the tool whose call is the answer.
+ */
+export type ToolBan = 'choice_none' | 'no_tools' | 'all_but_forced'
 
 /** A message or an item of a request. `tools`: where the list of tools stands that it offers. */
 export interface IndexedItem extends Span {
@@ -53,31 +56,48 @@ export interface ForcedTools {
   readonly isNamed: boolean
 }
 
+/** The history that a provider stores, so that a later request need not contain it. */
+export interface StoredHistory {
+  /** The id of the response or conversation that this request continues without sending it. */
+  readonly previous: string | undefined
+  /** `previous` is a conversation: the provider appends each response to it. */
+  readonly isConversation: boolean
+  /** Each answer is appended to the history, which cannot be continued twice from one place. */
+  readonly hasOneEnd: boolean
+  /**
+   * Results (JSON texts) of a message's calls, in order: the provider asks for each, and the client never saw the
+   * blocked ones. Empty if it does not store the response to this request.
+   */
+  resultsOf(blockedMessage: BlockedMessage): readonly string[]
+  /**
+   * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
+   * the response that it continued from. The client continues from Governor's answer by `id`, made of `unique`, whose
+   * place `redirectTo` has to take. `undefined` if the provider stores nothing of it.
+   */
+  skippedResults(
+    unique: string,
+  ): { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string } | undefined
+  /** Edits that add such results to the input and continue from `redirectTo` instead of the named response. */
+  injectPendingResults(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
+}
+
 /** A request body that its dialect has read and can edit in place. */
 export interface DialectRequest {
   readonly conversation: Conversation
   /** Where its messages are; unset if the dialect can't begin to read after known ones. */
   readonly index?: IndexedList
-  /** The id of the response or conversation that the provider stores and this request continues without sending it. */
-  readonly previous?: string | undefined
-  /** `previous` is a conversation: the provider appends each response to it. */
-  readonly isConversation?: boolean | undefined
+  /** Unset if the provider stores nothing of the conversation. */
+  readonly stored?: StoredHistory | undefined
   /** The id of the first item of the first answer, if the input only refers to that answer or continues it. */
   readonly firstItem?: string | undefined
-  /** The provider stores what the model writes, so that a later request need not contain its calls. */
-  readonly isKept?: boolean
-  /** The provider appends each answer to a history, which cannot be continued twice from one place. */
-  readonly hasOneEnd?: boolean | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */
   bindsReasoning?(): boolean
   /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */
   asksForUsage?(): boolean
   /** The session id at a path of keys in the body; `undefined` if the path holds none, or only the id of a user. */
   sessionIdAt(path: readonly string[]): string | undefined
-  /** Hashes of the output format and of the forced tool that the request demands. */
-  demands(): readonly Hash[]
-  /** True if the answer must have a format, such as JSON. */
-  hasFormat(): boolean
+  /** Hashes of the output format and of the forced tool that the request demands. `hasFormat`: it demands a format. */
+  demands(): { readonly hashes: readonly Hash[]; readonly hasFormat: boolean }
   /** Returns the tools that the request forces: the model must call one of them. */
   forcedTools(): ForcedTools
   /** The numbers that shape the answer, by the names that OpenTelemetry has for them after `gen_ai.request.`. */
@@ -93,31 +113,14 @@ export interface DialectRequest {
   collapseRepeats(): Edit[]
   /** Edits that append `text` to the system text. */
   announce(text: string): Edit[]
-  /** Edits that keep the model from calling tools. */
-  banTools(ban: ToolBan): Edit[]
-  /** Edits for a run that ends with a call of a forced tool. `name`: the tool to force, if the client names none. */
-  keepForced(name: string | undefined): Edit[]
+  /** Edits that keep the model from calling tools. `forced`: the tool to force, if the client names none. */
+  banTools(ban: ToolBan, forced?: string): Edit[]
   /**
    * Edits that append blocked messages (oldest first) and their results to the input, after any notice there;
    * `undefined` if a result has no form in this API. `onlyStandardFields`: without fields that the API does not
    * specify, such as reasoning in Chat Completions, as some providers refuse their own.
    */
   continueAfterBlock(blockedMessages: readonly BlockedMessage[], onlyStandardFields?: boolean): Edit[] | undefined
-  /**
-   * Results (JSON texts) of the calls in `blocked`, as places among the message's calls: a provider that stores the
-   * response asks for each, and the client never saw the calls. Empty if it stores nothing; unset if none does.
-   */
-  pendingResults?(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[]
-  /**
-   * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
-   * the response that it continued from. The client continues from Governor's answer by `id`, made of `unique`, whose
-   * place `redirectTo` has to take. `undefined` if the provider stores nothing of it; unset if none does.
-   */
-  skippedResults?(
-    unique: string,
-  ): { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string } | undefined
-  /** Edits that add such results to the input and continue from `redirectTo` instead of the named response. */
-  injectPendingResults?(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 
 /** Changes that make a provider drop reasoning which was made for another prompt. */

@@ -66,14 +66,14 @@ export async function evaluate(
     const known = longestKnown(prefixes, hashes)
     const asked = dialect.read({ path: route.asked, body: json, known })
     if (!asked) return 'unreadable_body'
-    const { conversation, previous } = asked
+    const { conversation, stored } = asked
     if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
     if (isCompacted(headers)) facts = { ...facts, isCompacted: true }
-    else if (previous !== undefined)
-      facts = withPrevious(facts, conversation, presentable(previous), !asked.isConversation)
+    else if (stored?.previous !== undefined)
+      facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
     const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
     return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
@@ -159,7 +159,7 @@ function requestOf(
     registry: services.harnessRegistry,
     transcript,
     facts,
-    demands: asked.demands(),
+    demands: asked.demands().hashes,
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
     thread: threadNameOf(headers, services.identity),
     name: found.isNamed ? found.name : undefined,
@@ -189,7 +189,7 @@ function withPendingResults(
 ): Pick<Turn, 'sent' | 'bytes' | 'call'> {
   const { pendingResults = [], redirectTo } = linked ?? {}
   const isMissing = pendingResults.length > 0 || redirectTo !== undefined
-  const edits = isMissing ? (asked.injectPendingResults?.(pendingResults, redirectTo) ?? []) : []
+  const edits = isMissing ? (asked.stored?.injectPendingResults(pendingResults, redirectTo) ?? []) : []
   const call = callFor(exchange, body)
   const bytes = edits.length === 0 ? json : applyEdits(json, edits)
   const sent = bytes === json ? undefined : dialect.read({ path: exchange.route.asked, body: bytes })
@@ -262,7 +262,7 @@ function decideOn(
     return decide({
       contextWindow: isWindowAsked ? windows.effective({ upstream, model }, reductions).tokens : undefined,
       // A tracker's statement, which later requests do not repeat, may cost the prompt cache or the model's reasoning.
-      mayState: policy.thresholds.style !== 'tracker' || (!sent.isKept && !sent.bindsReasoning?.()),
+      mayState: policy.thresholds.style !== 'tracker' || (!sent.stored && !sent.bindsReasoning?.()),
       isUnpriced: isPriceAsked && catalogue.isLoaded && catalogue.priceOf(model, upstream) === undefined,
       ...known,
     })

@@ -109,7 +109,7 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
  */
 function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
   const { names, isNamed } = sent.forcedTools()
-  if (names.length === 0 || (!isNamed && sent.previous !== undefined)) return []
+  if (names.length === 0 || (!isNamed && sent.stored?.previous !== undefined)) return []
   const { conversation } = sent
   const called = new Set<string>()
   let steps = isNamed ? 0 : runState.iteration - 1
@@ -121,7 +121,7 @@ function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): Answe
   const keeps = names.filter((name) => !called.has(name))
   if (keeps.length === 0) return []
   const only = isNamed || keeps.length > 1 ? undefined : keeps[0]
-  return [{ edits: [...edits, ...sent.keepForced(only)], features: [], name: 'forced_tool', keeps }]
+  return [{ edits: [...edits, ...sent.banTools('all_but_forced', only)], features: [], name: 'forced_tool', keeps }]
 }
 
 /** Returns true if the provider refused this variant and may accept another. */
@@ -137,7 +137,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
   const failed = x.runState.run.stopTries?.failedForms ?? []
   const left = variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
   // Some providers would keep the answer to them in the history, where the client never sees it.
-  const mayProbe = isStop && x.sent.hasOneEnd !== true
+  const mayProbe = isStop && !x.sent.stored?.hasOneEnd
   const last = mayProbe && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
   let answers = 0
   for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
@@ -166,7 +166,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
 
 /** True if the client cannot repeat the request: the provider keeps the blocked responses before the end. */
 function cannotRepeat({ rounds, x }: Answer): boolean {
-  return rounds.length > 0 && x.sent.isKept === true
+  return rounds.length > 0 && x.sent.stored !== undefined
 }
 
 /** Passes the provider's error on and records no answer, so that the next request asks again. */

@@ -31,7 +31,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     requestBytes: lengthOf(call.body),
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
-    begin: sent.isKept ? (id) => noteResponseBegan(x, id) : undefined,
+    begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
     settle: (answer) => settle(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })

@@ -9,7 +9,7 @@ const LOST = '(This result is not available any more.)'
 const kept = (dialect: typeof messages, request: object) =>
   dialect
     .read({ path: '/', body: Buffer.from(JSON.stringify(request)) })
-    ?.skippedResults?.('1')
+    ?.stored?.skippedResults('1')
     ?.pendingResults.map((text) => JSON.parse(text))
 
 describe('the results of a request that Governor answers itself', () => {

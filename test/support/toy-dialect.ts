@@ -67,15 +67,13 @@ function read({ path, body }: RequestInput): DialectRequest | undefined {
       member(fields, 'tools') !== undefined,
     ),
     sessionIdAt: () => undefined,
-    demands: () => [],
-    hasFormat: () => false,
+    demands: () => ({ hashes: [], hasFormat: false }),
     forcedTools: () => ({ names: [], isNamed: false }),
     dropTools: () => [],
     collapseRepeats: () => [],
     notice: (text) => noticeIn(body, contents, text),
     announce: () => [],
     banTools: () => removeMembers(fields, new Set(['tools'])),
-    keepForced: () => [],
     continueAfterBlock: () => undefined,
   }
 }

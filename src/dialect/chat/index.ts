@@ -1,9 +1,9 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
-import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Role } from '../../core/conversation.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeStringToCompare, decodeToCompare, PIECE } from '../../json/compare.ts'
-import { appendElement, prependElement, removeMembers, setMember } from '../../json/edit.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   CLOSE_BRACKET,
@@ -18,33 +18,32 @@ import {
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
-  type Span,
   skipString,
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
-import { openai } from '../openai/api.ts'
+import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
   addText,
   attachmentHashes,
+  conversationOf,
   fieldOf,
-  holdsItems,
-  isTrue,
   type ListedItem,
-  type Memo,
-  memoize,
+  type Message,
   type NamedRole,
   noticeIn,
+  offersTools,
+  type RequestFields,
+  requestMembers,
   resultText,
   roleOf,
+  SILENT,
   stringAt,
-  stringIn,
   textsOfParts,
-} from '../shared/request-list.ts'
-import { requestMembers } from '../shared/request-members.ts'
+} from '../shared/request.ts'
 import { callsOf, chatReplies, listedCalls, messagesAfterBlock } from './reply.ts'
 import { chatStream } from './stream.ts'
 
@@ -66,8 +65,6 @@ interface ChatItem extends ListedItem {
   readonly contentEnd: number
   /** Where the list of its tool calls starts. */
   readonly calls: number
-  /** The number of its calls: those in its list, or the single one in the deprecated form. */
-  readonly callCount: number
   /** Where the id of the call starts that it answers; in the deprecated form, the name of the function. */
   readonly answers: number
 }
@@ -115,94 +112,35 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
     else if (isString(json, key, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
     key = nextKey(json, end === -1 ? skipValue(json, value) : end)
   }
+  // The deprecated form has a single call.
   const callCount = role !== 'assistant' ? 0 : listed > 0 || !hasFunctionCall ? listed : 1
   const hasId = id > 0 && json[id] !== LETTER_N
   const answers = role !== 'tool' ? 0 : hasId ? id : name
-  return { start: at, end: key + 1, role, content, contentEnd, calls, callCount, answers }
+  const resultCount = role === 'tool' ? 1 : 0
+  return { start: at, end: key + 1, role, callCount, resultCount, content, contentEnd, calls, answers }
 }
 
-const NO_CALLS: readonly ToolCall[] = []
+const FIELDS: RequestFields = { ...OPENAI_TOOLS, formats: [['response_format']] }
 
-/** Returns where the content of a message stands; `undefined` if it does not begin with the byte `first`. */
-function contentOf({ json, items }: RequestIndex, at: number, first: number): Span | undefined {
+/** Decodes a message. Only a tool message has results. */
+function* messageOf({ json, items, work }: RequestIndex, at: number): Generator<void, Message> {
   const item = items[at]
-  if (!item || item.content === 0 || json[item.content] !== first) return undefined
-  return { start: item.content, end: item.contentEnd }
-}
-
-/** Decodes the texts and the calls of a large message. */
-function* prepare(
-  index: RequestIndex,
-  at: number,
-  texts: Memo<readonly string[]>,
-  calls: Memo<readonly ToolCall[]>,
-): Generator<void> {
-  const { json, items, work } = index
-  const parts = contentOf(index, at, OPEN_BRACKET)
-  if (parts) texts.values.set(at, textsOfParts(yield* decodeInTurns(json, parts, work)))
-  const start = items[at]?.calls ?? 0
-  if (start === 0) return
-  calls.values.set(at, listedCalls(yield* decodeInTurns(json, { start, end: skipValue(json, start) }, work)))
-}
-
-function conversationOf(index: RequestIndex): Conversation {
-  const { json, fields, items, work } = index
-  /** The content of a message if it is a list. */
-  const partsAt = (at: number): unknown => {
-    const list = contentOf(index, at, OPEN_BRACKET)
-    return list && decodeToCompare(json, list, work)
+  if (!item) return SILENT
+  const { role, content: start, contentEnd: end, callCount, calls: list, answers } = item
+  let content: unknown
+  if (json[start] === QUOTE) content = decodeStringToCompare(json, { start, end }, work)
+  else if (json[start] === OPEN_BRACKET) content = yield* decodeInTurns(json, { start, end }, work)
+  const texts = typeof content === 'string' ? [content] : textsOfParts(content)
+  if (role === 'tool') {
+    const result = { callId: stringAt(json, answers), text: resultText(content) }
+    return { texts, calls: SILENT.calls, results: [result] }
   }
-  const textsAt = memoize((at): readonly string[] => {
-    const text = contentOf(index, at, QUOTE)
-    return text ? [decodeStringToCompare(json, text, work)] : textsOfParts(partsAt(at))
-  })
-  const callsAt = memoize((at): readonly ToolCall[] => {
-    const item = items[at]
-    if (!item) return NO_CALLS
-    const { calls: start } = item
-    const end = start > 0 ? skipValue(json, start) : 0
-    const listed = end > 0 ? listedCalls(decodeToCompare(json, { start, end }, work)) : NO_CALLS
-    return listed.length > 0 ? listed : callsOf((decodeToCompare(json, item, work) ?? {}) as Json)
-  })
-  /** The id of the call that a message answers; empty if it names none. */
-  const callIdAt = (at: number): string => stringAt(json, items[at]?.answers || undefined)
-  const callCount = (at: number): number => items[at]?.callCount ?? 0
-  return {
-    work,
-    model: stringIn(json, fields, 'model'),
-    streams: isTrue(json, fields, 'stream'),
-    offersTools:
-      holdsItems(json, member(fields, 'tools')?.value) || holdsItems(json, member(fields, 'functions')?.value),
-    length: items.length,
-    systemText() {
-      const texts: string[] = []
-      for (let at = 0; items[at]?.role === 'system'; at++) texts.push(...textsAt(at))
-      return texts.join('\n')
-    },
-    role: (at) => items[at]?.role ?? 'system',
-    texts: textsAt,
-    pictures: (at) => attachmentHashes(partsAt(at)),
-    calls: (at) => (callCount(at) > 0 ? callsAt(at) : NO_CALLS),
-    results(at): ToolResult[] {
-      if (items[at]?.role !== 'tool') return []
-      const parts = partsAt(at)
-      return [{ callId: callIdAt(at), text: parts === undefined ? (textsAt(at)[0] ?? '') : resultText(parts) }]
-    },
-    rawResult(at) {
-      const text = items[at]?.role === 'tool' ? contentOf(index, at, QUOTE) : undefined
-      return text && { callId: callIdAt(at), bytes: json.subarray(text.start, text.end) }
-    },
-    prepare(at) {
-      const item = items[at]
-      return item && item.end - item.start > PIECE ? prepare(index, at, textsAt, callsAt) : undefined
-    },
-    forget() {
-      textsAt.values.clear()
-      callsAt.values.clear()
-    },
-    callCount,
-    resultCount: (at) => (items[at]?.role === 'tool' ? 1 : 0),
-  }
+  if (callCount === 0) return { texts, calls: SILENT.calls }
+  const place = { start: list, end: list > 0 ? skipValue(json, list) : list }
+  const isLong = place.end - list > PIECE
+  const value = isLong ? yield* decodeInTurns(json, place, work) : list > 0 && decodeToCompare(json, place, work)
+  const calls = listedCalls(value)
+  return { texts, calls: calls.length > 0 ? calls : callsOf((decodeToCompare(json, item, work) ?? {}) as Json) }
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
@@ -211,18 +149,24 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
-  const conversation = conversationOf(index)
+  const conversation = conversationOf(index, (at) => messageOf(index, at), {
+    offersTools: offersTools(index, FIELDS),
+    pictures(at) {
+      const { content: start = 0, contentEnd: end = 0 } = items[at] ?? {}
+      return json[start] === OPEN_BRACKET ? attachmentHashes(decodeToCompare(json, { start, end }, index.work)) : []
+    },
+    rawResult(at) {
+      const { role, content: start = 0, contentEnd: end, answers = 0 } = items[at] ?? {}
+      if (role !== 'tool' || json[start] !== QUOTE) return undefined
+      return { callId: stringAt(json, answers), bytes: json.subarray(start, end) }
+    },
+  })
   const add: AddText = (at, text) => {
     const message = items[at]
     if (!message) return undefined
-    const own = members(json, message)
-    const content = member(own, 'content')?.value
-    return content ? addText(json, content, text) : setMember(message, own, 'content', JSON.stringify(text))
-  }
-  /** Asks for one choice: of several choices, none would be the final answer. */
-  const oneChoice = () => {
-    const count = member(fields, 'n')?.value
-    return count && Number(json.toString('latin1', count.start, count.end)) > 1 ? [{ ...count, text: '1' }] : []
+    const messageFields = members(json, message)
+    const content = member(messageFields, 'content')?.value
+    return content ? addText(json, content, text) : setMember(message, messageFields, 'content', JSON.stringify(text))
   }
   return {
     conversation,
@@ -233,25 +177,28 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
       const edit = items[0]?.role === 'system' ? add(0, text) : undefined
       return [edit ?? prependElement(json, list, JSON.stringify({ role: 'system', content: text }))]
     },
-    banTools(ban) {
-      if (ban === 'no_tools') return [...removeMembers(fields, TOOL_FIELDS), ...oneChoice()]
-      const edits = oneChoice()
+    banTools(ban, forced) {
+      const edits = ban === 'no_tools' ? removeMembers(fields, TOOL_FIELDS) : []
+      // Of several choices, none would be the final answer.
+      const count = member(fields, 'n')?.value
+      if (count && Number(json.toString('latin1', count.start, count.end)) > 1) edits.push({ ...count, text: '1' })
+      const choice = JSON.stringify({ type: 'function', function: { name: forced } })
+      if (forced !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
+      if (ban !== 'choice_none') return edits
       // Providers refuse a tool_choice without tools.
       if (member(fields, 'tools')) edits.push(setMember(object, fields, 'tool_choice', '"none"'))
       if (member(fields, 'functions')) edits.push(setMember(object, fields, 'function_call', '"none"'))
       return edits
     },
-    keepForced(name) {
-      const choice = JSON.stringify({ type: 'function', function: { name } })
-      const forced = name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
-      return [...oneChoice(), ...forced]
+    continueAfterBlock(blockedMessages, onlyStandardFields = false) {
+      const edits: Edit[] = []
+      for (const blockedMessage of blockedMessages)
+        for (const message of messagesAfterBlock(blockedMessage, onlyStandardFields))
+          edits.push(appendElement(json, list, JSON.stringify(message)))
+      return edits
     },
-    continueAfterBlock: (blockedMessages, onlyStandardFields = false) =>
-      blockedMessages
-        .flatMap((blockedMessage) => messagesAfterBlock(blockedMessage, onlyStandardFields))
-        .map((message) => appendElement(json, list, JSON.stringify(message))),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index, conversation, [['response_format']], add),
+    ...requestMembers(index, conversation, FIELDS, add),
   }
 }
 

@@ -23,7 +23,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { attachmentHashes, resultText, stringAt, stringIn } from '../shared/request-list.ts'
+import { attachmentHashes, type Message, resultText, stringAt, stringIn } from '../shared/request.ts'
 
 /** The byte offsets of a content block, and its type; the type is empty if the value is not an object. */
 export interface Block extends Span {
@@ -104,9 +104,7 @@ function callOf({ json, work }: Content, block: Block): ToolCall {
  * Decodes the texts of a content, without reasoning, results and documents, and the calls that the client has to make.
  * It yields wherever other requests should have their turn.
  */
-export function* textsAndCallsOf(
-  content: Content,
-): Generator<void, { readonly texts: readonly string[]; readonly calls: readonly ToolCall[] }> {
+export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   const { json, work, value, blocks } = content
   const texts: string[] = []
   const calls: ToolCall[] = []
@@ -120,20 +118,16 @@ export function* textsAndCallsOf(
   return { texts, calls }
 }
 
-/** Runs a generator to its end without a pause. */
-export function drained<T>(steps: Generator<void, T>): T {
-  let step = steps.next()
-  while (!step.done) step = steps.next()
-  return step.value
-}
-
 /** True if the block is a call that the provider makes itself (`server_tool_use`, `mcp_tool_use`). */
 export function isRunByProvider({ type }: Block): boolean {
   return type.endsWith('_tool_use')
 }
 
+/** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
-  return blocks.filter(isRunByProvider).map((block) => stringIn(json, members(json, block, work), 'id'))
+  const ids: string[] = []
+  for (const block of blocks) if (isRunByProvider(block)) ids.push(stringIn(json, members(json, block, work), 'id'))
+  return ids
 }
 
 export function resultsOf(content: Content): ToolResult[] {
@@ -148,8 +142,10 @@ export function resultsOf(content: Content): ToolResult[] {
 
 /** Returns hashes of the pictures and documents in a content. */
 export function picturesOf(content: Content): string[] {
-  const attachments = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
-  return attachmentHashes(attachments.map((block) => blockOf(content, block)))
+  const attachments: Json[] = []
+  for (const block of content.blocks)
+    if (block.type === 'image' || block.type === 'document') attachments.push(blockOf(content, block))
+  return attachmentHashes(attachments)
 }
 
 /** The line before Claude Code's system text: its version, and a number that may change with each request. */
@@ -164,6 +160,7 @@ export function beginsWithBilling(system: unknown): boolean {
 /** Returns the system text of a request, from a text or from blocks. */
 export function systemTextOf(system: unknown): string {
   if (typeof system === 'string') return system
-  const texts = objectsOf(system).map(({ text }) => textOf(text))
-  return texts.filter((text) => !text.startsWith(BILLING)).join('\n')
+  const texts: string[] = []
+  for (const { text } of objectsOf(system)) if (!textOf(text).startsWith(BILLING)) texts.push(textOf(text))
+  return texts.join('\n')
 }

@@ -1,48 +1,59 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
-import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
-import { isObject, textOf } from '../../core/json-object.ts'
+import type { Conversation, Role } from '../../core/conversation.ts'
+import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeInTurns, PIECE } from '../../json/compare.ts'
+import { decodeInTurns } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
+  decode,
   firstKey,
   isString,
+  kindAt,
   member,
   members,
   nextKey,
   QUOTE,
+  root,
   type Span,
   skipString,
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
-import { dialectMembers } from '../shared/dialect-members.ts'
+import type {
+  Api,
+  BoundThinking,
+  Dialect,
+  DialectRequest,
+  ErrorKind,
+  RequestInput,
+  StoredHistory,
+  ThinkingRemoval,
+} from '../dialect.ts'
+import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
   addText,
+  conversationOf,
   fieldOf,
-  holdsItems,
-  isTrue,
   type ListedItem,
-  type Memo,
-  memoize,
+  type Message,
   type NamedRole,
+  namesIn,
   noticeIn,
+  offersTools,
+  type RequestFields,
+  requestMembers,
   resultsToKeep,
   roleOf,
-  stringIn,
-} from '../shared/request-list.ts'
-import { type FormatPlace, requestMembers } from '../shared/request-members.ts'
+  SILENT,
+} from '../shared/request.ts'
 import { firstText } from '../shared/response-tail.ts'
-import { anthropic, messagesBoundThinking } from './api.ts'
 import {
   beginsWithBilling,
   type Content,
   contentAt,
   countOf,
-  drained,
   idsRunByProvider,
   isRunByProvider,
   picturesOf,
@@ -63,8 +74,6 @@ const ROLES: readonly NamedRole[] = [
 interface MessageItem extends ListedItem {
   /** Where its content starts; 0 if it has none. */
   readonly content: number
-  readonly callCount: number
-  readonly resultCount: number
   /** It contains calls that the provider made itself. */
   readonly hasProviderCalls: boolean
 }
@@ -101,46 +110,63 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
   }
 }
 
-const NO_CALLS: readonly ToolCall[] = []
-const NO_RESULTS: readonly ToolResult[] = []
-const NO_TEXTS: readonly string[] = []
+const FIELDS: RequestFields = {
+  // The second one is an older form.
+  formats: [['output_config', 'format'], ['output_format']],
+  tools: ['tools'],
+  choices: ['tool_choice'],
+  named: [],
+  forcedBy(choice) {
+    if (!isObject(choice) || choice['type'] === 'auto' || choice['type'] === 'none') return undefined
+    return choice['type'] === 'any' ? { isNamed: false } : { isNamed: true, names: namesIn(choice) }
+  },
+}
 
-/** `content`: of the message at an index. `isThread`: the request continues a thread that the provider stores. */
-function conversationOf(index: RequestIndex, content: Memo<Content>, isThread: boolean): Conversation {
-  const { json, items, fields, work } = index
-  const decoded = memoize((at) => drained(textsAndCallsOf(content(at))))
-  let largeSystem: unknown
-  function* prepare(at: number, span: Span): Generator<void> {
-    if (at === -1) largeSystem = yield* decodeInTurns(json, span, work)
-    else decoded.values.set(at, yield* textsAndCallsOf(content(at)))
-  }
-  const callCount = (at: number): number => items[at]?.callCount ?? 0
-  const resultCount = (at: number): number => items[at]?.resultCount ?? 0
+/** The API refuses MCP servers without the tools that name them. */
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
+
+/** Continues a thread from another response; no edits if there is none. */
+function redirected({ json, fields }: RequestIndex, id: string | undefined): Edit[] {
+  const thread = member(fields, 'thread')?.value
+  const place = thread && member(members(json, thread), 'previous_message_id')?.value
+  return id === undefined || !place ? [] : [{ ...place, text: JSON.stringify(id) }]
+}
+
+/**
+ * Returns the thread of a request: the provider stores the system text, the tools and all messages. A request that
+ * continues from the response `previous` holds only the results of that response. Source:
+ * platform.claude.com/docs/en/build-with-claude/message-threads
+ */
+function threadOf(index: RequestIndex, contentOf: (at: number) => Content): StoredHistory | undefined {
+  const { json, items, fields, list } = index
+  const thread = fieldOf(index, 'thread')
+  if (!isObject(thread)) return undefined
+  const previous = (thread['type'] === 'continue' && textOf(thread['previous_message_id'])) || undefined
   return {
-    work,
-    model: stringIn(json, fields, 'model'),
-    streams: isTrue(json, fields, 'stream'),
-    // The provider stores the tools that a thread began with.
-    offersTools: holdsItems(json, member(fields, 'tools')?.value) || isThread,
-    length: items.length,
-    systemText: () => systemTextOf(largeSystem ?? fieldOf(index, 'system')),
-    role: (at) => items[at]?.role ?? 'system',
-    texts: (at) => decoded(at).texts,
-    calls: (at) => (callCount(at) > 0 ? decoded(at).calls : NO_CALLS),
-    results: (at) => (resultCount(at) > 0 ? resultsOf(content(at)) : NO_RESULTS),
-    ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(content(at)) : NO_TEXTS),
-    pictures: (at) => (items[at]?.role === 'user' ? picturesOf(content(at)) : NO_TEXTS),
-    prepare(at) {
-      const span = at === -1 ? member(fields, 'system')?.value : items[at]
-      return span && span.end - span.start > PIECE ? prepare(at, span) : undefined
+    previous,
+    isConversation: false,
+    hasOneEnd: true,
+    resultsOf: resultsOfBlocked,
+    injectPendingResults(pendingResults, redirectTo) {
+      if (previous === undefined) return []
+      const edits = redirected(index, redirectTo)
+      if (pendingResults.length === 0) return edits
+      // They go to the other results of the same response; the API demands that results come first in a message.
+      const [first] = contentOf(items.findIndex(({ resultCount }) => resultCount > 0)).blocks
+      const results = pendingResults.join(',')
+      if (first) edits.push({ start: first.start, end: first.start, text: `${results},` })
+      else if (member(fields, 'messages'))
+        edits.push(prependElement(json, list, `{"role":"user","content":[${results}]}`))
+      return edits
     },
-    forget() {
-      content.values.clear()
-      decoded.values.clear()
-      largeSystem = undefined
+    skippedResults(unique) {
+      if (previous === undefined) return undefined
+      const results: Span[] = []
+      for (let at = 0; at < items.length; at++)
+        for (const block of contentOf(at).blocks) if (block.type === 'tool_result') results.push(block)
+      const pendingResults = resultsToKeep(json, results, 'content', ['string', 'array'])
+      return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
     },
-    callCount,
-    resultCount,
   }
 }
 
@@ -157,68 +183,48 @@ function announceIn(index: RequestIndex, add: AddText, text: string): Edit[] {
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
 }
 
-/** Where the output format stands, now and in an older form. */
-const FORMATS: readonly FormatPlace[] = [['output_config', 'format'], ['output_format']]
+/** Decodes the system text. */
+function* systemOf({ json, fields, work }: RequestIndex): Generator<void, Message> {
+  const system = member(fields, 'system')?.value
+  return system ? { ...SILENT, texts: [systemTextOf(yield* decodeInTurns(json, system, work))] } : SILENT
+}
 
-/** The API refuses MCP servers without the tools that name them. */
-const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
-
-/**
- * The members of a request in a thread. The provider stores the system text, the tools and all messages; the request
- * holds only the results of the newest response. `previous`: the id of that response. Source:
- * platform.claude.com/docs/en/build-with-claude/message-threads
- */
-function threadMembers(index: RequestIndex, content: Memo<Content>, previous: string): Partial<DialectRequest> {
-  const { json, items, object, fields, list } = index
-  /** Continues from another response. */
-  const redirect = (id: string | undefined): Edit[] => {
-    const thread = member(fields, 'thread')?.value
-    const place = thread && member(members(json, thread), 'previous_message_id')?.value
-    return id === undefined || !place ? [] : [{ ...place, text: JSON.stringify(id) }]
-  }
-  return {
-    announce: () => [],
-    banTools: () => [setMember(object, fields, 'tool_choice', '{"type":"none"}')],
-    continueAfterBlock(blockedMessages) {
-      const last = blockedMessages.at(-1)
-      const edits = redirect(last?.buffered.id)
-      if (!last || edits.length === 0) return undefined
-      return [...edits, { ...list, text: `[${resultMessage(last)}]` }]
-    },
-    injectPendingResults(pendingResults, redirectTo) {
-      const redirected = redirect(redirectTo)
-      if (pendingResults.length === 0) return redirected
-      // They go to the other results of the same response; the API demands that results come first in a message.
-      const [first] = content(items.findIndex(({ resultCount }) => resultCount > 0)).blocks
-      const results = pendingResults.join(',')
-      if (first) return [...redirected, { start: first.start, end: first.start, text: `${results},` }]
-      const message = `{"role":"user","content":[${results}]}`
-      return [...redirected, ...(member(fields, 'messages') ? [prependElement(json, list, message)] : [])]
-    },
-    skippedResults(unique) {
-      const blocks = items.flatMap((_, at) => content(at).blocks)
-      const results = blocks.filter(({ type }) => type === 'tool_result')
-      const pendingResults = resultsToKeep(json, results, 'content', ['string', 'array'])
-      return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
-    },
-  }
+/** Returns where the blocks of a message are. `contents`: those that were looked for before. */
+function contentIn({ json, items, work }: RequestIndex, contents: Map<number, Content>, at: number): Content {
+  const indexed = contents.get(at)
+  if (indexed) return indexed
+  const start = items[at]?.content ?? 0
+  const content = start > 0 ? contentAt(json, start, work) : { json, work, value: undefined, blocks: [] }
+  contents.set(at, content)
+  return content
 }
 
 function read({ body, known }: RequestInput): DialectRequest | undefined {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
-  const { json, object, fields, list, items, work } = index
-  const content = memoize((at): Content => {
-    const start = items[at]?.content ?? 0
-    return start > 0 ? contentAt(json, start, work) : { json, work, value: undefined, blocks: [] }
-  })
-  const thread = fieldOf(index, 'thread')
-  const isKept = isObject(thread)
-  const previous = (isKept && thread['type'] === 'continue' && textOf(thread['previous_message_id'])) || undefined
-  const conversation = conversationOf(index, content, previous !== undefined)
+  const { json, object, fields, list, items } = index
+  const contents = new Map<number, Content>()
+  const contentOf = (at: number) => contentIn(index, contents, at)
+  const stored = threadOf(index, contentOf)
+  const previous = stored?.previous
+  const conversation: Conversation = conversationOf(
+    index,
+    (at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
+    {
+      // The provider stores the tools that a thread began with.
+      offersTools: offersTools(index, FIELDS) || previous !== undefined,
+      // Messages of role `system` do not begin a conversation of this API.
+      systemText: () => conversation.texts(-1).join(''),
+      results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
+      ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
+      pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
+    },
+    items,
+    contents,
+  )
   const add: AddText = (at, text) => {
     const message = items[at]
-    const { value } = content(at)
+    const { value } = contentOf(at)
     if (!message) return undefined
     if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
     if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
@@ -226,40 +232,106 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   }
   // The first call that the provider made in the first answer: that response may have paused.
   const first = items.findIndex(({ role }) => role === 'assistant')
-  const request: DialectRequest = {
-    previous,
+  return {
+    stored,
     firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
-    isKept,
-    hasOneEnd: isKept,
     // Reasoning in the newest answer, or in the answer to this request.
     bindsReasoning() {
       const thinking = fieldOf(index, 'thinking')
       if (isObject(thinking)) return thinking['type'] !== 'disabled'
       const newest = items.findLastIndex(({ role }) => role === 'assistant')
-      return countOf(content(newest), 'thinking') > 0
+      return contentOf(newest).blocks.some(({ type }) => type === 'thinking')
     },
     conversation,
     // Most models refuse a message of role `system`; the API merges consecutive user messages.
     notice: (text, channel) => (channel === 'system' ? undefined : noticeIn(index, text, channel, add)),
-    announce: (text) => announceIn(index, add, text),
-    banTools(ban) {
-      if (ban === 'no_tools') return removeMembers(fields, TOOL_FIELDS)
-      // Providers refuse a tool_choice without tools.
-      return member(fields, 'tools') ? [setMember(object, fields, 'tool_choice', '{"type":"none"}')] : []
+    announce: (text) => (previous === undefined ? announceIn(index, add, text) : []),
+    banTools(ban, forced) {
+      if (ban === 'no_tools' && previous === undefined) return removeMembers(fields, TOOL_FIELDS)
+      const isForced = ban === 'all_but_forced'
+      // Providers refuse a tool_choice without tools. Those of a thread are stored.
+      const mayChoose = isForced ? forced !== undefined : previous !== undefined || member(fields, 'tools')
+      const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
+      return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
     },
-    keepForced(name) {
-      const choice = JSON.stringify({ type: 'tool', name })
-      return name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
+    continueAfterBlock(blockedMessages) {
+      const edits: Edit[] = []
+      const last = blockedMessages.at(-1)
+      if (previous !== undefined) {
+        edits.push(...redirected(index, last?.buffered.id))
+        return last && edits.length > 0 ? [...edits, { ...list, text: `[${resultMessage(last)}]` }] : undefined
+      }
+      for (const blockedMessage of blockedMessages)
+        for (const message of messagesAfterBlock(blockedMessage)) edits.push(appendElement(json, list, message))
+      return edits
     },
-    continueAfterBlock: (blockedMessages) =>
-      blockedMessages.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message)),
-    pendingResults: (blockedMessage, blocked) => (isKept ? resultsOfBlocked(blockedMessage, blocked) : []),
-    skippedResults: () => undefined,
-    injectPendingResults: () => [],
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index, conversation, FORMATS, add),
+    ...requestMembers(index, conversation, FIELDS, add),
   }
-  return previous === undefined ? request : { ...request, ...threadMembers(index, content, previous) }
+}
+
+const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
+  invalid_request: 'invalid_request_error',
+  unauthorized: 'authentication_error',
+  forbidden: 'permission_error',
+  not_found: 'not_found_error',
+  timeout: 'timeout_error',
+  overloaded: 'overloaded_error',
+  provider_down: 'api_error',
+  no_response: 'api_error',
+}
+
+/** Anthropic's API. */
+export const anthropic: Api = {
+  upstream: 'anthropic',
+  // Paths like `threads/ID/messages` belong to the Assistants API.
+  ownPaths: /^\/v1\/messages(?:\/|$)/,
+  ownHeader: 'anthropic-version',
+  credentialHeaders: ['authorization', 'x-api-key'],
+  credentialParameters: [],
+  credentialHeader(key, sent) {
+    // Anthropic accepts each of its own kinds of keys in one header only.
+    if (key.startsWith('sk-ant-oat')) return 'authorization'
+    return key.startsWith('sk-ant-') ? 'x-api-key' : (sent ?? 'x-api-key')
+  },
+  errorBody: (kind, message) => JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
+  errorReply: (error) => ({ type: 'error', error }),
+  overflowError(limit, promptTokens) {
+    // Clients parse the numbers in the message.
+    const isKnown = limit !== undefined && promptTokens !== undefined
+    const numbers = isKnown ? `: ${promptTokens} tokens > ${limit} maximum` : ''
+    return { type: 'invalid_request_error', message: `prompt is too long${numbers}` }
+  },
+}
+
+/** The setting below needs this beta. */
+const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
+const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
+
+/** Changes nothing for a client that sets `block_binding` itself, or turns thinking off. */
+function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
+  const object = root(json)
+  const fields = members(json, object)
+  const thinking = member(fields, 'thinking')?.value
+  if (!thinking || (kindAt(json, thinking) === 'scalar' && decode(json, thinking) === null)) {
+    const setting = `{"type":"adaptive","block_binding":${DROP}}`
+    return { edits: [setMember(object, fields, 'thinking', setting)], header: HEADER }
+  }
+  const value = decode(json, thinking)
+  if (!isObject(value) || value['type'] === 'disabled' || isObject(value['block_binding'])) return undefined
+  return { edits: [setMember(thinking, members(json, thinking), 'block_binding', DROP)], header: HEADER }
+}
+
+/**
+ * How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
+ * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
+ */
+export const messagesBoundThinking: BoundThinking = {
+  isBoundThinkingError(body) {
+    const error = parseObject(body.toString('utf8'))?.['error']
+    return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
+  },
+  dropBoundThinking,
 }
 
 /** The dialect of Messages. */

@@ -24,9 +24,10 @@ import type {
   ResponseMetadata,
   ResponseTail,
 } from '../dialect.ts'
+import { drained } from '../shared/request.ts'
 import { firstText, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
 import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
-import { contentAt, drained, textsAndCallsOf } from './content.ts'
+import { contentAt, textsAndCallsOf } from './content.ts'
 
 /** True if a block is a call that the client has to make. */
 export function isCall(block: unknown): boolean {
@@ -124,24 +125,22 @@ function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier
   })
 }
 
-function resultsOf({ buffered, results }: BlockedMessage): Json[] {
-  return buffered.calls.map(({ id }, at) => ({ type: 'tool_result', tool_use_id: id, content: results[at] }))
+/** Returns the results (JSON texts) of a blocked message. */
+export function resultsOfBlocked({ buffered, results }: BlockedMessage): string[] {
+  return buffered.calls.map(({ id }, at) =>
+    JSON.stringify({ type: 'tool_result', tool_use_id: id, content: results[at] }),
+  )
 }
 
 /** Returns the user message (JSON text) that holds the results of a blocked message. */
 export function resultMessage(blockedMessage: BlockedMessage): string {
-  return JSON.stringify({ role: 'user', content: resultsOf(blockedMessage) })
+  return `{"role":"user","content":[${resultsOfBlocked(blockedMessage).join(',')}]}`
 }
 
 /** Returns the messages (JSON texts) that a blocked message adds to the input: its own, and the results. */
 export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
   const content = textOf(propertyOf(blockedMessage.buffered.message, 'content')) || '[]'
   return [`{"role":"assistant","content":${content}}`, resultMessage(blockedMessage)]
-}
-
-/** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
-export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): string[] {
-  return resultsOf(blockedMessage).flatMap((result, at) => (blocked.has(at) ? JSON.stringify(result) : []))
 }
 
 interface AssembledBlock {

@@ -1,6 +1,7 @@
-import { type Json, propertyOf } from '../../core/json-object.ts'
+import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import type { Api, ErrorKind } from '../dialect.ts'
+import { namesIn, type RequestFields } from '../shared/request.ts'
 import { tokens } from '../shared/response-tail.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
@@ -35,6 +36,21 @@ export const openai: Api = {
         ? 'Your input exceeds the context window of this model. Please adjust your input and try again.'
         : `This model's maximum context length is ${limit} tokens.${sent} Please reduce the length of the messages.`
     return { message, type: 'invalid_request_error', param: null, code: 'context_length_exceeded' }
+  },
+}
+
+/** Where requests offer and force tools: `functions` and `function_call` are Chat Completions' older form. */
+export const OPENAI_TOOLS: Omit<RequestFields, 'formats'> = {
+  tools: ['tools', 'functions'],
+  choices: ['tool_choice', 'function_call'],
+  named: ['function', 'custom'],
+  forcedBy(choice) {
+    const type = isObject(choice) ? textOf(choice['type']) : choice
+    if (type === 'required' || type === 'any') return { isNamed: false }
+    if (!isObject(choice) || type === 'auto' || type === 'none') return undefined
+    if (type !== 'allowed_tools') return { isNamed: true, names: namesIn(choice) }
+    const allowed = isObject(choice['allowed_tools']) ? choice['allowed_tools'] : choice
+    return allowed['mode'] === 'required' ? { isNamed: false, names: namesIn(allowed) } : undefined
   },
 }
 

@@ -4,7 +4,6 @@ import { appendElement, type Edit, prependElement, setMember } from '../../json/
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, member, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
-import { type ListedItem, resultsToKeep } from '../shared/request-list.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
 /** Returns the item that answers a call with a text; `undefined` if the result of such a call can't be a text. */
@@ -75,10 +74,9 @@ export function continueAfterBlock(
   return [appendElement(json, list, JSON.stringify(added).slice(1, -1))]
 }
 
-/** Returns the results (JSON texts) of the calls in `blocked`, as places among the message's calls. */
-export function resultsOfBlocked(blockedMessage: BlockedMessage, blocked: ReadonlySet<number>): readonly string[] {
-  const outputs = resultItems(blockedMessage) ?? []
-  return outputs.flatMap((item, at) => (blocked.has(at) ? JSON.stringify(item) : []))
+/** Returns the results (JSON texts) of a blocked message; none if one of its calls can't be answered with a text. */
+export function resultsOfBlocked(blockedMessage: BlockedMessage): readonly string[] {
+  return (resultItems(blockedMessage) ?? []).map((item) => JSON.stringify(item))
 }
 
 /** Returns edits that put results at the start of the input and continue from the response `redirectTo`. */
@@ -97,11 +95,4 @@ export function injectPendingResults(
     kind === 'array' ? prependElement(json, list, items) : setMember(object, fields, 'input', `[${items}${text}]`),
   )
   return edits
-}
-
-/** Returns the results in the input, as JSON texts. */
-export function resultsIn({ json, items }: ListIndex<ListedItem>): readonly string[] {
-  const results = items.filter(({ role }) => role === 'tool')
-  // The outputs of some tools have other forms only.
-  return resultsToKeep(json, results, 'output', ['string'])
 }

@@ -1,8 +1,8 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
-import type { Conversation, Role, ToolResult } from '../../core/conversation.ts'
-import { isObject, type Json, textOf } from '../../core/json-object.ts'
+import type { Role, ToolCall } from '../../core/conversation.ts'
+import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeInTurns, decodeToCompare, PIECE } from '../../json/compare.ts'
+import { decodeInTurns, decodeToCompare } from '../../json/compare.ts'
 import {
   addToText,
   appendElement,
@@ -28,25 +28,29 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
-import { openai } from '../openai/api.ts'
+import type { Dialect, DialectRequest, RequestInput, StoredHistory } from '../dialect.ts'
+import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
   addText,
   attachmentHashes,
+  conversationOf,
   fieldOf,
-  holdsItems,
   type ListedItem,
-  type Memo,
-  memoize,
+  type Message,
+  type MessageForm,
   noticeIn,
+  offersTools,
+  type RequestFields,
+  requestMembers,
+  resultsToKeep,
+  SILENT,
   stringAt,
   stringIn,
-} from '../shared/request-list.ts'
-import { requestMembers, toolLists } from '../shared/request-members.ts'
+} from '../shared/request.ts'
 import { firstText } from '../shared/response-tail.ts'
-import { continueAfterBlock, injectPendingResults, resultsIn, resultsOfBlocked } from './continue.ts'
+import { continueAfterBlock, injectPendingResults, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { responsesStream } from './stream.ts'
 import { responsesCallsNothing, responsesMetadata } from './usage.ts'
@@ -54,24 +58,21 @@ import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfConte
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 interface InputItem extends ListedItem {
-  readonly isCall: boolean
   /** It only refers to an item that the provider stores. */
   readonly isReference: boolean
   /** It may stand in the middle of a response, as a compaction does. */
   readonly isAside: boolean
-  /** Where the list of tools stands that it offers: clients of "Responses Lite" have no field for them. */
-  readonly tools?: Span | undefined
 }
 
 type RequestIndex = ListIndex<InputItem>
 
 /** Reads what an item is, without decoding its text and arguments. */
 function readItem(json: Buffer, at: number, work: Work): InputItem {
-  let type: number | undefined
-  let role: number | undefined
-  let execution: number | undefined
-  let id: number | undefined
-  let list: number | undefined
+  let type = 0
+  let role = 0
+  let execution = 0
+  let id = 0
+  let list = 0
   let key = firstKey(json, at)
   while (json[key] === QUOTE) {
     work.spend(1)
@@ -87,109 +88,74 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   const typeName = stringAt(json, type)
   const kind = kindOfItem(typeName, stringAt(json, execution))
   const isReference = typeName === 'item_reference'
+  const isCall = kind === 'call' || (isReference && CALL_ID.test(stringAt(json, id)))
+  // Clients of "Responses Lite" have no field for their tools.
+  const offersTools = typeName === 'additional_tools' && list > 0
   return {
     start: at,
     end: key + 1,
     role: roleOfItem(kind, stringAt(json, role)),
-    isCall: kind === 'call' || (isReference && CALL_ID.test(stringAt(json, id))),
+    callCount: isCall ? 1 : 0,
+    resultCount: kind === 'tool' ? 1 : 0,
     isReference,
     isAside: kind === 'aside',
-    tools:
-      typeName === 'additional_tools' && list !== undefined ? { start: list, end: skipValue(json, list) } : undefined,
+    tools: offersTools ? { start: list, end: skipValue(json, list) } : undefined,
   }
 }
 
 /** Returns the item for an input that is a text. */
 function readText({ start, end }: Span): InputItem {
-  return { start, end, role: 'user', isCall: false, isReference: false, isAside: false }
+  return { start, end, role: 'user', callCount: 0, resultCount: 0, isReference: false, isAside: false }
 }
 
-function itemOf(value: unknown): Json {
-  if (typeof value === 'string') return { content: value }
-  return isObject(value) ? value : {}
-}
+const PART: MessageForm = { role: 'part', callCount: 0, resultCount: 0 }
 
-/** Returns for each item whether it continues the response before it. */
-function partsIn(items: readonly InputItem[]): boolean[] {
-  let isOpen = false
-  return items.map(({ role, isAside }) => {
-    const continues = isOpen && (isAside || role === 'assistant')
-    isOpen = role === 'assistant' || continues
-    return continues
-  })
-}
-
-/** Returns the texts of one item only, not of the whole response that it begins. */
-function textsOfItem({ type, id, content }: Json, isCall: boolean | undefined): string[] {
-  // The request contains only the id of what it refers to.
-  if (type === 'item_reference') return isCall || /^rs_/.test(textOf(id)) ? [] : [textOf(id)]
-  return type === 'reasoning' ? [] : textsOfContent(content)
-}
-
-/** Decodes a large item, or one of a response. */
-function* prepare({ json, work }: RequestIndex, itemAt: Memo<Json>, at: number, item: Span): Generator<void> {
-  itemAt.values.set(at, itemOf(yield* decodeInTurns(json, item, work)))
-}
-
-function conversationOf(index: RequestIndex, field: (name: string) => unknown): Conversation {
-  const { json, items, fields, work } = index
-  const isPart = partsIn(items)
-  const itemAt = memoize((at): Json => {
-    const span = items[at]
-    return itemOf(span && decodeToCompare(json, span, work))
-  })
-  const roleAt = (at: number): Role => (isPart[at] ? 'part' : (items[at]?.role ?? 'system'))
-  const textsAt = (at: number): string[] => textsOfItem(itemAt(at), items[at]?.isCall)
-  /** The indexes of all items of the response that begins `at`; none if none begins there. */
-  const partsFrom = (at: number): number[] => {
-    if (roleAt(at) !== 'assistant') return []
-    const all = [at]
-    for (let next = at + 1; isPart[next]; next++) all.push(next)
-    return all
+/** Returns what each item is as a message: the first item of a response counts the calls of all of its items. */
+function messagesIn(items: readonly InputItem[]): readonly MessageForm[] {
+  const messages: MessageForm[] = []
+  let response: { role: Role; callCount: number; resultCount: number } | undefined
+  for (const { role, callCount, resultCount, isAside } of items) {
+    const isInResponse = role === 'assistant' || (isAside && response !== undefined)
+    if (response && isInResponse) {
+      response.callCount += callCount
+      messages.push(PART)
+      continue
+    }
+    const message = { role, callCount, resultCount }
+    response = isInResponse ? message : undefined
+    messages.push(message)
   }
-  const callsFrom = (at: number) => partsFrom(at).filter((part) => items[part]?.isCall)
-  return {
-    work,
-    hasParts: true,
-    model: textOf(field('model')),
-    streams: field('stream') === true,
-    // A prompt that the provider stores may have tools.
-    offersTools:
-      toolLists(index).some((tools) => holdsItems(json, tools)) ||
-      (!member(fields, 'tools') && isObject(field('prompt'))),
-    isCompaction: items.at(-1)?.isAside === true && itemAt(items.length - 1)['type'] === 'compaction_trigger',
-    systemText() {
-      const prompt = field('prompt')
-      const fixed = [field('instructions'), isObject(prompt) ? textOf(prompt['id']) : undefined]
-      const texts = fixed.filter((text) => typeof text === 'string')
-      for (let at = 0; items[at]?.role === 'system'; at++) texts.push(...textsAt(at))
-      return texts.join('\n')
-    },
-    length: items.length,
-    role: roleAt,
-    texts(at) {
-      const role = roleAt(at)
-      if (role === 'tool') return [textOfOutput(itemAt(at)['output'])]
-      if (role === 'assistant') return partsFrom(at).flatMap(textsAt)
-      return role === 'part' ? [] : textsAt(at)
-    },
-    calls: (at) => callsFrom(at).map((part) => callOfItem(itemAt(part))),
-    results(at): ToolResult[] {
-      if (roleAt(at) !== 'tool') return []
-      const { call_id: call, approval_request_id: approval, id, output, approve } = itemAt(at)
-      return [{ callId: textOf(call ?? approval ?? id), text: textOfOutput(output ?? approve) }]
-    },
-    pictures: (at) => (roleAt(at) === 'user' ? attachmentHashes(itemAt(at)['content']) : []),
-    prepare(at) {
-      const item = items[at]
-      // A response may consist of thousands of small items.
-      const isLong = item && (item.role === 'assistant' || item.end - item.start > PIECE)
-      return isLong ? prepare(index, itemAt, at, item) : undefined
-    },
-    forget: () => itemAt.values.clear(),
-    callCount: (at) => callsFrom(at).length,
-    resultCount: (at) => (roleAt(at) === 'tool' ? 1 : 0),
+  return messages
+}
+
+/** Decodes a message, which may be a response of several items, or with -1 the fields with system text. */
+function* messageOf(index: RequestIndex, messages: readonly MessageForm[], at: number): Generator<void, Message> {
+  const { json, items, work } = index
+  const texts: string[] = []
+  const calls: ToolCall[] = []
+  if (at === -1) {
+    const instructions = fieldOf(index, 'instructions')
+    if (typeof instructions === 'string') texts.push(instructions)
+    const prompt = fieldOf(index, 'prompt')
+    if (isObject(prompt)) texts.push(textOf(prompt['id']))
   }
+  if (messages[at]?.role === 'part') return SILENT
+  let next = at
+  for (let item = items[next]; item; item = messages[next]?.role === 'part' ? items[next] : undefined) {
+    const value = yield* decodeInTurns(json, item, work)
+    const object: Json = isObject(value) ? value : { content: value }
+    const { type, id, content, call_id: call, approval_request_id: approval, output, approve } = object
+    if (item.role === 'tool') {
+      const text = textOfOutput(output ?? approve)
+      return { texts: [text], calls, results: [{ callId: textOf(call ?? approval ?? id), text }] }
+    }
+    if (item.callCount > 0) calls.push(callOfItem(object))
+    // The request contains only the id of what it refers to.
+    if (type !== 'item_reference') texts.push(...(type === 'reasoning' ? [] : textsOfContent(content)))
+    else if (item.callCount === 0 && !/^rs_/.test(textOf(id))) texts.push(textOf(id))
+    next++
+  }
+  return { texts, calls }
 }
 
 const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
@@ -208,12 +174,6 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
 
-/** Turns background mode off: Governor would not see an answer that the client fetches later. */
-function withoutBackground({ json, fields }: RequestIndex): Edit[] {
-  const background = member(fields, 'background')?.value
-  return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
-}
-
 function announceIn({ json, object, fields, list, items }: RequestIndex, text: string): Edit[] {
   const message = JSON.stringify({ role: 'developer', content: text })
   if (items.some(({ tools }) => tools)) {
@@ -226,77 +186,97 @@ function announceIn({ json, object, fields, list, items }: RequestIndex, text: s
   return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
+const FIELDS: RequestFields = { ...OPENAI_TOOLS, formats: [['text', 'format']] }
+
 /** What a request and its provider keep of the conversation. */
-function storageOf({ json, items }: RequestIndex, field: (name: string) => unknown) {
-  const response = textOf(field('previous_response_id'))
-  const stated = field('conversation') ?? null
+function storageOf(index: RequestIndex) {
+  const { json, items } = index
+  const response = textOf(fieldOf(index, 'previous_response_id'))
+  const stated = fieldOf(index, 'conversation') ?? null
   const conversation = response === '' ? textOf(isObject(stated) ? stated['id'] : stated) : ''
-  const isStored = field('store') !== false
+  const isConversation = conversation !== ''
+  const previous = response || conversation || undefined
   const first = items.find(({ role }) => role === 'assistant')
-  const hasReferences = items.some(({ isReference }) => isReference)
-  return {
-    previous: response || conversation || undefined,
-    isConversation: conversation === '' ? undefined : true,
-    /**
-     * The provider stores the input and shows it to the model whenever the conversation continues. False if nothing is
-     * stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
-     */
-    keepsInput: response !== '' || stated !== null || (isStored && !first),
-    isStored,
-    hasReferences,
-    firstItem: first?.isReference ? stringIn(json, members(json, first), 'id') || undefined : undefined,
+  const storesAnswers = fieldOf(index, 'store') !== false
+  // The provider stores the input and shows it to the model whenever the conversation continues. Not so if nothing is
+  // stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
+  const storesInput = response !== '' || stated !== null || (storesAnswers && !first)
+  const isStored = storesInput && storesAnswers
+  const stored: StoredHistory = {
+    previous,
+    isConversation,
+    hasOneEnd: isConversation,
+    resultsOf: (blockedMessage) => (isStored ? resultsOfBlocked(blockedMessage) : []),
+    skippedResults(unique) {
+      if (!isStored || previous === undefined) return undefined
+      const results = items.filter(({ role }) => role === 'tool')
+      // The outputs of some tools have other forms only.
+      const pendingResults = resultsToKeep(json, results, 'output', ['string'])
+      const id = `resp_${unique}`
+      return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous }
+    },
+    injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
   }
+  const firstItem = first?.isReference ? stringIn(json, members(json, first), 'id') || undefined : undefined
+  return { isStored, storesInput, stored, firstItem }
 }
 
 function read({ body, known }: RequestInput): DialectRequest | undefined {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
   const { json, object, fields, items } = index
-  const field = (name: string): unknown => fieldOf(index, name)
-  const { previous, isConversation, keepsInput, hasReferences, firstItem, ...storage } = storageOf(index, field)
-  const isStored = keepsInput && storage.isStored
-  const conversation = conversationOf(index, field)
+  const { isStored, storesInput, stored, firstItem } = storageOf(index)
+  const messages = messagesIn(items)
+  const last = items.at(-1)
+  const conversation = conversationOf(
+    index,
+    (at) => messageOf(index, messages, at),
+    {
+      hasParts: true,
+      // A prompt that the provider stores may have tools.
+      offersTools: offersTools(index, FIELDS) || (!member(fields, 'tools') && isObject(fieldOf(index, 'prompt'))),
+      isCompaction: last?.isAside === true && stringIn(json, members(json, last), 'type') === 'compaction_trigger',
+      pictures: (at) => {
+        const item = items[at]
+        const value = item?.role === 'user' ? decodeToCompare(json, item, index.work) : undefined
+        return attachmentHashes(propertyOf(value, 'content'))
+      },
+    },
+    messages,
+  )
   const add: AddText = (at, text) => {
     const item = items[at]
     return item && addParagraph(json, item, text)
   }
   return {
     conversation,
-    previous,
-    isConversation,
+    stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem,
-    isKept: keepsInput || hasReferences,
-    hasOneEnd: isConversation,
     notice(text, channel) {
-      if (!keepsInput) return noticeIn(index, text, channel, add)
+      if (!storesInput) return noticeIn(index, text, channel, add)
       const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)
       return edit && [edit]
     },
     announce: (text) => announceIn(index, text),
-    banTools(ban) {
-      const background = withoutBackground(index)
-      if (ban === 'choice_none') return [setMember(object, fields, 'tool_choice', '"none"'), ...background]
-      const offers = new Set(items.filter(({ tools }) => tools))
-      const emptied = offers.size === items.length ? [] : removeItems(items, offers)
-      return [...removeMembers(fields, TOOL_FIELDS), ...emptied, ...background]
-    },
-    keepForced(name) {
-      const choice = JSON.stringify({ type: 'function', name })
-      const forced = name === undefined ? [] : [setMember(object, fields, 'tool_choice', choice)]
-      return [...forced, ...withoutBackground(index)]
+    banTools(ban, forced) {
+      const edits: Edit[] = []
+      if (ban === 'choice_none') edits.push(setMember(object, fields, 'tool_choice', '"none"'))
+      if (ban === 'no_tools') {
+        const offers = new Set(items.filter(({ tools }) => tools))
+        edits.push(...removeMembers(fields, TOOL_FIELDS))
+        if (offers.size < items.length) edits.push(...removeItems(items, offers))
+      }
+      const choice = JSON.stringify({ type: 'function', name: forced })
+      if (forced !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
+      // Governor would not see an answer that the client fetches later.
+      const background = member(fields, 'background')?.value
+      if (background && decode(json, background) === true) edits.push({ ...background, text: 'false' })
+      return edits
     },
     continueAfterBlock: (blockedMessages) =>
-      continueAfterBlock(index, blockedMessages, isStored, isConversation === true),
-    pendingResults: (blockedMessage, blocked) => (isStored ? resultsOfBlocked(blockedMessage, blocked) : []),
-    skippedResults(unique) {
-      if (!isStored || previous === undefined) return undefined
-      const pendingResults = resultsIn(index)
-      const id = `resp_${unique}`
-      return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous }
-    },
-    injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
+      continueAfterBlock(index, blockedMessages, isStored, stored.isConversation),
     // A spread costs a microsecond for each new member after it.
-    ...requestMembers(index, conversation, [['text', 'format']], add),
+    ...requestMembers(index, conversation, FIELDS, add),
   }
 }
 

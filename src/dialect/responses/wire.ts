@@ -3,7 +3,7 @@ import type { Role, ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
-import { attachmentHash } from '../shared/request-list.ts'
+import { attachmentHash } from '../shared/request.ts'
 
 /** Types of calls that the provider makes itself and answers in the same response. */
 const HOSTED = new Set([
@@ -98,8 +98,8 @@ export function textOfOutput(output: unknown): string {
  */
 export function callOfItem(item: Json): ToolCall {
   const type = textOf(item['type'])
-  const own = textOf(item['id'])
-  if (type === 'item_reference') return { id: own, item: own, name: '', arguments: '' }
+  const itemId = textOf(item['id'])
+  if (type === 'item_reference') return { id: itemId, item: itemId, name: '', arguments: '' }
   const id = textOf(item['call_id'] ?? item['id'])
   const name = textOf(item['name']) || type.replace(/_call$/, '')
   const args = item['arguments'] ?? item['input'] ?? item['action'] ?? item['actions'] ?? item['operation']

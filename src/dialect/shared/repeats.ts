@@ -3,7 +3,6 @@ import type { Conversation } from '../../core/conversation.ts'
 import { callHash } from '../../core/loop/tool-call.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import type { IndexedItem, IndexedList } from '../dialect.ts'
-import type { AddText } from './request-list.ts'
 
 /** Returns the index after the last of the messages with the results of the response that begins at `start`. */
 function resultsEnd(conversation: Conversation, start: number): number {
@@ -31,7 +30,11 @@ function keyOf(conversation: Conversation, start: number, end: number): string |
  * Returns edits that leave only the newest of equal calls since the same words of a user, with their count at the end
  * of its last result; an empty list if nothing is repeated.
  */
-export function collapseRepeats({ items }: IndexedList, conversation: Conversation, addText: AddText): Edit[] {
+export function collapseRepeats(
+  { items }: IndexedList,
+  conversation: Conversation,
+  addText: (at: number, text: string) => Edit | undefined,
+): Edit[] {
   const removed = new Set<IndexedItem>()
   /** How often calls were made, by the end of their newest results. */
   const counts = new Map<number, number>()

@@ -78,7 +78,7 @@ export function beginAnswer(
   const { session = '' } = x.names
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
   client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
-  const isJson = x.sent.hasFormat()
+  const isJson = x.sent.demands().hasFormat
   const footer = how.hasFooter && !isJson ? footerOf(limit) : undefined
   const begun = { stream: undefined, whole: undefined, earlier: [], textBefore: '', tries: [], kept: undefined }
   return { x, client, isJson, terminal, footer, ...how, ...begun }
@@ -223,8 +223,8 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   if (stream && (fallback === undefined || stream.hasBegun)) return finishStream(answer, stream, fallback, isRecorded)
   if (whole && !stream) return finishWhole(answer, whole, fallback, isRecorded)
   // A request that continues from this answer brings the results that the provider missed, if that keeps the history.
-  const { id: made, ...pending } = x.sent.skippedResults?.(x.services.newId()) ?? {}
-  const place = x.sent.isConversation ? x.sent.previous : made
+  const { id: made, ...pending } = x.sent.stored?.skippedResults(x.services.newId()) ?? {}
+  const place = x.sent.stored?.isConversation ? x.sent.stored.previous : made
   const id = place === undefined ? undefined : made
   if (place !== undefined && made !== undefined) await savePendingResults(x, place, pending)
   const ended = terminal(false)
@@ -330,12 +330,12 @@ export async function saveResults(
   blocked: ReadonlySet<number>,
   before: readonly BlockedMessage[],
 ): Promise<void> {
-  const { sent } = x
-  const pendingResults = sent.pendingResults?.(round, blocked) ?? []
-  const place = sent.isConversation ? sent.previous : round.buffered.id
+  const { stored } = x.sent
+  const pendingResults = stored?.resultsOf(round).filter((_, at) => blocked.has(at)) ?? []
+  const place = stored?.isConversation ? stored.previous : round.buffered.id
   if (pendingResults.length > 0 && place !== undefined) await savePendingResults(x, place, { pendingResults })
   // A conversation object has them already.
-  await redirectAll(x, before, round.buffered, sent.isConversation ? [] : pendingResults)
+  await redirectAll(x, before, round.buffered, stored?.isConversation ? [] : pendingResults)
 }
 
 /** Redirects requests from blocked responses to the response after them, which waits for these results. */
@@ -346,7 +346,7 @@ export async function redirectAll(
   pendingResults: readonly string[] = [],
 ): Promise<void> {
   const redirectTo = buffered?.id
-  if (redirectTo === undefined || !x.sent.isKept) return
+  if (redirectTo === undefined || !x.sent.stored) return
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds)
     if (before.id !== undefined && before.id !== redirectTo) await savePendingResults(x, before.id, pending)
@@ -369,7 +369,7 @@ async function savePendingResults(
 }
 
 function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean): GovernorReply {
-  const said = sent.hasFormat() ? answer : { ...answer, text: textWithFooter(answer) }
+  const said = sent.demands().hasFormat ? answer : { ...answer, text: textWithFooter(answer) }
   return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
 

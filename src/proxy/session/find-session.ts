@@ -47,7 +47,7 @@ export async function findSession(
       ? undefined
       : await unlessLost(emit, store.value(LINKS, sessionKey(tenant, previous)), undefined)
   const name = explicitSessionId(headers, asked, identity)
-  const conversation = asked.isConversation ? facts.previous : undefined
+  const conversation = asked.stored?.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: name !== undefined }
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
   if (name !== undefined) return { id: hashOf(name), name, ...rest }

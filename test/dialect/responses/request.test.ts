@@ -164,9 +164,9 @@ describe('a Responses conversation', () => {
     [{ conversation: { id: 'conv_1' } }, 'conv_1'],
     [{ previous_response_id: null }, undefined],
   ])('a request continues from the response or conversation in %j', (more, previous) => {
-    expect(responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.previous).toBe(
-      previous,
-    )
+    expect(
+      responses.read({ path: '', body: Buffer.from(JSON.stringify({ input: [], ...more })) })?.stored?.previous,
+    ).toBe(previous)
   })
 })
 
@@ -372,7 +372,9 @@ describe('results that the provider waits for in Responses', () => {
     (input) => {
       const body = Buffer.from(`{"previous_response_id":"resp_1"${input}}`)
       const edits =
-        responses.read({ path: '', body })?.injectPendingResults?.(['{"type":"function_call_output"}'], undefined) ?? []
+        responses
+          .read({ path: '', body })
+          ?.stored?.injectPendingResults(['{"type":"function_call_output"}'], undefined) ?? []
       expect(JSON.parse(applyEdits(body, edits).toString())).toEqual({
         previous_response_id: 'resp_1',
         input: [{ type: 'function_call_output' }],

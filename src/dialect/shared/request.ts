@@ -1,0 +1,435 @@
+/** Reads and edits requests that are an object with a list of messages or items. */
+import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { Channel } from '../../core/decide.ts'
+import { type Hash, hashOfBytes, nameOf } from '../../core/hash.ts'
+import { isObject, type Json, MAX_LENGTH, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { TooMuchToRead } from '../../core/work.ts'
+import { decodeToCompare, PIECE } from '../../json/compare.ts'
+import { appendElement, appendParagraph, type Edit, removeItems } from '../../json/edit.ts'
+import type { ListIndex } from '../../json/list.ts'
+import {
+  CLOSE_BRACKET,
+  decode,
+  decodeStringIn,
+  elements,
+  isString,
+  kindAt,
+  type Member,
+  member,
+  members,
+  OPEN_BRACKET,
+  QUOTE,
+  type Span,
+  skipSpace,
+  skipString,
+} from '../../json/scan.ts'
+import type { DialectRequest, ForcedTools, IndexedItem, IndexedList } from '../dialect.ts'
+import { collapseRepeats } from './repeats.ts'
+
+/** What is known of a message before it is decoded. */
+export interface MessageForm {
+  readonly role: Role
+  readonly callCount: number
+  readonly resultCount: number
+}
+
+/** The byte offsets of one item of the list, and what it holds. */
+export interface ListedItem extends IndexedItem, MessageForm {}
+
+/** The name of a role in a dialect. Lists are searched in order, so frequent roles come first. */
+export type NamedRole = readonly [name: string, role: Role]
+
+/** Returns the role that the value between two offsets names. An unknown role is `system`: `user` would start a run. */
+export function roleOf(json: Buffer, start: number, end: number, roles: readonly NamedRole[]): Role {
+  if (json[start] !== QUOTE) return 'system'
+  for (const [name, role] of roles) if (isString(json, start, end, name)) return role
+  return 'system'
+}
+
+/** Returns the string that starts at `at`; empty if there is no string, or one longer than any name or id. */
+export function stringAt(json: Buffer, at: number): string {
+  if (json[at] !== QUOTE) return ''
+  const end = skipString(json, at)
+  return end - at > MAX_LENGTH ? '' : decodeStringIn(json, { start: at, end })
+}
+
+/** Returns the string under `key`; empty if there is no string, or one longer than any name or id. */
+export function stringIn(json: Buffer, fields: readonly Member[], key: string): string {
+  const value = member(fields, key)?.value
+  return value ? stringAt(json, value.start) : ''
+}
+
+/** Decodes a top-level field; `undefined` if it is missing, or larger than any API accepts. */
+export function fieldOf({ json, work, fields }: ListIndex<Span>, name: string): unknown {
+  const value = member(fields, name)?.value
+  try {
+    return value && decodeToCompare(json, value, work)
+  } catch (error) {
+    if (error instanceof TooMuchToRead) return undefined
+    throw error
+  }
+}
+
+/** What a message says. */
+export interface Message {
+  readonly texts: readonly string[]
+  readonly calls: readonly ToolCall[]
+  readonly results?: readonly ToolResult[]
+}
+
+export const SILENT: Message = { texts: [], calls: [] }
+const NO_RESULTS: readonly ToolResult[] = []
+const LETTER_T = 0x74
+
+/** Runs a generator to its end without a pause. */
+export function drained<T>(steps: Generator<void, T>): T {
+  let step = steps.next()
+  while (!step.done) step = steps.next()
+  return step.value
+}
+
+function* prepare(decoded: Map<number, Message>, at: number, steps: Generator<void, Message>): Generator<void> {
+  decoded.set(at, yield* steps)
+}
+
+/**
+ * Returns the conversation of a request, whose messages are decoded once. `decode`: decodes a message, or with -1 the
+ * fields with system text; it yields wherever other requests should have their turn. `others`: what only this API has.
+ * `messages`: what is known of the message at each item. `contents`: what else to drop with the decoded messages.
+ */
+export function conversationOf(
+  { json, fields, items, work }: ListIndex<ListedItem>,
+  decode: (at: number) => Generator<void, Message>,
+  others: Pick<Conversation, 'offersTools'> & Partial<Conversation>,
+  messages: readonly MessageForm[] = items,
+  contents?: Map<number, unknown>,
+): Conversation {
+  const decoded = new Map<number, Message>()
+  const messageAt = (at: number): Message => {
+    const known = decoded.get(at)
+    if (known) return known
+    const message = drained(decode(at))
+    decoded.set(at, message)
+    return message
+  }
+  const streams = member(fields, 'stream')?.value
+  return {
+    work,
+    model: stringIn(json, fields, 'model'),
+    streams: streams !== undefined && json[streams.start] === LETTER_T,
+    length: items.length,
+    systemText() {
+      const texts = [...messageAt(-1).texts]
+      for (let at = 0; messages[at]?.role === 'system'; at++) texts.push(...messageAt(at).texts)
+      return texts.join('\n')
+    },
+    role: (at) => messages[at]?.role ?? 'system',
+    callCount: (at) => messages[at]?.callCount ?? 0,
+    resultCount: (at) => messages[at]?.resultCount ?? 0,
+    texts: (at) => messageAt(at).texts,
+    calls: (at) => (messages[at]?.callCount ? messageAt(at).calls : SILENT.calls),
+    results: (at) => (messages[at]?.resultCount ? messageAt(at).results : undefined) ?? NO_RESULTS,
+    prepare(at) {
+      const item = items[at]
+      if (decoded.has(at) || messages[at]?.role === 'part') return undefined
+      // A response in parts may consist of thousands of small items.
+      const mayBeLong = others.hasParts && messages[at]?.role === 'assistant'
+      return !item || mayBeLong || item.end - item.start > PIECE ? prepare(decoded, at, decode(at)) : undefined
+    },
+    forget() {
+      decoded.clear()
+      contents?.clear()
+    },
+    ...others,
+  }
+}
+
+/** What a tool choice forces; without `names` the model must call any of the offered tools. */
+export type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
+
+/** Where the requests of an API state what they demand and offer. */
+export interface RequestFields {
+  /** The output format: a field, or a member of the object in a field. */
+  readonly formats: readonly (readonly [outer: string, inner?: string])[]
+  /** The lists of tools. */
+  readonly tools: readonly string[]
+  /** The tool choice. */
+  readonly choices: readonly string[]
+  /** The objects in a tool that may hold its name; else the tool itself does. */
+  readonly named: readonly string[]
+  /** Returns what a tool choice forces; `undefined` if the model may answer without a call. */
+  forcedBy(choice: unknown): Forced | undefined
+}
+
+/** Fields of requests in all APIs, by the names that OpenTelemetry has for them. */
+const PARAMETERS = {
+  max_tokens: ['max_completion_tokens', 'max_output_tokens', 'max_tokens'],
+  temperature: ['temperature'],
+  top_p: ['top_p'],
+  top_k: ['top_k'],
+  frequency_penalty: ['frequency_penalty'],
+  presence_penalty: ['presence_penalty'],
+  seed: ['seed'],
+  'choice.count': ['n'],
+}
+
+/** The members of a request that read what it demands and offers. `addText` appends a text to the item at an index. */
+export function requestMembers(index: IndexedList, conversation: Conversation, api: RequestFields, addText: AddText) {
+  const { json, fields, work } = index
+  /** Returns the tool choice, and what it forces. */
+  const choiceIn = (): { readonly place?: Span; readonly forced?: Forced | undefined } => {
+    for (const name of api.choices) {
+      const place = member(fields, name)?.value
+      const choice = place && (fieldOf(index, name) ?? undefined)
+      if (place && choice !== undefined) return { place, forced: api.forcedBy(choice) }
+    }
+    return {}
+  }
+  return {
+    index,
+    sessionIdAt(path) {
+      let value = fieldOf(index, path[0] ?? '')
+      for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
+      // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
+      const id = typeof value === 'string' ? value : propertyOf(value, 'id')
+      if (typeof id !== 'string' || id.trim() === '') return undefined
+      if (path.at(-1) !== 'user_id') return id.trim()
+      // A user has many sessions. Only Claude Code names one there: in a JSON text, or older versions after `_session_`.
+      const session = textOf(parseObject(id, work)?.['session_id'])
+      return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
+    },
+    demands() {
+      const format = formatIn(index, api)
+      const { place, forced } = choiceIn()
+      const spans = format ? [format] : []
+      if (place && forced?.names) spans.push(place)
+      // If any tool will do, the lists of tools are what is demanded.
+      else if (forced) spans.push(...toolLists(index, api))
+      const hashes: Hash[] = []
+      for (const { start, end } of spans) {
+        work.hash(end - start)
+        hashes.push(hashOfBytes(json.subarray(start, end)))
+      }
+      return { hashes, hasFormat: format !== undefined }
+    },
+    forcedTools() {
+      const { forced } = choiceIn()
+      if (!forced) return { isNamed: false, names: [] }
+      const names = [...(forced.names ?? [])]
+      if (!forced.names) for (const list of toolLists(index, api)) names.push(...readTools(json, list, api).names)
+      return { isNamed: forced.isNamed, names }
+    },
+    dropTools(drop, instead) {
+      const named = new Set<string>()
+      for (const field of api.choices) for (const name of namesIn(fieldOf(index, field))) named.add(name)
+      const isUnwanted = (name: string) => !named.has(name) && drop(name)
+      const edits: Edit[] = []
+      let areEmptied = true
+      for (const list of toolLists(index, api)) {
+        const left = readTools(json, list, api, isUnwanted)
+        edits.push(...left.edits)
+        areEmptied &&= left.isEmptied
+      }
+      // Providers refuse an empty list, and a history with calls of unknown tools.
+      return edits.length > 0 && areEmptied ? instead : edits
+    },
+    collapseRepeats: () => collapseRepeats(index, conversation, addText),
+    parameters() {
+      const stated: Record<string, number> = {}
+      for (const [name, names] of Object.entries(PARAMETERS)) {
+        for (const field of names) {
+          const value = fieldOf(index, field)
+          if (typeof value === 'number') stated[name] ??= value
+        }
+      }
+      return stated
+    },
+  } as const satisfies Partial<DialectRequest>
+}
+
+/**
+ * Returns where the output format stands that the request demands; `undefined` if it asks for plain text. An object
+ * that is longer than any name of a format holds a schema, and is not read.
+ */
+function formatIn({ json, fields }: IndexedList, { formats }: RequestFields): Span | undefined {
+  for (const [outer, inner] of formats) {
+    const object = member(fields, outer)?.value
+    if (!object || kindAt(json, object) !== 'object') continue
+    if (object.end - object.start > MAX_LENGTH) return object
+    const format = inner === undefined ? object : member(members(json, object), inner)?.value
+    if (!format || kindAt(json, format) !== 'object') continue
+    if (stringIn(json, members(json, format), 'type') !== 'text') return format
+  }
+  return undefined
+}
+
+/** How deep a tool choice may nest the names of tools. */
+const MAX_DEPTH = 4
+
+/** Returns every name in a tool choice: providers refuse a request that names a tool which it does not offer. */
+export function namesIn(choice: unknown, depth = 0): string[] {
+  if (depth > MAX_DEPTH || typeof choice !== 'object' || choice === null) return []
+  const names = isObject(choice) ? [textOf(choice['name']), textOf(choice['type'])] : []
+  for (const value of Object.values(choice)) names.push(...namesIn(value, depth + 1))
+  return names
+}
+
+/** Returns where the lists of tools stand, in fields and in items. */
+function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Span[] {
+  const lists: Span[] = []
+  for (const name of api.tools) {
+    const list = member(fields, name)?.value
+    if (list && kindAt(json, list) === 'array') lists.push(list)
+  }
+  for (const { tools } of items) if (tools) lists.push(tools)
+  return lists
+}
+
+/** True if a request offers at least one tool. */
+export function offersTools(index: IndexedList, api: RequestFields): boolean {
+  const { json } = index
+  return toolLists(index, api).some(({ start }) => {
+    return json[start] === OPEN_BRACKET && json[skipSpace(json, start + 1)] !== CLOSE_BRACKET
+  })
+}
+
+/** A list of tools: their names, and what removing some of them takes and leaves. */
+interface ToolList {
+  readonly names: string[]
+  readonly edits: Edit[]
+  readonly isEmptied: boolean
+}
+
+/**
+ * Reads a list of tools. A tool that holds a list itself is a namespace: names and edits include those in it, and it is
+ * removed if nothing is left in it.
+ */
+function readTools(
+  json: Buffer,
+  list: Span,
+  api: RequestFields,
+  isUnwanted?: (name: string) => boolean,
+  depth = 0,
+): ToolList {
+  const tools = depth > MAX_DEPTH || kindAt(json, list) !== 'array' ? [] : elements(json, list)
+  const removed = new Set<Span>()
+  const names: string[] = []
+  const edits: Edit[] = []
+  for (const tool of tools) {
+    const value = decode(json, tool)
+    let name = ''
+    for (const key of api.named) name ||= textOf(propertyOf(propertyOf(value, key), 'name'))
+    // A provider's built-in tool has only a type.
+    name ||= textOf(propertyOf(value, 'name')) || textOf(propertyOf(value, 'type'))
+    const nested = Array.isArray(propertyOf(value, 'tools')) ? member(members(json, tool), 'tools')?.value : undefined
+    const inner = nested && readTools(json, nested, api, isUnwanted, depth + 1)
+    const isSpace = inner !== undefined && inner.names.length > 0
+    names.push(...(isSpace ? inner.names : [name]))
+    if ((name !== '' && isUnwanted?.(name)) || (isSpace && inner.isEmptied)) removed.add(tool)
+    else if (inner) edits.push(...inner.edits)
+  }
+  edits.push(...removeItems(tools, removed))
+  return { names, edits, isEmptied: removed.size === tools.length }
+}
+
+/** Appends a text to the item at an index; `undefined` if it can't. */
+export type AddText = (at: number, text: string) => Edit | undefined
+
+/**
+ * Returns edits for a notice: a message of its own in the `system` or `user` channel, for which an input that is a text
+ * becomes a list; otherwise at the end of the newest tool result or user message, whichever is later. `undefined` if
+ * that can't hold it.
+ */
+export function noticeIn(
+  { json, list, items }: ListIndex<ListedItem>,
+  text: string,
+  channel: Channel,
+  addText: AddText,
+): Edit[] | undefined {
+  if (items.length === 0) return undefined
+  if (channel === 'system' || channel === 'user') {
+    const message = JSON.stringify({ role: channel, content: text })
+    if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
+    const input = json.toString('utf8', list.start, list.end)
+    return [{ ...list, text: `[{"role":"user","content":${input}},${message}]` }]
+  }
+  const edit = addText(
+    items.findLastIndex(({ role }) => role === 'tool' || role === 'user'),
+    text,
+  )
+  return edit && [edit]
+}
+
+/**
+ * Appends a text to a content that is a string, null, or a list: as a paragraph of its last part if that has a text,
+ * else as a new part of type `type`. `undefined` if the content is anything else.
+ */
+export function addText(json: Buffer, content: Span, text: string, type = 'text'): Edit | undefined {
+  const kind = kindAt(json, content)
+  if (kind === 'string') return appendParagraph(content, text)
+  if (kind === 'scalar') return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
+  if (kind === 'object') return undefined
+  const last = elements(json, content).at(-1)
+  const part = last && kindAt(json, last) === 'object' ? members(json, last) : []
+  const lastText = member(part, 'text')?.value
+  // A part that the provider caches must be the same in the next request, which contains no notice.
+  const isCached = member(part, 'cache_control') !== undefined
+  if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
+  return appendElement(json, content, JSON.stringify({ type, text }))
+}
+
+/** Returns the texts of those parts of a list that have one; an empty list if `parts` is not a list. */
+export function textsOfParts(parts: unknown): string[] {
+  const texts: string[] = []
+  if (!Array.isArray(parts)) return texts
+  for (const part of parts) {
+    if (typeof part === 'string') texts.push(part)
+    else if (isObject(part) && typeof part['text'] === 'string') texts.push(part['text'])
+  }
+  return texts
+}
+
+/** Returns a text that is equal for equal attachments. Its letters are not those of ids, which comparisons mask. */
+export function attachmentHash({ cache_control: _cacheControl, ...part }: Json): string {
+  let letters = ''
+  for (const digit of nameOf(JSON.stringify(part))) letters += 'ghijklmnopqrstuv'[Number.parseInt(digit, 16)]
+  return `[${textOf(part['type'])} ${letters}]`
+}
+
+/** Returns the attachment hashes of the parts without a text. */
+export function attachmentHashes(parts: unknown): string[] {
+  const hashes: string[] = []
+  for (const part of objectsOf(parts)) if (typeof part['text'] !== 'string') hashes.push(attachmentHash(part))
+  return hashes
+}
+
+/** Returns a decoded tool result as one text, with hashes for its attachments. */
+export function resultText(content: unknown): string {
+  if (typeof content === 'string') return content
+  return [...textsOfParts(content), ...attachmentHashes(content)].join('\n')
+}
+
+const LOST = JSON.stringify('(This result is not available any more.)')
+
+/** Characters of the results of one request that are kept for the next one. */
+const MAX_KEPT_RESULTS = 65_536
+
+/**
+ * Returns results as JSON texts that are kept until the next request. If they are too long for that, a text that says
+ * so takes the place of each value under `key` that has one of the `kinds`.
+ */
+export function resultsToKeep(
+  json: Buffer,
+  results: readonly Span[],
+  key: string,
+  kinds: readonly ReturnType<typeof kindAt>[],
+): readonly string[] {
+  let length = 0
+  for (const { start, end } of results) length += end - start
+  return results.map((result) => {
+    const { start, end } = result
+    const value = length > MAX_KEPT_RESULTS ? member(members(json, result), key)?.value : undefined
+    if (!value || !kinds.includes(kindAt(json, value))) return json.toString('utf8', start, end)
+    return json.toString('utf8', start, value.start) + LOST + json.toString('utf8', value.end, end)
+  })
+}
