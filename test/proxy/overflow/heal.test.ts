@@ -135,7 +135,7 @@ describe('a response that Governor fails to process', () => {
   it('is requested again with the client’s own bytes, relayed unguarded and counted', async () => {
     const garbled = { status: 200, body: 'data: plain', headers: GARBLED }
     const { url, provider, events } = await startBoth(() => garbled, {
-      loop_guard: { max_warnings_before_block: 0, repetition_threshold: 3 },
+      loop_guard: { max_warnings_before_block: 0, repetition_threshold: 2 },
     })
     // The model may call it again in this response, which is held therefore.
     const messages = [{ role: 'user', content: 'go' }, ...calledTwice().slice(0, 2)]
