@@ -22,6 +22,7 @@ import {
 } from '../../json/scan.ts'
 import type {
   Api,
+  BlockedMessage,
   BoundThinking,
   Dialect,
   DialectRequest,
@@ -199,10 +200,27 @@ function contentIn({ json, items, work }: RequestIndex, contents: Map<number, Co
   return content
 }
 
+/** Appends blocked messages and their results to the input; in a thread, only the results of the last one. */
+function continuedAfter(
+  index: RequestIndex,
+  blocked: readonly BlockedMessage[],
+  isThread: boolean,
+): Edit[] | undefined {
+  const edits: Edit[] = []
+  const last = blocked.at(-1)
+  if (isThread) {
+    edits.push(...redirected(index, last?.buffered.id))
+    return last && edits.length > 0 ? [...edits, { ...index.list, text: `[${resultMessage(last)}]` }] : undefined
+  }
+  for (const one of blocked)
+    for (const message of messagesAfterBlock(one)) edits.push(appendElement(index.json, index.list, message))
+  return edits
+}
+
 function read({ body, known }: RequestInput): DialectRequest | undefined {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
-  const { json, object, fields, list, items } = index
+  const { json, object, fields, items } = index
   const contents = new Map<number, Content>()
   const contentOf = (at: number) => contentIn(index, contents, at)
   const stored = threadOf(index, contentOf)
@@ -254,17 +272,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
       const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
       return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
     },
-    continueAfterBlock(blockedMessages) {
-      const edits: Edit[] = []
-      const last = blockedMessages.at(-1)
-      if (previous !== undefined) {
-        edits.push(...redirected(index, last?.buffered.id))
-        return last && edits.length > 0 ? [...edits, { ...list, text: `[${resultMessage(last)}]` }] : undefined
-      }
-      for (const blockedMessage of blockedMessages)
-        for (const message of messagesAfterBlock(blockedMessage)) edits.push(appendElement(json, list, message))
-      return edits
-    },
+    continueAfterBlock: (blocked) => continuedAfter(index, blocked, previous !== undefined),
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, conversation, FIELDS, add),
   }

@@ -173,34 +173,41 @@ const PARAMETERS = {
   'choice.count': ['n'],
 }
 
+/** Returns the tool choice of a request, and what it forces. */
+function choiceIn(
+  index: IndexedList,
+  api: RequestFields,
+): { readonly place?: Span; readonly forced?: Forced | undefined } {
+  for (const name of api.choices) {
+    const place = member(index.fields, name)?.value
+    const choice = place && (fieldOf(index, name) ?? undefined)
+    if (place && choice !== undefined) return { place, forced: api.forcedBy(choice) }
+  }
+  return {}
+}
+
+/** Returns the id of a session that stands at a path of the body. */
+function sessionIdIn(index: IndexedList, path: readonly string[]): string | undefined {
+  let value = fieldOf(index, path[0] ?? '')
+  for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
+  // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
+  const id = typeof value === 'string' ? value : propertyOf(value, 'id')
+  if (typeof id !== 'string' || id.trim() === '') return undefined
+  if (path.at(-1) !== 'user_id') return id.trim()
+  // A user has many sessions. Only Claude Code names one there: in a JSON text, or older versions after `_session_`.
+  const session = textOf(parseObject(id, index.work)?.['session_id'])
+  return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
+}
+
 /** The members of a request that read what it demands and offers. `addText` appends a text to the item at an index. */
 export function requestMembers(index: IndexedList, conversation: Conversation, api: RequestFields, addText: AddText) {
-  const { json, fields, work } = index
-  /** Returns the tool choice, and what it forces. */
-  const choiceIn = (): { readonly place?: Span; readonly forced?: Forced | undefined } => {
-    for (const name of api.choices) {
-      const place = member(fields, name)?.value
-      const choice = place && (fieldOf(index, name) ?? undefined)
-      if (place && choice !== undefined) return { place, forced: api.forcedBy(choice) }
-    }
-    return {}
-  }
+  const { json, work } = index
   return {
     index,
-    sessionIdAt(path) {
-      let value = fieldOf(index, path[0] ?? '')
-      for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
-      // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
-      const id = typeof value === 'string' ? value : propertyOf(value, 'id')
-      if (typeof id !== 'string' || id.trim() === '') return undefined
-      if (path.at(-1) !== 'user_id') return id.trim()
-      // A user has many sessions. Only Claude Code names one there: in a JSON text, or older versions after `_session_`.
-      const session = textOf(parseObject(id, work)?.['session_id'])
-      return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
-    },
+    sessionIdAt: (path) => sessionIdIn(index, path),
     demands() {
       const format = formatIn(index, api)
-      const { place, forced } = choiceIn()
+      const { place, forced } = choiceIn(index, api)
       const spans = format ? [format] : []
       if (place && forced?.names) spans.push(place)
       // If any tool will do, the lists of tools are what is demanded.
@@ -213,7 +220,7 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
       return { hashes, hasFormat: format !== undefined }
     },
     forcedTools() {
-      const { forced } = choiceIn()
+      const { forced } = choiceIn(index, api)
       if (!forced) return { isNamed: false, names: [] }
       const names = [...(forced.names ?? [])]
       if (!forced.names) for (const list of toolLists(index, api)) names.push(...readTools(json, list, api).names)
