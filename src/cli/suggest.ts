@@ -50,14 +50,14 @@ export function groupRuns(runs: readonly RunView[]) {
 /** Returns the limits for a group, at p95 and at twice that; none where too few runs are known. 0 would be no limit. */
 export function suggestionsFor({ runs, agent, model, spreads }: RunGroup) {
   if (runs < LEAST_RUNS || (agent === null && model === null)) return []
+  // Rounds up to what the limit counts in; money to cents.
+  const roundedUp = (name: Amount, value: number) =>
+    name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
   const limits = []
   for (const name of AMOUNTS) {
     const { p95 } = spreads[name]
     const key = METERS[name].limit.setting
-    // Rounded up to what the limit counts in; money to cents.
-    const parts = name === 'cost' ? 100 : 1
-    const twice = Math.ceil(2 * p95 * parts - 1e-6) / parts
-    if (p95 > 0) limits.push({ name, key, p95: Math.ceil(p95 * parts - 1e-6) / parts, twice })
+    if (p95 > 0) limits.push({ name, key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
   }
   return limits
 }

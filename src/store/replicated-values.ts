@@ -265,11 +265,12 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     /** Writes the changes that were made while the store failed. */
     async heal(): Promise<void> {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
-      for (let at = 0; at < changed.length && remote.isUp(); at += HEALED_AT_ONCE) {
-        const some = changed.slice(at, at + HEALED_AT_ONCE)
-        // If a value can't be merged, the next request that uses it fails in the same way and reports it.
-        await Promise.allSettled(some.map((key) => update(key, (value) => ({ value, result: undefined }))))
+      const next = async (): Promise<void> => {
+        for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
+          // If a value can't be merged, the next request that uses it fails in the same way and reports it.
+          await update(key, (value) => ({ value, result: undefined })).catch(() => undefined)
       }
+      await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
     },
   }
 }

@@ -145,7 +145,7 @@ export interface Metric<Event> {
   readonly help: string
   readonly labels?: readonly (keyof Event & string)[]
   readonly buckets?: readonly number[]
-  /** Only events count of which this field is set, and neither 0 nor false. */
+  /** The metric counts an event only if this field of it is set, and is neither 0 nor false. */
   readonly only?: keyof Event & string
   /** The field that is added, if it is set, in place of 1; in the metric, milliseconds are seconds. */
   readonly amount?: keyof Event & string

@@ -22,22 +22,22 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
   const begunAt = now()
   let day = 0
   let nextDay = 0
-  let own: Part = { since: begunAt }
+  let sum: Part = { since: begunAt }
   let timer: NodeJS.Timeout | undefined
   const count = ({ cost, costGap }: Pick<CallUsage, 'cost' | 'costGap'>): void => {
     const at = now()
     if (at < day || at >= nextDay) {
       day = new Date(at).setHours(0, 0, 0, 0)
       nextDay = new Date(at).setHours(24, 0, 0, 0)
-      own = { since: Math.max(day, begunAt) }
+      sum = { since: Math.max(day, begunAt) }
     }
-    own = { since: own.since, cost: (own.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(own.costGap, costGap) }
+    sum = { since: sum.since, cost: (sum.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(sum.costGap, costGap) }
   }
   const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)
     timer = undefined
     count({})
-    const part = own
+    const part = sum
     return store.updateValue(DAYS, sessionKey(SHARED, String(day)), (before) => {
       const after = { ...before, [replica]: part }
       return { value: after, result: Object.values(after) }

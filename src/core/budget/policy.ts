@@ -60,17 +60,14 @@ export function policyFor(settings: BudgetSettings, declared: Declared): BudgetP
   const { policy, clientOverride, announce } = settings
   // A tracker begins with the announcement.
   const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
+  const names = LIMITS.filter((name) => declared[name] !== undefined)
+  if (names.length === 0 && !isAnnounced) return policy
   const run = { ...policy.run }
-  const names: LimitName[] = []
-  for (const name of LIMITS) {
-    const asked = declared[name]
-    if (asked === undefined) continue
-    names.push(name)
-    if (clientOverride === false) continue
+  for (const name of clientOverride === false ? [] : names) {
+    const asked = declared[name] ?? 0
     const isLower = asked !== 0 && asked < run[name]
     if (clientOverride === true || run[name] === 0 || isLower) run[name] = asked
   }
-  if (names.length === 0 && !isAnnounced) return policy
   const mayAnnounce = announce !== 'never' && clientOverride !== false
   return { ...policy, run, announce: isAnnounced ? LIMITS : mayAnnounce ? names : [] }
 }

@@ -122,11 +122,9 @@ export function withIteration(
   const { askedAt, endedAt, said } = facts
   // A late cost may come after further iterations.
   const isLateCost = usage !== undefined && usage.input + usage.output === 0
-  let at = -1
-  for (const [place, one] of iterations.entries()) {
-    if (one.thread !== thread || one.at !== askedAt) continue
-    if (one.iteration === iteration || (isLateCost && iterations[at]?.iteration !== iteration)) at = place
-  }
+  const isSame = (one: IterationRecord) => one.thread === thread && one.at === askedAt
+  let at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
+  if (at === -1 && isLateCost) at = iterations.findLastIndex(isSame)
   const before = iterations[at]
   const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
   const entry: IterationRecord = {

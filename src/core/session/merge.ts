@@ -74,6 +74,11 @@ function joinEntries<Time extends string, Entry extends Readonly<Record<Time, nu
   return [...entries.values()].sort((a, b) => a[time] - b[time]).slice(-bound)
 }
 
+/** Returns the name of the operation that began a run. A run of an older version is known by its time. */
+function runId({ id, startedAt }: Run): string | number {
+  return id ?? startedAt
+}
+
 /** Joins two copies of one run. `base`: the same run before; unset if the replica did not know it. */
 function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run {
   const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
@@ -94,12 +99,10 @@ function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolea
 
 /** Joins the newest runs of two copies if they are one run; else the thread has the one that began later. */
 function joinThreads(base: Thread | undefined, local: Thread, remote: Thread, isLost: boolean): Thread {
-  // The name of the operation that began a run. A run of an older version is known by its time.
-  const id = local.run.id ?? local.run.startedAt
-  const isOneRun = id === (remote.run.id ?? remote.run.startedAt)
+  const isOneRun = runId(local.run) === runId(remote.run)
   const time = isOneRun ? 'askedAt' : 'startedAt'
   const [older, newer] = local.run[time] > remote.run[time] ? [remote, local] : [local, remote]
-  const before = base && (base.run.id ?? base.run.startedAt) === id ? base.run : undefined
+  const before = base && runId(base.run) === runId(local.run) ? base.run : undefined
   return {
     ...newer,
     run: isOneRun ? joinRuns(before, local.run, remote.run, isLost) : newer.run,

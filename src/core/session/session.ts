@@ -19,7 +19,7 @@ import type { CallUsage, Usage } from '../usage.ts'
 /** How many threads a session remembers, and how many user messages and response ids each thread. */
 export const MAX_THREADS = 64
 export const MAX_USER_MESSAGES = 16
-export const MAX_RESPONSES = 8
+const MAX_RESPONSES = 8
 /** How many requests a run remembers. A retry comes soon: an older body sent again is a model call like any other. */
 export const MAX_RECENT_REQUESTS = 4
 

@@ -170,8 +170,8 @@ function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: r
         (call) => listedCalls([call]).length === 0 || !blocked.has(place++),
       )
       const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
-      const own = contentText(message['content'])
-      const content = own === '' ? said : `${said}\n\n${own}`
+      const text = contentText(message['content'])
+      const content = text === '' ? said : `${said}\n\n${text}`
       return { ...choice, message: { ...(blocked.size > 0 ? kept : message), ...(said === '' ? {} : { content }) } }
     })
     return { choices }

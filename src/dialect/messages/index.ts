@@ -126,7 +126,7 @@ const FIELDS: RequestFields = {
 /** The API refuses MCP servers without the tools that name them. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
 
-/** Continues a thread from another response; no edits if there is none. */
+/** Returns edits that make a thread continue from the response `id`; none if the request continues no response. */
 function redirected({ json, fields }: RequestIndex, id: string | undefined): Edit[] {
   const thread = member(fields, 'thread')?.value
   const place = thread && member(members(json, thread), 'previous_message_id')?.value
@@ -334,7 +334,7 @@ function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
  * How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
  * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
  */
-export const messagesBoundThinking: BoundThinking = {
+const messagesBoundThinking: BoundThinking = {
   isBoundThinkingError(body) {
     const error = parseObject(body.toString('utf8'))?.['error']
     return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')

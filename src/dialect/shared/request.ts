@@ -145,7 +145,7 @@ export function conversationOf(
 }
 
 /** What a tool choice forces; without `names` the model must call any of the offered tools. */
-export type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
+type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
 
 /** Where the requests of an API state what they demand and offer. */
 export interface RequestFields {
@@ -293,11 +293,12 @@ function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Sp
 }
 
 /** True if a request offers at least one tool. */
-export function offersTools(index: IndexedList, api: RequestFields): boolean {
-  const { json } = index
-  return toolLists(index, api).some(({ start }) => {
-    return json[start] === OPEN_BRACKET && json[skipSpace(json, start + 1)] !== CLOSE_BRACKET
-  })
+export function offersTools({ json, fields, items }: IndexedList, api: RequestFields): boolean {
+  const holdsTools = (list: Span | undefined) =>
+    list !== undefined && json[list.start] === OPEN_BRACKET && json[skipSpace(json, list.start + 1)] !== CLOSE_BRACKET
+  return (
+    api.tools.some((name) => holdsTools(member(fields, name)?.value)) || items.some(({ tools }) => holdsTools(tools))
+  )
 }
 
 /** A list of tools: their names, and what removing some of them takes and leaves. */

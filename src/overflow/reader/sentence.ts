@@ -91,9 +91,9 @@ export function placeAt(sentence: Sentence, at: number): Place {
   const isLed = isNumberAt(sentence, at - left.length - 1)
   const leads = isNumberAt(sentence, at + between.length + 1)
   // `140000 tokens (input 120000 + …`: the words in the bracket belong to the numbers in it.
-  const own = leads && !between.includes(')') ? upTo(between, between.indexOf('(')) : between
-  const last = own.at(-1)
-  const right = leads && (last === '=' || last === ':') && own.length <= 3 ? [] : own
+  const belonging = leads && !between.includes(')') ? upTo(between, between.indexOf('(')) : between
+  const last = belonging.at(-1)
+  const right = leads && (last === '=' || last === ':') && belonging.length <= 3 ? [] : belonging
   return { sentence, at, left, isLed, between, leads, right, rest: withoutUnit(right) }
 }
 

@@ -192,6 +192,10 @@ const ERROR_KINDS = { 400: 'invalid_request', 401: 'unauthorized', 403: 'forbidd
 /** What a sender chooses is repeated up to so many characters. */
 const MAX_SHOWN = 100
 
+function urlOf(text: string): URL | undefined {
+  return URL.canParse(text) ? new URL(text) : undefined
+}
+
 /** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
 export function accessRefusal(services: Services, route: Route, headers: RawHeaders): AccessRefusal | undefined {
   const { leavesPrefix, unknownName, upstream, path, api } = route
@@ -232,7 +236,7 @@ function pageProblem(
   headers: RawHeaders,
 ): { readonly code: string; readonly message: string } | undefined {
   const host = headerOf(headers, 'host')
-  const here = host !== undefined && URL.canParse(`http://${host}`) ? new URL(`http://${host}`) : undefined
+  const here = host === undefined ? undefined : urlOf(`http://${host}`)
   const name = here?.hostname.replace(/^\[|\]$/g, '') ?? ''
   const isKnown = isLoopback(name) || matchesAny(allowedHosts, name)
   if (host !== undefined && !isKnown && isOnLoopback) {
@@ -246,8 +250,7 @@ function pageProblem(
   const mayUse =
     origin === undefined
       ? site === 'same-origin' || site === 'none'
-      : matchesAny(allowedOrigins, origin.toLowerCase()) ||
-        (isKnown && URL.canParse(origin) && new URL(origin).host === here?.host)
+      : matchesAny(allowedOrigins, origin.toLowerCase()) || (isKnown && urlOf(origin)?.host === here?.host)
   if (mayUse) return undefined
   const pages = `pages of ${origin === undefined ? 'another origin' : origin.slice(0, MAX_SHOWN)} may not use it`
   const advice = 'add that origin to server.allowed_origins, or send one of server.access_keys.'
