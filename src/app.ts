@@ -411,7 +411,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
     services.quietRuns.close()
     await clients.destroyConnections()
-    await services.catalogue.settled()
+    await services.catalogue.loading
     await app.close()
     telemetry.webhook?.close()
     await telemetry.journal?.close()

@@ -79,7 +79,7 @@ async function checkPrices(config: Config): Promise<Finding> {
       if (Date.parse(time) < from || used.has(`${name} ${model}`)) continue
       used.add(`${name} ${model}`)
       const settings = config.upstreams[name] ?? { url: 'http://unknown', headers: {}, strip_name: false }
-      if (!catalogue.priceOf(model, upstreamOf(name, settings))) unknown.add(model)
+      if (!catalogue.modelAt(model, upstreamOf(name, settings)).price) unknown.add(model)
     }
   } catch {
     // A journal that can't be read is a check of its own.

@@ -5,7 +5,7 @@ import { type GovernorHeaders, isGone, relayInformational, replyFailure } from '
 import type { Failure, Head, UpstreamCall } from '../http/upstream.ts'
 import { type BodyWatch, type InFlight, send, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
-import type { RequestSpan } from '../telemetry/tracing.ts'
+import { addToSpan, beginSpan, endSpan, type RequestSpan, withTrace } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 
@@ -42,7 +42,7 @@ export function beginExchange(services: Services, request: IncomingMessage, resp
     request,
     response,
     route,
-    span: dialect && services.tracing.begin(request.rawHeaders, dialect.name, upstream.origin),
+    span: dialect && beginSpan(services.tracing, request.rawHeaders, dialect.name, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
@@ -95,7 +95,7 @@ function end(x: Exchange): void {
     ...x.decided,
   }
   services.emit(ended)
-  x.span?.end(ended)
+  if (x.span) endSpan(x.span, ended)
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */
@@ -115,7 +115,7 @@ export function openUpstream(
     x.calledAt = performance.now()
     if (x.bodyReadAt > 0) x.overheadMs = x.calledAt - x.bodyReadAt
   }
-  const traced = x.span ? { ...call, headers: x.span.inject(call.headers) } : call
+  const traced = x.span ? { ...call, headers: withTrace(x.span, call.headers) } : call
   x.inFlight = send(x.services.transport, traced, (head) => {
     if (head.status < 200) {
       relayInformational(x.response, head)
@@ -131,7 +131,7 @@ export function openUpstream(
 /** Emits an event of a request, also to its span. */
 export function emitFor({ services, span }: Exchange, event: ProxyEvent): void {
   services.emit(event)
-  span?.record(event)
+  if (span) addToSpan(span, event)
 }
 
 /** Changes the verdict in the log, if a request ended in another way than the decision said. */

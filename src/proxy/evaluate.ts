@@ -263,7 +263,7 @@ function decideOn(
       contextWindow: isWindowAsked ? windows.effective({ upstream, model }, reductions).tokens : undefined,
       // A tracker's statement, which later requests do not repeat, may cost the prompt cache or the model's reasoning.
       mayState: policy.thresholds.style !== 'tracker' || (!sent.stored && !sent.bindsReasoning?.()),
-      isUnpriced: isPriceAsked && catalogue.isLoaded && catalogue.priceOf(model, upstream) === undefined,
+      isUnpriced: isPriceAsked && catalogue.isLoaded && catalogue.modelAt(model, upstream).price === undefined,
       ...known,
     })
   })

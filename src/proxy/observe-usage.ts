@@ -10,7 +10,7 @@ import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { sessionKey } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
-import { recordUsage } from '../usage/catalogue.ts'
+import { costOf } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { emitFor } from './begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
@@ -38,46 +38,22 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
 }
 
 function settle(turn: Turn, answer: Answered): void {
-  const { services, exchange, names, state, request, policy, runState, decision } = turn
-  const { catalogue, noteUnpricedModel, windows } = services
+  const { exchange, state, request, policy, runState, services } = turn
+  const { catalogue, windows } = services
   const { upstream } = exchange.route
   const { model } = request.conversation
-  const { run, thread, isNewRun, iteration } = runState
-  recordUsage(
-    {
-      catalogue,
-      model,
-      upstream,
-      estimatesPrice: policy.unknownPrice === 'estimate',
-      add(usage, isLater) {
-        if (!isLater || usage.cost !== undefined)
-          emitFor(exchange, {
-            kind: 'answered',
-            upstream: upstream.name,
-            model,
-            client: request.agent,
-            ...names,
-            thread: thread.number ?? 0,
-            isNewRun,
-            iteration: decision.kind === 'stop' ? 0 : iteration,
-            toolCalls: run.toolCalls,
-            usage,
-            facts: answer.facts,
-          })
-        const recorded = record(turn, usage, isLater ? {} : answer)
-        state.recorded = unlessLost(services.emit, recorded, undefined)
-      },
-      unpriced(gap) {
-        const handling = gap === 'estimate' ? 'estimate' : 'warn'
-        noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
-      },
-    },
-    answer.usage,
-  )
+  const { usage } = answer
+  // Tokens count at once, the cost as soon as it is known.
+  const cost = costOf(usage, { catalogue, model, upstream, estimatesPrice: policy.unknownPrice === 'estimate' })
+  if (cost instanceof Promise) {
+    const { estimated } = usage
+    noteUsage(turn, answer, usage, false)
+    cost.then((later) => noteUsage(turn, answer, { input: 0, output: 0, estimated, ...later }, true))
+  } else noteUsage(turn, answer, { ...usage, ...cost }, false)
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
-  if (!answer.usage.estimated) {
+  if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
-    const tokens = answer.usage.input
+    const tokens = usage.input
     windows.change({ upstream, model }, succeed, tokens)
     const { reductions } = runState
     if (reductions !== undefined && succeedInSession(reductions, request, tokens) !== reductions)
@@ -87,6 +63,33 @@ function settle(turn: Turn, answer: Answered): void {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
     void changeSession(turn, noteAcknowledged)
   }
+}
+
+/** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
+function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: boolean): void {
+  const { services, exchange, names, state, request, policy, runState, decision } = turn
+  const { upstream } = exchange.route
+  const { model } = request.conversation
+  const { run, thread, isNewRun, iteration } = runState
+  if (!isLater || usage.cost !== undefined)
+    emitFor(exchange, {
+      kind: 'answered',
+      upstream: upstream.name,
+      model,
+      client: request.agent,
+      ...names,
+      thread: thread.number ?? 0,
+      isNewRun,
+      iteration: decision.kind === 'stop' ? 0 : iteration,
+      toolCalls: run.toolCalls,
+      usage,
+      facts: answer.facts,
+    })
+  state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? {} : answer), undefined)
+  // If the prices can't be loaded, that was said once for all models.
+  if (usage.costGap === undefined || !services.catalogue.isLoaded) return
+  const handling = usage.costGap === 'estimate' ? 'estimate' : 'warn'
+  services.noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
 }
 
 /** How many conversations with the same beginning may wait for their second request. */

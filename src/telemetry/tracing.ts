@@ -79,107 +79,136 @@ const GETTER: TextMapGetter<RawHeaders> = {
   keys: (headers) => headers.filter((_, at) => at % 2 === 0),
 }
 
-type Instruments = ReturnType<typeof createInstruments>
-type SpanState = ReturnType<typeof newSpanState>
+/** What the spans of all requests are made with. */
+export type Tracing = ReturnType<typeof createTracing>
 
-function inject({ context }: SpanState, headers: RawHeaders): RawHeaders {
-  const carrier: Record<string, string> = {}
-  propagation.inject(context, carrier)
-  const fields = new Map<string, string>()
-  for (const name in carrier) fields.set(name.toLowerCase(), carrier[name] ?? '')
-  if (fields.size === 0) return headers
-  const kept: string[] = []
-  for (let at = 0; at < headers.length; at += 2) {
-    const [name = '', value = ''] = headers.slice(at, at + 2)
-    if (!fields.has(name.toLowerCase())) kept.push(name, value)
+/** The span of one request. A fault in the user's SDK costs no request: no function here throws. */
+export interface RequestSpan {
+  readonly tracing: Tracing
+  readonly span: Span
+  readonly context: Context
+  /** Those that its metrics have too. */
+  readonly attributes: Attributes
+  readonly beganAt: number
+  /** Tokens of all its answers. */
+  input: number
+  output: number
+  cached: number
+}
+
+/** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
+export function withTrace({ context }: RequestSpan, headers: RawHeaders): RawHeaders {
+  try {
+    const carrier: Record<string, string> = {}
+    propagation.inject(context, carrier)
+    const fields = new Map<string, string>()
+    for (const name in carrier) fields.set(name.toLowerCase(), carrier[name] ?? '')
+    if (fields.size === 0) return headers
+    const kept: string[] = []
+    for (let at = 0; at < headers.length; at += 2) {
+      const [name = '', value = ''] = headers.slice(at, at + 2)
+      if (!fields.has(name.toLowerCase())) kept.push(name, value)
+    }
+    return [...kept, ...[...fields].flat()]
+  } catch {
+    return headers
   }
-  return [...kept, ...[...fields].flat()]
 }
 
 /** Adds an event to the span, if its kind has one. */
-function record(state: SpanState, { names }: Instruments, event: ProxyEvent): void {
-  if (event.kind === 'answered') {
-    state.input += event.usage.input
-    state.output += event.usage.output
-    state.cached += event.usage.cachedInput ?? 0
-    const { id, model, finishReasons = [] } = event.facts ?? {}
-    state.span.setAttributes({
-      [names.responseId]: id,
-      [names.responseModel]: model,
-      [names.finishReasons]: finishReasons.length > 0 ? [...finishReasons] : undefined,
-    })
+export function addToSpan(state: RequestSpan, event: ProxyEvent): void {
+  const { span, tracing } = state
+  const { names } = tracing
+  try {
+    if (event.kind === 'answered') {
+      state.input += event.usage.input
+      state.output += event.usage.output
+      state.cached += event.usage.cachedInput ?? 0
+      const { id, model, finishReasons = [] } = event.facts ?? {}
+      span.setAttributes({
+        [names.responseId]: id,
+        [names.responseModel]: model,
+        [names.finishReasons]: finishReasons.length > 0 ? [...finishReasons] : undefined,
+      })
+    }
+    const [name, ...fields] = ROWS[event.kind].span ?? []
+    if (name === undefined) return
+    const attributes: Attributes = {}
+    for (const field of fields) if (event[field] !== undefined) attributes[`governor.${field}`] = event[field]
+    span.addEvent(`governor.${name}`, attributes)
+  } catch {
+    // The span lacks this event.
   }
-  const [name, ...fields] = ROWS[event.kind].span ?? []
-  if (name === undefined) return
-  const attributes: Attributes = {}
-  for (const field of fields) if (event[field] !== undefined) attributes[`governor.${field}`] = event[field]
-  state.span.addEvent(`governor.${name}`, attributes)
 }
 
-function end(state: SpanState, { names, tokens, duration }: Instruments, ended: RequestEnded): void {
-  const { span, attributes, input, output, cached } = state
+/** Ends the span of a request, and records its metrics. */
+export function endSpan(state: RequestSpan, ended: RequestEnded): void {
+  const { span, tracing, attributes, input, output, cached } = state
+  const { names, tokens, duration } = tracing
   const { model = '', failure, status, outcome } = ended
   // The kind of failure, from a small set of values.
   const ownError = outcome === 'completed' ? undefined : outcome
   const errorType = failure ?? (status >= 400 ? String(status) : ownError)
   if (model !== '') attributes[names.model] = model
   if (errorType !== undefined) attributes[names.errorType] = errorType
-  span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
-  span.setAttributes({
-    ...attributes,
-    'http.response.status_code': status,
-    'governor.verdict': ended.verdict,
-    'governor.iteration': ended.iteration,
-    [names.conversation]: ended.session,
-  })
-  for (const [name, value] of Object.entries(ended.parameters ?? {}))
-    span.setAttribute(`${names.parameter}${name}`, value)
-  if (input + output > 0) {
-    span.setAttributes({ [names.inputTokens]: input, [names.outputTokens]: output })
-    if (names.cachedTokens && cached > 0) span.setAttribute(names.cachedTokens, cached)
-    tokens.record(input, { ...attributes, [names.tokenType]: 'input' })
-    tokens.record(output, { ...attributes, [names.tokenType]: 'output' })
+  try {
+    span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
+    span.setAttributes({
+      ...attributes,
+      'http.response.status_code': status,
+      'governor.verdict': ended.verdict,
+      'governor.iteration': ended.iteration,
+      [names.conversation]: ended.session,
+    })
+    for (const [name, value] of Object.entries(ended.parameters ?? {}))
+      span.setAttribute(`${names.parameter}${name}`, value)
+    if (input + output > 0) {
+      span.setAttributes({ [names.inputTokens]: input, [names.outputTokens]: output })
+      if (names.cachedTokens && cached > 0) span.setAttribute(names.cachedTokens, cached)
+      tokens.record(input, { ...attributes, [names.tokenType]: 'input' })
+      tokens.record(output, { ...attributes, [names.tokenType]: 'output' })
+    }
+    duration.record((performance.now() - state.beganAt) / 1_000, attributes)
+    if (errorType !== undefined) span.setStatus({ code: SpanStatusCode.ERROR })
+    span.end()
+  } catch {
+    // The span is lost.
   }
-  duration.record((performance.now() - state.beganAt) / 1_000, attributes)
-  if (errorType !== undefined) span.setStatus({ code: SpanStatusCode.ERROR })
-  span.end()
 }
 
-/** Returns the result of `call`; `undefined` if it throws, as a fault in the user's SDK must not cost a request. */
-function safely<Result>(call: () => Result): Result | undefined {
+/** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
+export function beginSpan(
+  tracing: Tracing,
+  headers: RawHeaders,
+  dialect: string,
+  origin: string,
+): RequestSpan | undefined {
+  const { names, tracer } = tracing
   try {
-    return call()
+    const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
+    const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
+    // There is no SDK, or the trace is not sampled.
+    if (!span.isRecording()) return undefined
+    const context = trace.setSpan(parent, span)
+    const { hostname, port, protocol } = new URL(origin)
+    const attributes: Attributes = {
+      [names.operation]: CHAT,
+      [names.provider]: PROVIDERS[dialect] ?? dialect,
+      [names.serverAddress]: hostname,
+      [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
+    }
+    return { tracing, span, context, attributes, beganAt: performance.now(), input: 0, output: 0, cached: 0 }
   } catch {
     return undefined
   }
 }
 
-function newSpanState({ names }: Instruments, span: Span, context: Context, dialect: string, origin: string) {
-  const { hostname, port, protocol } = new URL(origin)
-  const attributes: Attributes = {
-    [names.operation]: CHAT,
-    [names.provider]: PROVIDERS[dialect] ?? dialect,
-    [names.serverAddress]: hostname,
-    [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
-  }
-  return { span, context, attributes, beganAt: performance.now(), input: 0, output: 0, cached: 0 }
-}
-
-function beginSpan(instruments: Instruments, headers: RawHeaders, dialect: string, origin: string) {
-  const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
-  const span = instruments.tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
-  // There is no SDK, or the trace is not sampled.
-  if (!span.isRecording()) return undefined
-  const state = newSpanState(instruments, span, trace.setSpan(parent, span), dialect, origin)
-  return {
-    /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
-    inject: (fields: RawHeaders) => safely(() => inject(state, fields)) ?? fields,
-    record: (event: ProxyEvent) => safely(() => record(state, instruments, event)),
-    end: (ended: RequestEnded) => safely(() => end(state, instruments, ended)),
-  }
-}
-
-function createInstruments(version: string, names: GenAiNames) {
+/**
+ * Creates what spans are made with: the SDK that the process has registered by then, if any. `optIn`: the value of
+ * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
+ */
+export function createTracing(version: string, optIn = '') {
+  const names: GenAiNames = /(?:^|,)\s*gen_ai_latest_experimental\s*(?:,|$)/.test(optIn) ? LATEST : V1_36
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
   const meter = metrics.getMeter('agent-governor', version, schema)
@@ -190,23 +219,3 @@ function createInstruments(version: string, names: GenAiNames) {
     duration: meter.createHistogram(names.duration, { unit: 's' }),
   }
 }
-
-/**
- * Creates the spans, with the SDK that the process has registered by then, if any. `optIn`: the value of
- * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
- */
-export function createTracing(version: string, optIn = '') {
-  const isLatest = optIn.split(',').some((value) => value.trim() === 'gen_ai_latest_experimental')
-  const instruments = createInstruments(version, isLatest ? LATEST : V1_36)
-  return {
-    /** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
-    begin: (headers: RawHeaders, dialect: string, origin: string) =>
-      safely(() => beginSpan(instruments, headers, dialect, origin)),
-  }
-}
-
-/** Creates the spans of requests. */
-export type Tracing = ReturnType<typeof createTracing>
-
-/** The span of one request. */
-export type RequestSpan = NonNullable<ReturnType<typeof beginSpan>>

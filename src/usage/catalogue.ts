@@ -5,7 +5,7 @@
 import type { ModelInfo, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
-import type { CallUsage, CostGap, TokenUsage } from '../core/usage.ts'
+import type { CallUsage, TokenUsage } from '../core/usage.ts'
 
 /** The price of one model at one upstream: returns US dollars. */
 export type Price = (usage: TokenUsage) => number
@@ -121,8 +121,10 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
   return undefined
 }
 
-interface Known {
+/** What is known of a model at an upstream. */
+interface KnownModel {
   readonly price: Price | undefined
+  /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
 }
 
@@ -148,100 +150,82 @@ export function configuredValue<K extends 'price' | 'contextWindow'>(
  * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if
  * the package can't be loaded.
  */
-export function createCatalogue(settings: readonly ModelSettings[], failed: (error: Error) => void = () => undefined) {
+export function createCatalogue(settings: readonly ModelSettings[], failed?: (error: Error) => void) {
   // By upstream, whose number the configuration bounds, and by model.
-  const known = new Map<string, LRUCache<string, Known>>()
+  const known = new Map<string, LRUCache<string, KnownModel>>()
   const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
-  let loaded: Package | undefined
-  let loading: Promise<Error | undefined> | undefined
+  let library: Package | undefined
   const loadOnce = async (): Promise<Error | undefined> => {
     try {
-      loaded = await import('@pydantic/genai-prices')
+      library = await import('@pydantic/genai-prices')
+      catalogue.isLoaded = true
       return undefined
     } catch (error) {
-      failed(error as Error)
+      failed?.(error as Error)
       return error as Error
     }
   }
-  const load = () => (loading ??= loadOnce())
-  const knownOf = (name: string, upstream: CatalogueUpstream): Known => {
-    const model = name.slice(0, MAX_NAME)
-    const before = known.get(upstream.name)?.get(model)
-    if (before) return before
-    const price = configuredValue(settings, model, upstream.name, 'price')
-    const contextWindow = configuredValue(settings, model, upstream.name, 'contextWindow')
-    const entry = loaded && model !== '' ? find(loaded, model, upstream) : undefined
-    const now: Known = {
-      price: price ? configuredPrice(price) : loaded && entry && listedPrice(loaded, entry),
-      contextWindow: contextWindow ?? entry?.model.context_window,
-    }
-    if (loaded) {
-      const models = known.get(upstream.name) ?? new LRUCache({ max: MAX_KNOWN })
-      known.set(upstream.name, models.set(model, now))
-    } else if (now.price === undefined || now.contextWindow === undefined) void load()
-    return now
-  }
-  return {
+  const catalogue = {
+    isLoaded: false,
+    /** Settles once the package is loaded, or cannot be: then every cost is known. Unset if nobody needed it yet. */
+    loading: undefined as Promise<Error | undefined> | undefined,
     /** Loads the package, once. Resolves to the error if it can't be loaded; never rejects. */
-    load,
-    /** Resolves when the package is not being loaded: then every cost is known. */
-    settled: async () => loading,
-    get isLoaded() {
-      return loaded !== undefined
+    load(): Promise<Error | undefined> {
+      catalogue.loading ??= loadOnce()
+      return catalogue.loading
     },
     /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
     dearestAt(upstream: CatalogueUpstream): Price | undefined {
-      if (!loaded) return undefined
+      if (!library) return undefined
       const before = dearestPrices.get(upstream.name)
       if (before) return before.price
-      const price = dearest(loaded, settings, upstream)
+      const price = dearest(library, settings, upstream)
       dearestPrices.set(upstream.name, { price })
       return price
     },
-    /** Returns `undefined` if the price is unknown, or not loaded yet; then it starts loading. */
-    priceOf: (model: string, upstream: CatalogueUpstream) => knownOf(model, upstream).price,
-    /** Returns tokens of prompt and answer together; `undefined` if unknown or not loaded yet. */
-    contextWindowOf: (model: string, upstream: CatalogueUpstream) => knownOf(model, upstream).contextWindow,
+    /** Returns what is known of a model; where that lacks something and the package is not loaded yet, starts to load it. */
+    modelAt(name: string, upstream: CatalogueUpstream): KnownModel {
+      const model = name.slice(0, MAX_NAME)
+      const before = known.get(upstream.name)?.get(model)
+      if (before) return before
+      const price = configuredValue(settings, model, upstream.name, 'price')
+      const contextWindow = configuredValue(settings, model, upstream.name, 'contextWindow')
+      const entry = library && model !== '' ? find(library, model, upstream) : undefined
+      const now: KnownModel = {
+        price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
+        contextWindow: contextWindow ?? entry?.model.context_window,
+      }
+      if (library) {
+        const models = known.get(upstream.name) ?? new LRUCache({ max: MAX_KNOWN })
+        known.set(upstream.name, models.set(model, now))
+      } else if (now.price === undefined || now.contextWindow === undefined) void catalogue.load()
+      return now
+    },
   }
+  return catalogue
 }
 
 /** Prices and context windows by model and upstream. */
-export type Catalogue = ReturnType<typeof createCatalogue>
+export type Catalogue = Readonly<ReturnType<typeof createCatalogue>>
 
-/** The model and the upstream of a response, and where its usage goes. */
-interface UsageRecord {
+/** The model and the upstream of a response. */
+interface PricedModel {
   readonly catalogue: Catalogue
   readonly model: string
   readonly upstream: CatalogueUpstream
   /** A call without a known price costs as much as the provider's dearest model would. */
   readonly estimatesPrice: boolean
-  /** Takes the usage, with the cost in US dollars if the price is known; `isLater`: only what became known of the cost. */
-  readonly add: (usage: CallUsage, isLater: boolean) => void
-  /** Called if the catalogue has no price for the model. */
-  readonly unpriced: (gap: CostGap) => void
 }
 
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
-/** Returns neither cost nor gap while the catalogue is not loaded, unless the price is configured. */
-function costOf(usage: TokenUsage, { catalogue, model, upstream, estimatesPrice }: UsageRecord): Cost {
-  const price = catalogue.priceOf(model, upstream)
+/** Returns what a response cost in US dollars, or why that is not known; a promise of it if the prices are not loaded yet. */
+export function costOf(usage: TokenUsage, priced: PricedModel): Cost | Promise<Cost> {
+  const { catalogue, model, upstream, estimatesPrice } = priced
+  const { price } = catalogue.modelAt(model, upstream)
   if (price) return { cost: price(usage) }
-  if (!catalogue.isLoaded) return {}
+  if (!catalogue.isLoaded)
+    return catalogue.load().then((problem) => (problem ? { costGap: 'partial' } : costOf(usage, priced)))
   const dearest = estimatesPrice ? catalogue.dearestAt(upstream) : undefined
   return dearest ? { cost: dearest(usage), costGap: 'estimate' } : { costGap: 'partial' }
-}
-
-/** Prices the usage of a response. Its tokens count at once, its cost as soon as it is known. */
-export function recordUsage(record: UsageRecord, usage: Omit<CallUsage, keyof Cost>): void {
-  const { catalogue, add, unpriced } = record
-  const known = costOf(usage, record)
-  add({ cost: known.cost, costGap: known.costGap, ...usage }, false)
-  if (known.costGap) return unpriced(known.costGap)
-  if (known.cost !== undefined) return
-  catalogue.load().then((problem) => {
-    const later: Cost = problem ? { costGap: 'partial' } : costOf(usage, record)
-    add({ input: 0, output: 0, estimated: usage.estimated, ...later }, true)
-    if (later.costGap && !problem) unpriced(later.costGap)
-  })
 }

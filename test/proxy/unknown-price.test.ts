@@ -177,7 +177,7 @@ describe('the dearest known price', () => {
     const most = catalogue.dearestAt(at(name))?.(million) ?? 0
     for (const model of ['gpt-4o', 'gpt-4', 'o1-pro', 'claude-opus-4-1', 'claude-sonnet-4-5'])
       if (model.startsWith('claude') === (name === 'anthropic'))
-        expect(catalogue.priceOf(model, at(name))?.(million)).toBeLessThanOrEqual(most)
+        expect(catalogue.modelAt(model, at(name)).price?.(million)).toBeLessThanOrEqual(most)
   })
 
   it('of an upstream that the package does not know is the dearest configured one, if any', async () => {

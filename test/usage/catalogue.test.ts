@@ -1,7 +1,10 @@
 import { calcPrice } from '@pydantic/genai-prices'
 import fc from 'fast-check'
 import { describe, expect, it, vi } from 'vitest'
-import { type CatalogueUpstream, createCatalogue, type ModelSettings, recordUsage } from '../../src/usage/catalogue.ts'
+import { type CatalogueUpstream, costOf, createCatalogue, type ModelSettings } from '../../src/usage/catalogue.ts'
+import { callModel, START } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import { completion } from '../support/provider.ts'
 
 const OPENAI: CatalogueUpstream = { name: 'openai', origin: 'https://api.openai.com', prefix: '' }
 const ANTHROPIC: CatalogueUpstream = { name: 'anthropic', origin: 'https://api.anthropic.com', prefix: '' }
@@ -17,48 +20,48 @@ async function loaded(settings: readonly ModelSettings[] = []) {
 describe('the catalogue', () => {
   it('knows prices and windows of models at the provider of the upstream', async () => {
     const catalogue = await loaded()
-    expect(catalogue.priceOf('gpt-4o', OPENAI)?.(MILLION)).toBeCloseTo(12.5)
-    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
-    expect(catalogue.contextWindowOf('claude-sonnet-4-5-20250929', ANTHROPIC)).toBeGreaterThanOrEqual(200_000)
+    expect(catalogue.modelAt('gpt-4o', OPENAI).price?.(MILLION)).toBeCloseTo(12.5)
+    expect(catalogue.modelAt('gpt-4o', OPENAI).contextWindow).toBe(128_000)
+    expect(catalogue.modelAt('claude-sonnet-4-5-20250929', ANTHROPIC).contextWindow).toBeGreaterThanOrEqual(200_000)
   })
 
   it('prices cached tokens and long prompts by their own rates', async () => {
     const catalogue = await loaded()
-    const price = catalogue.priceOf('gpt-4o', OPENAI)
+    const price = catalogue.modelAt('gpt-4o', OPENAI).price
     expect(price?.({ input: 1_000_000, cachedInput: 1_000_000, output: 0 })).toBeCloseTo(1.25)
     // What a provider says may not add up.
     expect(price?.({ input: 1_000_000, cachedInput: 9_000_000, output: 0 })).toBeCloseTo(1.25)
-    const claude = catalogue.priceOf('claude-sonnet-4-5', ANTHROPIC)
+    const claude = catalogue.modelAt('claude-sonnet-4-5', ANTHROPIC).price
     expect(claude?.({ input: 100_000, output: 0 })).toBeCloseTo(0.3)
     expect(claude?.({ input: 100_000, cacheWrite: 100_000, output: 0 })).toBeCloseTo(0.375)
   })
 
   it('recognizes models behind a gateway by their names, with or without a prefix', async () => {
     const catalogue = await loaded()
-    const direct = catalogue.priceOf('gpt-4o', OPENAI)?.(MILLION)
-    expect(catalogue.priceOf('gpt-4o', LOCAL)?.(MILLION)).toBe(direct)
-    expect(catalogue.priceOf('openai/gpt-4o', LOCAL)?.(MILLION)).toBe(direct)
+    const direct = catalogue.modelAt('gpt-4o', OPENAI).price?.(MILLION)
+    expect(catalogue.modelAt('gpt-4o', LOCAL).price?.(MILLION)).toBe(direct)
+    expect(catalogue.modelAt('openai/gpt-4o', LOCAL).price?.(MILLION)).toBe(direct)
   })
 
   it.each(['', 'my-own-model', '__proto__', 'constructor', 'x'.repeat(10_000), 'a/b/'])(
     'reports %j as unknown',
     async (model) => {
       const catalogue = await loaded()
-      expect(catalogue.priceOf(model, LOCAL)).toBeUndefined()
-      expect(catalogue.contextWindowOf(model, LOCAL)).toBeUndefined()
+      expect(catalogue.modelAt(model, LOCAL).price).toBeUndefined()
+      expect(catalogue.modelAt(model, LOCAL).contextWindow).toBeUndefined()
     },
   )
 
   it('is loaded only when a price or window is not configured', async () => {
     const settings = [{ model: 'mine-*', contextWindow: 1_000, price: { input: 1, output: 2 } }]
     const catalogue = createCatalogue(settings)
-    expect(catalogue.priceOf('mine-1', LOCAL)?.(MILLION)).toBe(3)
-    expect(catalogue.contextWindowOf('mine-1', LOCAL)).toBe(1_000)
+    expect(catalogue.modelAt('mine-1', LOCAL).price?.(MILLION)).toBe(3)
+    expect(catalogue.modelAt('mine-1', LOCAL).contextWindow).toBe(1_000)
     expect(catalogue.isLoaded).toBe(false)
-    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBeUndefined()
+    expect(catalogue.modelAt('gpt-4o', OPENAI).contextWindow).toBeUndefined()
     await catalogue.load()
     expect(catalogue.isLoaded).toBe(true)
-    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+    expect(catalogue.modelAt('gpt-4o', OPENAI).contextWindow).toBe(128_000)
   })
 
   it('says once that its package is not there, and the costs that it would know are gaps', async () => {
@@ -66,17 +69,27 @@ describe('the catalogue', () => {
       throw new Error('not there')
     })
     try {
-      const [failed, add, unpriced] = [vi.fn(), vi.fn(), vi.fn()]
+      const failed = vi.fn()
       const catalogue = createCatalogue([], failed)
-      const record = { catalogue, model: 'gpt-4o', upstream: OPENAI, estimatesPrice: true, add, unpriced }
-      recordUsage(record, { input: 3, output: 2, estimated: false })
-      await catalogue.settled()
+      const cost = costOf(
+        { input: 3, output: 2 },
+        { catalogue, model: 'gpt-4o', upstream: OPENAI, estimatesPrice: true },
+      )
+      expect(cost).toBeInstanceOf(Promise)
+      expect(await cost).toEqual({ costGap: 'partial' })
       expect(await catalogue.load()).toBeInstanceOf(Error)
       expect(failed).toHaveBeenCalledTimes(1)
       expect(catalogue.isLoaded).toBe(false)
-      expect(add).toHaveBeenCalledTimes(2)
-      expect(add).toHaveBeenLastCalledWith({ input: 0, output: 0, estimated: false, costGap: 'partial' }, true)
-      expect(unpriced).not.toHaveBeenCalled()
+      // That is said once for all models.
+      const { url, events, until } = await startBoth(({ json }, number) => ({
+        body: completion(json, { text: 'hello' }, number),
+      }))
+      await callModel(url, START)
+      await until((event) => event.kind === 'failed_open')
+      await callModel(url, START)
+      const kinds = events.map(({ kind }) => kind)
+      expect(kinds.filter((kind) => kind === 'failed_open')).toHaveLength(1)
+      expect(kinds).not.toContain('unpriced_model')
     } finally {
       vi.doUnmock('@pydantic/genai-prices')
     }
@@ -105,7 +118,7 @@ describe('a price', () => {
           },
           model,
         )
-        expect(catalogue.priceOf(model, LOCAL)?.(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
+        expect(catalogue.modelAt(model, LOCAL).price?.(usage)).toBeCloseTo(theirs?.total_price ?? -1, 9)
       }),
       { numRuns: 300 },
     )
@@ -119,14 +132,14 @@ describe('configured prices and windows', () => {
       { model: 'gpt-*', price: { input: 1, output: 1, cachedInput: 0.5, cacheWrite: 2 } },
       { model: 'gpt-4o', price: { input: 9, output: 9 } },
     ])
-    expect(catalogue.contextWindowOf('gpt-4o', LOCAL)).toBe(32_000)
-    expect(catalogue.contextWindowOf('gpt-4o', OPENAI)).toBe(128_000)
+    expect(catalogue.modelAt('gpt-4o', LOCAL).contextWindow).toBe(32_000)
+    expect(catalogue.modelAt('gpt-4o', OPENAI).contextWindow).toBe(128_000)
     const usage = { input: 1_000_000, cachedInput: 200_000, cacheWrite: 100_000, output: 1_000_000 }
-    expect(catalogue.priceOf('gpt-4o', OPENAI)?.(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
+    expect(catalogue.modelAt('gpt-4o', OPENAI).price?.(usage)).toBeCloseTo(0.7 + 0.1 + 0.2 + 1)
   })
 
   it('may give a model the price 0', async () => {
     const catalogue = await loaded([{ model: '*', upstream: 'local', price: { input: 0, output: 0 } }])
-    expect(catalogue.priceOf('qwen3', LOCAL)?.(MILLION)).toBe(0)
+    expect(catalogue.modelAt('qwen3', LOCAL).price?.(MILLION)).toBe(0)
   })
 })

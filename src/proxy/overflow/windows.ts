@@ -50,7 +50,7 @@ export function createWindows(
     const stated = known.copyOf(keyOf(of))
     // The catalogue takes a while to load, so it is the last resort.
     const isKnown = fromConfig !== undefined || stated.declared !== undefined || stated.learned !== undefined
-    const listed = isKnown ? undefined : catalogue.contextWindowOf(of.model, of.upstream)
+    const listed = isKnown ? undefined : catalogue.modelAt(of.model, of.upstream).contextWindow
     return baseContext(fromConfig, stated, listed !== undefined && isWindow(listed) ? listed : undefined)
   }
   return {
