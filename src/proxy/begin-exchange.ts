@@ -1,11 +1,11 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { type GovernorHeaders, isGone, relayInformational, replyFailure } from '../http/response.ts'
-import type { Failure, Head, UpstreamCall } from '../http/upstream.ts'
-import { type BodyWatch, type InFlight, send, type UpstreamResponse } from '../http/upstream-response.ts'
+import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
+import type { Failure, UpstreamCall } from '../http/upstream.ts'
+import type { InFlight } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
-import { addToSpan, beginSpan, endSpan, type RequestSpan, withTrace } from '../telemetry/tracing.ts'
+import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 
@@ -103,29 +103,6 @@ export function callFor({ services, request, route }: Exchange, body: UpstreamCa
   const { upstream } = route
   const method = request.method ?? 'GET'
   return { upstream, method, ...upstreamHead(route, request.rawHeaders, services), body }
-}
-
-/** Sends a request and returns its response; aborts it if the client leaves. @throws {UpstreamFailed} */
-export function openUpstream(
-  x: Exchange,
-  call: UpstreamCall,
-  watch: (head: Head) => BodyWatch | undefined,
-): Promise<UpstreamResponse> {
-  if (x.calledAt === 0) {
-    x.calledAt = performance.now()
-    if (x.bodyReadAt > 0) x.overheadMs = x.calledAt - x.bodyReadAt
-  }
-  const traced = x.span ? { ...call, headers: withTrace(x.span, call.headers) } : call
-  x.inFlight = send(x.services.transport, traced, (head) => {
-    if (head.status < 200) {
-      relayInformational(x.response, head)
-      return undefined
-    }
-    x.upstreamMs = performance.now() - x.calledAt
-    return watch(head)
-  })
-  if (x.isClientGone) x.inFlight.abort()
-  return x.inFlight.response
 }
 
 /** Emits an event of a request, also to its span. */

@@ -2,12 +2,11 @@
 import type { UpstreamCall } from '../http/upstream.ts'
 import { relay } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { type Exchange, failExchange, openUpstream } from './begin-exchange.ts'
+import { type Exchange, failExchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNotice } from './note-decision.ts'
-import { observeModelList } from './overflow/model-list.ts'
 import { announcementFor, droppedFor, type PlacedNotice, placesFor } from './request-edits.ts'
-import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
+import { type Attempt, mayBeUnsupported, openUpstream, type RequestVariant, sendModel, sendOnce } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
 import { giveBackIteration, type Turn } from './turn.ts'
 
@@ -61,8 +60,6 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
 
 /** Sends a request that is not guarded, and relays its response. Resolves when its head is there. */
 export async function forwardUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
-  const response = x.route.dialect
-    ? await sendOnce(x, call)
-    : await openUpstream(x, call, (head) => ({ observer: observeModelList(x, call, head) }))
+  const response = await (x.route.dialect ? sendOnce(x, call) : openUpstream(x, call))
   relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }

@@ -7,15 +7,18 @@ import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf, isEventStream, withHeaders } from '../http/headers.ts'
+import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
-import { peek, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
+import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
-import { type Exchange, openUpstream } from './begin-exchange.ts'
+import { withTrace } from '../telemetry/tracing.ts'
+import type { Exchange } from './begin-exchange.ts'
 import { noteOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
 import { observeUsage } from './observe-usage.ts'
-import { explainFrame, explainRefusal } from './overflow/explain.ts'
+import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
+import { observeModelList } from './overflow/model-list.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
 import { noteAccepted, noteRefused, withEdits } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
@@ -137,18 +140,9 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const { overflow: policy, storm } = services.policies
   const dialect = policy.enabled ? route.dialect : undefined
   const watched = dialect && { x, turn, call, dialect }
-  const open = (one: UpstreamCall) =>
-    openUpstream(x, one, (head) => {
-      const { headers } = head
-      const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
-      return {
-        observer: turn && observeUsage(turn, one, head),
-        filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
-      }
-    })
   let response: UpstreamResponse
   try {
-    response = await open(call)
+    response = await openUpstream(x, call, turn, watched)
   } catch (error) {
     if (error instanceof UpstreamFailed) {
       const { code, status } = error.failure
@@ -169,7 +163,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const { overflow } = explained
   const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined
   if (!smaller) return explained.response
-  const again = await open(smaller).catch((error) => {
+  const again = await openUpstream(x, smaller, turn, watched).catch((error) => {
     if (x.isClientGone || !(error instanceof UpstreamFailed)) throw error
     return undefined
   })
@@ -179,6 +173,39 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   if (isAnswered) return markedRecovered(again, recovery === 'loop_refused' ? 'collapse' : recovery)
   again?.abort()
   return explained.response
+}
+
+/**
+ * Sends a call; its response is observed for usage or, where no API is guarded, for windows of models. `watched`: errors
+ * in its stream get their meaning. It is aborted if the client leaves. @throws {UpstreamFailed}
+ */
+export function openUpstream(
+  x: Exchange,
+  call: UpstreamCall,
+  turn?: Turn,
+  watched?: WatchedRequest,
+): Promise<UpstreamResponse> {
+  if (x.calledAt === 0) {
+    x.calledAt = performance.now()
+    if (x.bodyReadAt > 0) x.overheadMs = x.calledAt - x.bodyReadAt
+  }
+  const traced = x.span ? { ...call, headers: withTrace(x.span, call.headers) } : call
+  x.inFlight = send(x.services.transport, traced, (head) => {
+    const { status, headers } = head
+    if (status < 200) {
+      relayInformational(x.response, head)
+      return undefined
+    }
+    x.upstreamMs = performance.now() - x.calledAt
+    const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
+    const list = x.route.dialect ? undefined : observeModelList(x, call, head)
+    return {
+      observer: turn ? observeUsage(turn, call, head) : list,
+      filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
+    }
+  })
+  if (x.isClientGone) x.inFlight.abort()
+  return x.inFlight.response
 }
 
 /** Returns the response with a header that says how Governor changed its request. */
