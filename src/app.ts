@@ -362,12 +362,6 @@ function serveOwnRoutes(
   return routes
 }
 
-/** Loads the prices if there is a limit on cost, which can't wait until the first response asks for its price. */
-async function loadPrices({ policies, catalogue }: Services): Promise<void> {
-  const problem = limitsCost(policies.budget) ? await catalogue.load() : undefined
-  if (problem) throw problem
-}
-
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   const { config, state, services, access } = parts
@@ -424,7 +418,10 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       return state.page
     },
     async listen() {
-      await Promise.all([app.ready(), loadPrices(services), opened.open()])
+      // A limit on cost can't wait until the first response asks for its price.
+      const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
+      const [problem] = await Promise.all([prices, app.ready(), opened.open()])
+      if (problem) throw problem
       const { host, port: configuredPort } = config.server
       await app.listen({ host, port: configuredPort })
       const { address, family, port } = clients.server.address() as AddressInfo

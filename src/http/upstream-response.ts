@@ -25,10 +25,11 @@ export class UpstreamFailed extends Error {
 
 /** Observes the chunks of a body before the client gets them. Must not change them. */
 export interface ResponseObserver {
-  /** Takes a chunk, which never changes. The client gets it once the returned promise has settled. */
-  take(chunk: Buffer): Promise<unknown> | undefined
-  /** Called after the last chunk. The client gets the end once the returned promise has settled. */
-  last?(): Promise<unknown> | undefined
+  /**
+   * Takes a chunk, which never changes; `undefined` after the last one. The client gets it, or the end, once the
+   * returned promise has settled.
+   */
+  take(chunk: Buffer | undefined): Promise<unknown> | undefined
   /** Called once when the response is over or broke off, after the client got its end. */
   end(): void
 }
@@ -186,7 +187,7 @@ function settle(body: ResponseBody): void {
 function finish(sending: Sending, ending: BodyEnd): void {
   const { watch } = sending
   if (watch?.filter) for (const chunk of watch.filter.end()) take(sending, chunk)
-  hold(sending, watch?.observer?.last?.())
+  hold(sending, watch?.observer?.take(undefined))
   sending.ending = ending
   if (sending.status < 200 && 'failure' in ending) return sending.reject(new UpstreamFailed(ending.failure))
   if (sending.sink && sending.holds === 0) deliver(sending, sending.sink)

@@ -249,12 +249,14 @@ function decideOn(
   const { upstream } = route
   const { model } = request.conversation
   const loop = inMode(request.loop, runState.loopMode)
+  let mayBlock = false
+  for (const guard of GUARDS) mayBlock ||= isolated(emit, guard.name, () => guard.mayBlock(request, runState)) === true
   const known = {
     runState,
     policy,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
-    mayBlock: GUARDS.some(({ name, mayBlock }) => isolated(emit, name, () => mayBlock(request, runState))),
+    mayBlock,
   }
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled

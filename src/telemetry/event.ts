@@ -152,10 +152,13 @@ export interface Metric<Event> {
   readonly milliseconds?: keyof Event & string
 }
 
-/** A metric of other labels or amounts than the fields of the event: calls `add` for each amount, which is 1 if it is unset. */
+/** What an event adds to a metric: 1 if the amount is unset. */
+export type Amount = readonly [labels: Labels, amount?: number]
+
+/** A metric of other labels or amounts than the fields of the event. */
 export interface Measure<Event> extends Pick<Metric<Event>, 'help' | 'buckets'> {
   readonly labels?: readonly string[]
-  readonly record: (event: Event, add: (labels: Labels, amount?: number) => void) => void
+  readonly amounts: (event: Event) => readonly Amount[]
 }
 
 /** A message to the webhook's receiver. */
@@ -291,8 +294,8 @@ const EVENTS = {
       governor_requests_total: {
         help: 'Requests by upstream, dialect (none: relayed unread), method, status and outcome.',
         labels: ['upstream', 'dialect', 'method', 'status', 'outcome'],
-        record({ upstream, dialect, method, status, outcome }, add) {
-          add({ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome })
+        amounts({ upstream, dialect, method, status, outcome }) {
+          return [[{ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome }]]
         },
       },
       governor_verdicts_total: {
@@ -303,7 +306,7 @@ const EVENTS = {
       governor_observed_verdicts_total: {
         help: 'Requests in mode observe that would have got another verdict than allow, by that verdict.',
         labels: ['verdict'],
-        record: ({ observed }, add) => observed && add({ verdict: observed }),
+        amounts: ({ observed }) => (observed ? [[{ verdict: observed }]] : []),
       },
       governor_retries_total: {
         help: 'Requests that repeated one already counted.',
@@ -378,8 +381,7 @@ const EVENTS = {
     metrics: {
       governor_loops_total: {
         ...LOOPS,
-        record: ({ pattern, tool, noticeSent }, add) =>
-          add({ pattern, tool, action: noticeSent ? 'warned' : 'observed' }),
+        amounts: ({ pattern, tool, noticeSent }) => [[{ pattern, tool, action: noticeSent ? 'warned' : 'observed' }]],
       },
     },
   }),
@@ -389,7 +391,7 @@ const EVENTS = {
     metrics: {
       governor_loops_total: {
         ...LOOPS,
-        record: ({ pattern, tool }, add) => add({ pattern, tool, action: 'blocked' }),
+        amounts: ({ pattern, tool }) => [[{ pattern, tool, action: 'blocked' }]],
       },
     },
     message(event) {
@@ -507,17 +509,20 @@ const EVENTS = {
           'Tokens of guarded answers, by upstream, kind (cached_input is part of input), and whether ' +
           'the provider stated them.',
         labels: ['upstream', 'kind', 'source'],
-        record({ upstream, usage }, add) {
+        amounts({ upstream, usage }) {
           const source = usage.estimated ? 'estimated' : 'provider'
-          add({ upstream, kind: 'input', source }, usage.input)
-          add({ upstream, kind: 'output', source }, usage.output)
-          if (usage.cachedInput) add({ upstream, kind: 'cached_input', source }, usage.cachedInput)
+          const { input, output, cachedInput } = usage
+          const all: Amount[] = [
+            [{ upstream, kind: 'input', source }, input],
+            [{ upstream, kind: 'output', source }, output],
+          ]
+          return cachedInput ? [...all, [{ upstream, kind: 'cached_input', source }, cachedInput]] : all
         },
       },
       governor_cost_usd_total: {
         help: 'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond 100 of them).',
         labels: ['upstream', 'model'],
-        record: ({ upstream, model, usage: { cost } }, add) => cost && add({ upstream, model }, cost),
+        amounts: ({ upstream, model, usage: { cost } }) => (cost ? [[{ upstream, model }, cost]] : []),
       },
     },
   }),

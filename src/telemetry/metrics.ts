@@ -1,6 +1,6 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { type Emit, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
+import { type Amount, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The current numbers for gauges. */
 export interface Levels {
@@ -15,82 +15,87 @@ export interface Levels {
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200 }
 
-/** Returns a function that bounds the values of the labels in `MOST_VALUES`: the first ones are kept. */
-function createBounds(): (labels: Labels) => Labels {
-  const known: Record<string, Set<string | number>> = {}
-  return (labels) => {
-    const bounded: Record<string, string | number> = { ...labels }
-    for (const [label, most] of Object.entries(MOST_VALUES)) {
-      const value = labels[label]
-      if (value === undefined) continue
-      known[label] ??= new Set()
-      const values = known[label]
-      if (values.has(value)) continue
-      if (values.size < most && /^[\w.:/@-]{1,64}$/.test(String(value))) values.add(value)
-      else bounded[label] = 'other'
-    }
-    return bounded
+/** The values of the labels in `MOST_VALUES` that came first. */
+type KnownValues = Record<string, Set<string | number>>
+
+/** Returns labels whose values are known, or count as `other`. */
+function bounded(known: KnownValues, labels: Labels): Labels {
+  let bound = labels
+  for (const label in MOST_VALUES) {
+    const value = labels[label]
+    if (value === undefined) continue
+    known[label] ??= new Set()
+    const values = known[label]
+    if (values.has(value)) continue
+    if (values.size < (MOST_VALUES[label] ?? 0) && /^[\w.:/@-]{1,64}$/.test(String(value))) values.add(value)
+    else bound = { ...bound, [label]: 'other' }
   }
+  return bound
 }
 
-/** Returns what adds an event to a metric, which events of several kinds may share. */
-function recorderOf(
-  registry: Registry,
-  name: string,
-  metric: Metric<ProxyEvent> | Measure<ProxyEvent>,
-  bounds: (labels: Labels) => Labels,
-): Emit {
-  const { help, labels = [], buckets } = metric
-  const settings = { name, help, labelNames: labels, registers: [registry] }
+type AnyMetric = Metric<ProxyEvent> | Measure<ProxyEvent>
+
+/** Returns the counter or histogram of a metric, which events of several kinds may share. */
+function targetOf(registry: Registry, name: string, { help, labels = [], buckets }: AnyMetric): Counter | Histogram {
   const known = registry.getSingleMetric(name)
-  const target = known ?? (buckets ? new Histogram({ ...settings, buckets: [...buckets] }) : new Counter(settings))
-  const isBounded = labels.some((label) => label in MOST_VALUES)
-  const add = (values: Labels, amount = 1) => {
-    const shown = isBounded ? bounds(values) : values
-    if (target instanceof Histogram) target.observe(shown, amount)
-    else if (target instanceof Counter) target.inc(shown, amount)
-  }
-  if ('record' in metric) return (event) => metric.record(event, add)
-  const { only, milliseconds, amount = milliseconds } = metric
-  return (event: Readonly<Record<string, unknown>>) => {
-    if (only !== undefined && !event[only]) return
-    const given = amount === undefined ? 1 : event[amount]
-    if (typeof given !== 'number') return
-    const values: Record<string, string> = {}
-    for (const label of labels) values[label] = (event[label] as string | undefined) ?? 'none'
-    add(values, milliseconds === undefined ? given : given / 1_000)
-  }
+  if (known instanceof Counter || known instanceof Histogram) return known
+  const settings = { name, help, labelNames: labels, registers: [registry] }
+  return buckets ? new Histogram({ ...settings, buckets: [...buckets] }) : new Counter(settings)
 }
+
+/** Returns what an event adds to a metric. */
+function amountsOf(metric: AnyMetric, event: ProxyEvent): readonly Amount[] {
+  if ('amounts' in metric) return metric.amounts(event)
+  const { labels = [], only, milliseconds, amount = milliseconds } = metric
+  const fields: Readonly<Record<string, unknown>> = event
+  const given = amount === undefined ? 1 : fields[amount]
+  if ((only !== undefined && !fields[only]) || typeof given !== 'number') return []
+  const values: Record<string, string> = {}
+  for (const label of labels) values[label] = (fields[label] as string | undefined) ?? 'none'
+  return [[values, milliseconds === undefined ? given : given / 1_000]]
+}
+
+const GAUGES: readonly (readonly [name: string, help: string, level: keyof Levels])[] = [
+  ['governor_open_requests', 'Requests under way.', 'openRequests'],
+  [
+    'governor_store_up',
+    'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
+    'isStoreUp',
+  ],
+  ['governor_sessions', 'Sessions remembered.', 'sessions'],
+]
 
 /** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
 export function createMetrics(levels: Levels) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
-  const gauge = (name: string, help: string, level: keyof Levels) =>
-    new Gauge({
+  for (const [name, help, level] of GAUGES) {
+    const gauge = new Gauge({
       name,
       help,
-      registers: [registry],
+      registers: [],
       collect() {
         this.set(Number(levels[level]))
       },
     })
-  gauge('governor_open_requests', 'Requests under way.', 'openRequests')
-  gauge(
-    'governor_store_up',
-    'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
-    'isStoreUp',
-  )
-  gauge('governor_sessions', 'Sessions remembered.', 'sessions')
-  const bounds = createBounds()
-  const recorders = new Map<string, readonly Emit[]>()
+    registry.registerMetric(gauge)
+  }
+  const known: KnownValues = {}
+  const byKind = new Map<string, { readonly metric: AnyMetric; readonly target: Counter | Histogram }[]>()
   for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
-    const ofKind = Object.entries(metrics).map(([name, metric]) => recorderOf(registry, name, metric, bounds))
-    recorders.set(kind, ofKind)
+    const ofKind = []
+    for (const [name, metric] of Object.entries(metrics))
+      ofKind.push({ metric, target: targetOf(registry, name, metric) })
+    byKind.set(kind, ofKind)
   }
   return {
     record(event: ProxyEvent): void {
-      for (const record of recorders.get(event.kind) ?? []) record(event)
+      for (const { metric, target } of byKind.get(event.kind) ?? []) {
+        for (const [labels, amount = 1] of amountsOf(metric, event)) {
+          if (target instanceof Histogram) target.observe(bounded(known, labels), amount)
+          else target.inc(bounded(known, labels), amount)
+        }
+      }
     },
     /** Returns the text of `GET /metrics` and its content type. */
     async render() {

@@ -144,8 +144,13 @@ async function deliver(sender: Sender, lane: Lane, message: Message): Promise<We
   return 'failed'
 }
 
-async function send(sender: Sender, message: Message): Promise<void> {
-  const { questions, others, options } = sender
+async function send(sender: Sender, message: Message, subject: string): Promise<void> {
+  const { questions, others, options, stop } = sender
+  if (message.isShared) {
+    // If the store fails, twice is better than never.
+    const isFirst = await options.isFirst(subject).catch(() => true)
+    if (!isFirst || stop.signal.aborted) return
+  }
   const lane = message.until === undefined ? others : questions
   let outcome: WebhookOutcome = 'dropped'
   if (lane.held < MAX_QUEUE) {
@@ -168,12 +173,7 @@ export function createWebhook(settings: WebhookSettings, options: WebhookOptions
       const subject = `${message.type} ${message.subject}`
       if (sent.has(subject)) return
       sent.set(subject, true)
-      if (!message.isShared) return void send(sender, message)
-      const sendFirst = (isFirst: boolean) => {
-        if (isFirst && !sender.stop.signal.aborted) void send(sender, message)
-      }
-      // If the store fails, twice is better than never.
-      options.isFirst(subject).then(sendFirst, () => sendFirst(true))
+      void send(sender, message, subject)
     },
     /** Drops the queue and aborts the current message. */
     close: () => sender.stop.abort(),

@@ -87,18 +87,19 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
   const decoding = target.begin && !isPlain ? decodeHead(observed) : undefined
   return {
     take(chunk) {
-      keep(observed, chunk)
-      if (isPlain) readTextOf(observed, chunk)
-      if (decoding) return decoding.take(chunk)
-      return observed.nextSearch > 0 && observed.headLength >= observed.nextSearch ? lookForId(observed) : undefined
+      if (chunk) {
+        keep(observed, chunk)
+        if (isPlain) readTextOf(observed, chunk)
+        if (decoding) return decoding.take(chunk)
+      }
+      const isDue = observed.nextSearch > 0 && (!chunk || observed.headLength >= observed.nextSearch)
+      return isDue ? lookForId(observed) : undefined
     },
-    last: () => (observed.nextSearch > 0 ? lookForId(observed) : undefined),
     end() {
       if (observed.isOver) return
       observed.isOver = true
       decoding?.stop()
-      if (isPlain) settle(observed, keptBody(observed))
-      else settleEncoded(observed)
+      settleKept(observed)
     },
   }
 }
@@ -137,34 +138,34 @@ function joined(chunks: readonly Buffer[]): Buffer {
   return only && chunks.length === 1 ? only : Buffer.concat(chunks)
 }
 
-function wholeBody({ head, headLength, tail, tailLength, length }: Observed): Buffer | undefined {
-  return headLength + tailLength === length ? joined([...head, ...tail]) : undefined
-}
-
-function keptBody(observed: Observed): Body {
-  const { head, headLength, tail, tailLength, tailBytes, length, streams, withCalls } = observed
-  const whole = wholeBody(observed)
-  if (!whole) return { head: joined(head), tail: joined(tail), whole, length, streams, withCalls }
-  const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
-  return { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls }
-}
-
-function settleEncoded(observed: Observed): void {
-  const { coding, target, streams, withCalls, tailBytes } = observed
-  const settleWith = (plain: Buffer | undefined) => {
-    if (plain) readTextOf(observed, plain)
-    // The length of a body that cannot be decoded says little: only the request is estimated.
-    const body = plain ?? Buffer.alloc(0)
-    const { length } = body
-    const isLong = length > HEAD_BYTES + tailBytes
-    const tail = isLong ? body.subarray(-tailBytes) : body
-    const whole = isLong ? undefined : body
-    settle(observed, { head: body.subarray(0, HEAD_BYTES), tail, whole, length, streams, withCalls })
+/** Reads and reports what was kept of a body, after its content coding is undone. */
+function settleKept(observed: Observed): void {
+  const { target, coding, streams, withCalls, head, headLength, tail, tailLength, tailBytes, length } = observed
+  const whole = headLength + tailLength === length ? joined([...head, ...tail]) : undefined
+  if (coding !== 'identity') {
+    if (!whole || whole.length <= MAX_DECODED_AT_ONCE)
+      return settleDecoded(observed, whole && decodedAtOnce(whole, coding, MAX_DECODED))
+    decoded(whole, coding, MAX_DECODED)
+      .then((plain) => settleDecoded(observed, plain))
+      .catch(target.fault)
+    return
   }
-  const whole = wholeBody(observed)
-  if (!whole) return settleWith(undefined)
-  if (whole.length <= MAX_DECODED_AT_ONCE) return settleWith(decodedAtOnce(whole, coding, MAX_DECODED))
-  decoded(whole, coding, MAX_DECODED).then(settleWith).catch(target.fault)
+  if (!whole) return settle(observed, { head: joined(head), tail: joined(tail), whole, length, streams, withCalls })
+  const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
+  settle(observed, { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls })
+}
+
+/** Reports a body that had a content coding; `plain`: unset if that could not be undone. */
+function settleDecoded(observed: Observed, plain: Buffer | undefined): void {
+  const { streams, withCalls, tailBytes } = observed
+  if (plain) readTextOf(observed, plain)
+  // The length of a body that cannot be decoded says little: only the request is estimated.
+  const body = plain ?? Buffer.alloc(0)
+  const { length } = body
+  const isLong = length > HEAD_BYTES + tailBytes
+  const tail = isLong ? body.subarray(-tailBytes) : body
+  const whole = isLong ? undefined : body
+  settle(observed, { head: body.subarray(0, HEAD_BYTES), tail, whole, length, streams, withCalls })
 }
 
 function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {

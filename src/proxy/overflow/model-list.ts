@@ -82,8 +82,8 @@ export function observeModelList(
   let length = 0
   return {
     take(chunk) {
-      length += chunk.length
-      if (length <= MAX_LIST) chunks.push(chunk)
+      length += chunk?.length ?? 0
+      if (chunk && length <= MAX_LIST) chunks.push(chunk)
       return undefined
     },
     async end() {
