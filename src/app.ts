@@ -369,7 +369,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   const clients = createClientServer({
     clientIdle,
     maxOpenFiles,
-    refused: (open, isNews) => services.emit({ kind: 'connection_refused', open, isNews }),
+    emit: services.emit,
     errorBody(kind, message, code, request) {
       const { method = 'GET', url = '/', rawHeaders } = request ?? {}
       const api = rawHeaders ? routeOf(services, method, url, rawHeaders).api : DEFAULT_API

@@ -22,8 +22,12 @@ export interface ServerSettings {
   readonly clientIdle: number
   /** How many files and connections the process may have open; infinite if that is not known. */
   readonly maxOpenFiles: number
-  /** Called for each connection that is refused because `open` are open; `isNews`: the first one in a minute. */
-  readonly refused: (open: number, isNews: boolean) => void
+  /** Takes each connection that is refused because `open` are open; `isNews`: the first one in a minute. */
+  readonly emit: (event: {
+    readonly kind: 'connection_refused'
+    readonly open: number
+    readonly isNews: boolean
+  }) => void
   /** Returns the JSON body of an error; `request`: unset if it could not be read. */
   readonly errorBody: (
     kind: 'timeout' | 'invalid_request',
@@ -70,7 +74,7 @@ interface OpenRequest {
 }
 
 /** Creates the server, which has its limits and no listener for requests yet. */
-function createServer({ clientIdle, maxOpenFiles, refused }: ServerSettings): http.Server {
+function createServer({ clientIdle, maxOpenFiles, emit }: ServerSettings): http.Server {
   const server = http.createServer({
     maxHeaderSize: MAX_HEAD,
     // Longer than the usual minute of a load balancer, so that Governor never closes first.
@@ -90,7 +94,7 @@ function createServer({ clientIdle, maxOpenFiles, refused }: ServerSettings): ht
   return server.on('drop', () => {
     const isNews = performance.now() - reportedAt >= SILENCE
     if (isNews) reportedAt = performance.now()
-    refused(open, isNews)
+    emit({ kind: 'connection_refused', open, isNews })
   })
 }
 

@@ -133,15 +133,16 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       const isRecorded = seen !== undefined && runState.finalAnswer !== undefined
       if (decision.kind !== 'stop' || apiId === undefined || isRecorded) return current
       const key = sessionKey(SHARED, `${apiId} ${runState.thread.number}`)
-      const change = (until: number, mayTake: (known: Claim) => boolean) =>
+      const claimUntil = (until: number) =>
         store.updateValue(CLAIMS, key, (known) => {
-          const value = mayTake(known) ? { by, until } : known
+          // The answer of a claim that is over may have been recorded after this request was evaluated.
+          const isFree = !known || known.by === by || (known.until <= now() && known.by === seen)
+          const value = isFree ? { by, until } : known
           return { value, result: value }
         })
-      // The answer of a claim that is over may have been recorded after this request was evaluated.
-      let claim = await change(now() + CLAIM_MS, (known) => !known || (known.until <= now() && known.by === seen))
+      let claim: Claim = await claimUntil(now() + CLAIM_MS)
       if (claim?.by === by) {
-        const renew = (until: number) => void change(until, (known) => known?.by === by).catch(() => undefined)
+        const renew = (until: number) => void claimUntil(until).catch(() => undefined)
         const timer = setInterval(() => renew(now() + CLAIM_MS), CLAIM_MS / 3).unref()
         whenClosed(exchange.response, () => {
           clearInterval(timer)

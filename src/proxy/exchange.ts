@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread } from '../http/body.ts'
 import { reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import { UpstreamFailed } from '../http/upstream-response.ts'
+import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
 import { accessRefusal } from './door/route.ts'
@@ -12,8 +12,8 @@ import { evaluate } from './evaluate.ts'
 import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
-import { forwardUnguarded, sendSpoken } from './forward.ts'
 import { noteDecision } from './note-decision.ts'
+import { openUpstream, sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
@@ -30,18 +30,18 @@ export async function exchange(services: Services, request: IncomingMessage, res
       request.resume()
       return reply(response, refusal.status, 'application/json', refusal.body)
     }
-    if (!dialect) return await relayUnguarded(x, hasBody(rawHeaders) ? streamOf(request) : null)
+    if (!dialect) return await relayUnguarded(x, callFor(x, hasBody(rawHeaders) ? streamOf(request) : null))
     // The body is held for as long as its response may need it sent again.
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
     if (body.kind === 'rest') {
       body.stream.once('close', () => lease.release())
-      return await relayUnguarded(x, body.stream, body.why)
+      return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
     const { bytes } = body
     const found = await evaluate(x, dialect, bytes, lease)
-    if (typeof found !== 'object') return await relayUnguarded(x, bytes, found)
+    if (typeof found !== 'object') return await relayUnguarded(x, callFor(x, bytes), found)
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     if (turn.decision.kind === 'stop') {
       turn = await awaitStop(turn, () => evaluate(x, dialect, bytes))
@@ -69,9 +69,10 @@ export async function exchange(services: Services, request: IncomingMessage, res
 }
 
 /** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */
-async function relayUnguarded(x: Exchange, body: UpstreamCall['body'], why?: Unread): Promise<void> {
+async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
-  await forwardUnguarded(x, callFor(x, body))
+  const response = await (x.route.dialect ? sendOnce(x, call) : openUpstream(x, call))
+  relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }
 
 /**
@@ -86,7 +87,7 @@ async function lastResort(x: Exchange, turn: Turn | undefined, error: Error): Pr
     noteFault(x.services.emit, error)
     if (turn && turn.decision.verdict !== 'stop' && !x.response.headersSent) {
       noteVerdict(x, 'allow')
-      return forwardUnguarded(x, turn.call).catch((other) => lastResort(x, undefined, other))
+      return relayUnguarded(x, turn.call).catch((other) => lastResort(x, undefined, other))
     }
     const message = 'Governor failed on this request. Its log names the fault.'
     failure = { status: 502, code: 'upstream_broken', message, cause: error }

@@ -20,9 +20,8 @@ import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-res
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { countFault } from './fault.ts'
 import { type AnswerVariant, askForAnswer } from './final-answer.ts'
-import { type SpokenRequest, sendSpoken } from './forward.ts'
-import { isUnsupported, placesFor } from './request-edits.ts'
-import { mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
+import { isUnsupported, placesFor, type RequestVariant, type SpokenRequest } from './request-edits.ts'
+import { mayBeUnsupported, sendModel, sendSpoken } from './send-model.ts'
 import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
 
 const NO_CALLS: ReadonlySet<number> = new Set()

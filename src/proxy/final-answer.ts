@@ -18,8 +18,15 @@ import {
 import { openClientStream } from './answer/client-stream.ts'
 import { failExchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
-import { announcementFor, droppedFor, isUnsupported, type PlacedNotice, placesFor } from './request-edits.ts'
-import { type Attempt, mayBeUnsupported, type RequestVariant, sendModel } from './send-model.ts'
+import {
+  announcementFor,
+  droppedFor,
+  isUnsupported,
+  type PlacedNotice,
+  placesFor,
+  type RequestVariant,
+} from './request-edits.ts'
+import { type Attempt, mayBeUnsupported, sendModel } from './send-model.ts'
 import type { RequestEdit } from './services.ts'
 import { keepEnd } from './session/keep-transcript.ts'
 import { giveBackIteration, type Turn } from './turn.ts'

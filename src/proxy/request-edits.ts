@@ -6,8 +6,17 @@ import { withoutBodyFields } from '../http/headers.ts'
 import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { ValueKind } from '../store/store.ts'
+import { noteFault } from './fault.ts'
 import type { RequestEdit, UnsupportedEdit } from './services.ts'
 import type { Turn } from './turn.ts'
+
+/** One form of a request: the client's own bytes, or edits to them. */
+export interface RequestVariant {
+  /** Unset for the client's own bytes. */
+  readonly edits?: readonly Edit[]
+  /** What these edits do that an upstream may not support. */
+  readonly features: readonly RequestEdit[]
+}
 
 /** Servers are updated: a refused edit is tried again after an hour. */
 const CLIENT_ERROR_MS = 3_600_000
@@ -95,6 +104,37 @@ export function droppedFor(x: Turn, globs: readonly string[], instead?: readonly
   if (globs.length === 0 || isUnsupported(x, 'drop_tools')) return []
   const { sent } = x
   return sent.dropTools((name) => matchesAny(globs, name), instead ?? sent.banTools('choice_none'))
+}
+
+/** The client's request with a notice, or unchanged. */
+export interface SpokenRequest extends RequestVariant {
+  readonly notice?: PlacedNotice | undefined
+  /** The edits that add text and change no tools. */
+  readonly textEdits: readonly Edit[]
+}
+
+/** The client's own bytes. */
+export const UNCHANGED: SpokenRequest = { features: [], textEdits: [] }
+
+/** Returns the request with what Governor says; after a fault of Governor's own the client's bytes. */
+export function spokenRequest(x: Turn): SpokenRequest {
+  const { speech } = x.decision
+  if (!speech) return UNCHANGED
+  try {
+    const announcing = announcementFor(x)
+    const dropping = droppedFor(x, speech.dropTools)
+    const [notice] = speech.notice === undefined ? [] : placesFor(x, speech.notice, speech.channel)
+    const textEdits = [...announcing, ...(notice?.edits ?? [])]
+    // The first is suspected first after a refusal: templates are strict about the system text.
+    const features: RequestEdit[] = []
+    if (announcing.length > 0) features.push('announce')
+    if (dropping.length > 0) features.push('drop_tools')
+    if (notice) features.push(notice.channel)
+    return features.length === 0 ? UNCHANGED : { edits: [...textEdits, ...dropping], features, textEdits, notice }
+  } catch (error) {
+    noteFault(x.services.emit, error as Error)
+    return UNCHANGED
+  }
 }
 
 /** Up to so many bytes, copying them into one piece costs less than sending several. */

@@ -10,27 +10,28 @@ import { contentEncoding, headerOf, isEventStream, withHeaders } from '../http/h
 import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
-import type { Edit } from '../json/edit.ts'
 import { withTrace } from '../telemetry/tracing.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { noteOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
+import { noteLoop, noteNotice } from './note-decision.ts'
 import { observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
 import { observeModelList } from './overflow/model-list.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
-import { noteAccepted, noteRefused, withEdits } from './request-edits.ts'
+import {
+  noteAccepted,
+  noteRefused,
+  type PlacedNotice,
+  type RequestVariant,
+  type SpokenRequest,
+  spokenRequest,
+  UNCHANGED,
+  withEdits,
+} from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
-import { changeSession, type Turn } from './turn.ts'
-
-/** One form of a request: the client's own bytes, or edits to them. */
-export interface RequestVariant {
-  /** Unset for the client's own bytes. */
-  readonly edits?: readonly Edit[]
-  /** What these edits do that an upstream may not support. */
-  readonly features: readonly RequestEdit[]
-}
+import { changeSession, giveBackIteration, type Turn } from './turn.ts'
 
 /** A variant that was sent, and what came for it. */
 export interface Attempt<Variant extends RequestVariant> {
@@ -80,6 +81,24 @@ export async function sendModel<Variant extends RequestVariant>(
     response.abort()
     refused = { features, status, sentAt }
     variant = following
+  }
+}
+
+/** Sends a request with its notice, or the client's own bytes if the provider refuses that. @throws {UpstreamFailed} */
+export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
+  let notice: PlacedNotice | undefined
+  try {
+    const made = await sendModel(x, spokenRequest(x), ({ variant, response }) => {
+      const dropsTools = variant.features.includes('drop_tools')
+      return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
+    })
+    const { status } = made.response.head
+    if (status >= 400) void giveBackIteration(x, status)
+    else notice = made.variant.notice
+    if (notice) await noteNotice(x, notice)
+    return made
+  } finally {
+    noteLoop(x, notice !== undefined)
   }
 }
 
@@ -176,8 +195,8 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
 }
 
 /**
- * Sends a call; its response is observed for usage or, where no API is guarded, for windows of models. `watched`: errors
- * in its stream get their meaning. It is aborted if the client leaves. @throws {UpstreamFailed}
+ * Sends a call, and aborts it if the client leaves. The response is observed for usage; where no API is guarded, for
+ * windows of models. `watched`: errors in its stream get their meaning. @throws {UpstreamFailed}
  */
 export function openUpstream(
   x: Exchange,
