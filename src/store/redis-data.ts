@@ -13,7 +13,7 @@ export interface RedisSettings extends ConnectionSettings {
 }
 
 /** The version of the form of values. A replica neither reads nor overwrites a newer one. */
-const SCHEMA = 1
+const SCHEMA = 2
 
 /** Characters of one value. Sessions are made smaller long before they reach this. */
 const MAX_VALUE = 4_194_304

@@ -95,6 +95,25 @@ it('a request that was to be stopped gets the answer that another replica got me
   expect(provider.requests).toHaveLength(1)
 })
 
+describeWith('redis-server', 'a session in Redis', () => {
+  it('takes at most 5.5 KB after 100 iterations, and no more after 200', async () => {
+    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 1_000 } })
+    const url = urlOf(replicas[0])
+    const sizeAfter = async (messages: readonly ChatMessage[], max: number) => {
+      const run = await runAgent(url, messages, { headers, max })
+      expect(run.steps).toHaveLength(max)
+      const [key = ''] = (await redis.command('KEYS', 'governor:s:*')) as string[]
+      return { size: Number(await redis.command('HSTRLEN', key, 'd')), messages: run.messages }
+    }
+    const first = await sizeAfter(START, 100)
+    const second = await sizeAfter(first.messages, 100)
+    expect(first.size).toBeGreaterThan(1_000)
+    expect(first.size).toBeLessThan(5.5 * 1_024)
+    // Only numbers have more digits.
+    expect(second.size).toBeLessThan(first.size + 128)
+  })
+})
+
 describeWith('redis-server', 'requests that reach a limit at several replicas at once', () => {
   it('share one last answer, and the next one asks if that fails', async () => {
     let fails = true

@@ -266,18 +266,18 @@ describeWith('redis-server', 'a session that another version of Governor stored'
     }))
     expect(iteration).toBe(7)
     expect((await store.get(KEY))?.totals?.iterations).toBe(7)
-    expect(await command('HGET', REDIS_KEY, 's')).toBe('1')
+    expect(await command('HGET', REDIS_KEY, 's')).toBe('2')
   })
 
   it('is neither read nor overwritten if that version is newer, and no request fails', async () => {
     const { url, command } = await startRedis()
     const newer = '{"o":["r9.1"],"sessions":"in a form of the future"}'
-    await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '2', 'd', newer)
+    await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '3', 'd', newer)
     const { store, isUp, lost } = await openReplica(url)
     expect(await count(store)).toBe(0)
     expect(await count(store)).toBe(1)
     expect(countOf(await store.get(KEY))).toBe(2)
-    expect(await command('HMGET', REDIS_KEY, 'v', 's', 'd')).toEqual(['r9.1', '2', newer])
+    expect(await command('HMGET', REDIS_KEY, 'v', 's', 'd')).toEqual(['r9.1', '3', newer])
     expect([isUp(), lost()]).toEqual([true, 2])
     expect(await count(store, sessionKey('me', 'other'))).toBe(0)
     expect(lost()).toBe(2)

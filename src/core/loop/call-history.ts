@@ -14,23 +14,24 @@ export interface ToolCallRecord {
   readonly call: Hash
   /** Equal for results that are certainly equal; empty for a missing or unknown result, which equals no other. */
   readonly resultHash: Hash | ''
-  /** Equal for results that are perhaps equal. */
-  readonly maskedHash: Hash | ''
+  /** Equal for results that are perhaps equal; unset where it is the same hash. */
+  readonly maskedHash?: Hash | '' | undefined
   /** The call waits for something, or its result says that work goes on. */
-  readonly isPoll: boolean
+  readonly isPoll?: boolean | undefined
   /** The call changes something. */
-  readonly isChange: boolean
+  readonly isChange?: boolean | undefined
   /** The result is too short to show any progress. */
-  readonly isTerse: boolean
+  readonly isTerse?: boolean | undefined
 }
 
+/** A call in the window. What is false is unset: a store keeps the window as text. */
 export interface HistoryEntry extends ToolCallRecord {
   /** Number of its response in the run. */
   readonly step: number
   /** No entry of the window had this call with a result that is perhaps equal. */
-  readonly isNew: boolean
+  readonly isNew?: true | undefined
   /** No entry of the window had this call with a result that is certainly equal. */
-  readonly mayBeNew: boolean
+  readonly mayBeNew?: true | undefined
 }
 
 /** The newest calls of a run, oldest first: plain data of bounded size. */
@@ -73,7 +74,8 @@ export const MAX_CALLS = 31
 /** True if both are the same call with results that are equal: certainly so, or perhaps. */
 export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: boolean): boolean {
   if (a.call !== b.call) return false
-  return isCertain ? a.resultHash === b.resultHash && a.resultHash !== '' : a.maskedHash === b.maskedHash
+  if (isCertain) return a.resultHash === b.resultHash && a.resultHash !== ''
+  return (a.maskedHash ?? a.resultHash) === (b.maskedHash ?? b.resultHash)
 }
 
 /**
@@ -87,13 +89,23 @@ export function addToHistory(
   responses: number,
 ): CallHistory {
   const { window, repeats } = history
-  const { tool, call, resultHash, maskedHash, isPoll, isChange, isTerse } = record
+  const { tool, call, resultHash, maskedHash, isPoll = false, isChange, isTerse } = record
   const isNew = !window.some((entry) => isSamePair(entry, record, false))
   const mayBeNew = isNew || !window.some((entry) => isSamePair(entry, record, true))
   const last = window.at(-1)
   const isRow = last?.call === call
-  const name = tool.slice(0, MAX_NAME)
-  const entry = { tool: name, call, resultHash, maskedHash, isPoll, isChange, isTerse, step, isNew, mayBeNew }
+  const entry: HistoryEntry = {
+    tool: tool.slice(0, MAX_NAME),
+    call,
+    resultHash,
+    maskedHash: maskedHash === resultHash ? undefined : maskedHash,
+    isPoll: isPoll || undefined,
+    isChange: isChange || undefined,
+    isTerse: isTerse || undefined,
+    step,
+    isNew: isNew || undefined,
+    mayBeNew: mayBeNew || undefined,
+  }
   const oldest = step - Math.min(responses, WINDOW)
   const kept: HistoryEntry[] = []
   for (const [at, one] of window.entries()) if (at > window.length - WINDOW || one.step > oldest) kept.push(one)

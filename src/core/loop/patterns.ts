@@ -102,7 +102,7 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
   const { window, limits, less, isCertain, handledAt } = context
   const [first, second] = window.slice(-2)
   if (!first || !second || isSamePair(first, second, isCertain)) return undefined
-  const isWaiting = first.isPoll || second.isPoll
+  const isWaiting = first.isPoll === true || second.isPoll === true
   const laps = isWaiting ? Math.min(LAPS * limits.pollMultiplier, WINDOW / 2) : LAPS
   const fresh = isWaiting ? laps : laps - less
   const turns = window.slice(-2 * laps)
@@ -130,7 +130,7 @@ function standstill(context: SearchContext): FoundLoop | undefined {
     calls.delete(call)
     calls.add(call)
     span++
-    isWaiting ||= isPoll
+    isWaiting ||= isPoll === true
   }
   const count = steps - since
   if (count < patience(limits.standstill, isWaiting, context)) return undefined

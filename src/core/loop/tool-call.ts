@@ -58,9 +58,9 @@ export function canonicalArguments(text: string, work?: Work): string {
   }
 }
 
-/** Hashes (sha256) a call with the arguments as the model wrote them, JSON or not. Throws `TooMuchToRead`. */
+/** Hashes a call with the arguments as the model wrote them, JSON or not: 132 bits of sha256. Throws `TooMuchToRead`. */
 export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
-  return hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`)
+  return hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`).slice(0, 22) as Hash
 }
 
 /** Characters of a call's arguments that are looked at. */
@@ -219,7 +219,7 @@ export function hashResult(
   const wanted = new Set<string>()
   let responses = 0
   let isFirst = true
-  for (const { call: made, resultHash, maskedHash, step } of history.window) {
+  for (const { call: made, resultHash, maskedHash = resultHash, step } of history.window) {
     if (made !== call) continue
     isFirst = false
     if (resultHash === exact || maskedHash === exact) return { history, resultHash: exact, maskedHash }

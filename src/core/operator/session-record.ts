@@ -1,6 +1,9 @@
 /**
  * The record of a session that operators can read: its newest iterations and its finished runs. It is plain and
  * bounded data, and never contains an argument, a prompt or a result.
+ *
+ * Iterations and minutes are kept as lines of text, which take a quarter of the room of objects: a shared store gets
+ * the whole session twice for each request.
  */
 
 import type { Recovery } from '../../overflow/meaning.ts'
@@ -18,6 +21,7 @@ const MAX_SAID = 400
 /** How many tool names one iteration keeps, and how many characters of each. */
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
+const MINUTE = 60_000
 
 /** What was spent. */
 interface Spend {
@@ -84,20 +88,81 @@ export interface SessionRecord {
   readonly name: string | undefined
   /** How many threads it has had. */
   readonly threads: number
-  /** Oldest first. */
-  readonly iterations: readonly IterationRecord[]
+  /** Its newest iterations, oldest first, see `iterationsOf`; unset in records of older versions. */
+  readonly iterationLines?: readonly string[] | undefined
+  /** The newest minutes in which it used something, oldest first, see `minutesOf`. */
+  readonly minuteLines?: readonly string[] | undefined
   /** Finished runs, oldest first. */
   readonly runs: readonly RunRecord[]
-  /** The newest minutes in which it used something, oldest first; unset in records of older versions. */
-  readonly minutes?: readonly MinuteRecord[] | undefined
 }
 
 export const EMPTY_RECORD: SessionRecord = {
   name: undefined,
   threads: 0,
-  iterations: [],
-  minutes: undefined,
+  iterationLines: undefined,
+  minuteLines: undefined,
   runs: [],
+}
+
+/** Costs are kept in whole billionths of a dollar. */
+const PER_DOLLAR = 1e9
+/** A gap in a cost is kept as its place in this list. */
+const GAPS: readonly (CostGap | undefined)[] = [undefined, 'partial', 'estimate']
+
+/** Returns the beginning of a line: whole numbers in base 36, each with a space after it. */
+function beginLine(...numbers: readonly number[]): string {
+  let line = ''
+  for (const one of numbers) line += `${Math.round(one).toString(36)} `
+  return line
+}
+
+/** Returns an iteration as a line: its numbers, its tools, and as JSON what few iterations have. */
+export function iterationLine(one: IterationRecord): string {
+  const { thread, at, iteration, durationMs, input, output, cost, costGap, tools, status, verdict, ...others } = one
+  const spent = [input, output, cost * PER_DOLLAR, GAPS.indexOf(costGap)]
+  const numbers = beginLine(thread, at, iteration, durationMs, ...spent)
+  const rare = JSON.stringify({
+    status: status === 200 ? undefined : status,
+    verdict: verdict === 'allow' ? undefined : verdict,
+    ...others,
+  })
+  return `${numbers}${tools.map(encodeURIComponent).join()}${rare === '{}' ? '' : ` ${rare}`}`
+}
+
+/** Returns the iteration of a line. */
+export function iterationIn(line: string): IterationRecord {
+  const words = line.split(' ')
+  const number = (at: number) => Number.parseInt(words[at] ?? '', 36)
+  const names = words[8] ?? ''
+  const rare = words.length > 9 ? (JSON.parse(words.slice(9).join(' ')) as Partial<IterationRecord>) : undefined
+  return {
+    thread: number(0),
+    at: number(1),
+    iteration: number(2),
+    durationMs: number(3),
+    input: number(4),
+    output: number(5),
+    cost: number(6) / PER_DOLLAR,
+    costGap: GAPS[number(7)],
+    tools: names === '' ? [] : names.split(',').map(decodeURIComponent),
+    status: rare?.status ?? 200,
+    verdict: rare?.verdict ?? 'allow',
+    tier: rare?.tier,
+    loop: rare?.loop,
+    overflow: rare?.overflow,
+    said: rare?.said,
+  }
+}
+
+/** Returns a minute as a line. */
+export function minuteLine({ at, tokens, cost, costGap }: MinuteRecord): string {
+  return beginLine(at / MINUTE, tokens, cost * PER_DOLLAR, GAPS.indexOf(costGap))
+}
+
+/** Returns the minute of a line. */
+export function minuteIn(line: string): MinuteRecord {
+  const [minute = 0, tokens = 0, cost = 0, gap = 0] = line.split(' ').map((word) => Number.parseInt(word, 36))
+  return { at: minute * MINUTE, tokens, cost: cost / PER_DOLLAR, costGap: GAPS[gap] }
 }
 
 /** The facts about a request when its answer is over. Times are milliseconds since the epoch. */
@@ -118,16 +183,16 @@ export function withIteration(
   facts: IterationFacts,
   usage: CallUsage | undefined,
 ): SessionRecord {
-  const { iterations } = record
+  const { iterationLines: lines = [], minuteLines = [] } = record
   const { askedAt, endedAt, said } = facts
   // A late cost may come after further iterations.
   const isLateCost = usage !== undefined && usage.input + usage.output === 0
-  const isSame = (one: IterationRecord) => one.thread === thread && one.at === askedAt
-  let at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
-  if (at === -1 && isLateCost) at = iterations.findLastIndex(isSame)
-  const before = iterations[at]
+  let at = findLine(lines, thread, askedAt, iteration)
+  if (at === -1 && isLateCost) at = findLine(lines, thread, askedAt)
+  const known = lines[at]
+  const before = known === undefined ? undefined : iterationIn(known)
   const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
-  const entry: IterationRecord = {
+  const line = iterationLine({
     status: facts.status,
     verdict: facts.verdict,
     tier: facts.tier,
@@ -143,36 +208,49 @@ export function withIteration(
     output: (before?.output ?? 0) + output,
     cost: (before?.cost ?? 0) + cost,
     costGap: gapOfSum(before?.costGap, costGap),
-  }
-  let { minutes = [] } = record
-  if (usage) {
-    // What an answer used belongs to the minute in which it ended.
-    const minuteAt = endedAt - (endedAt % 60_000)
-    const place = minutes.findIndex((one) => one.at === minuteAt)
-    const sum = minutes[place]
-    const minute: MinuteRecord = {
-      at: minuteAt,
-      tokens: (sum?.tokens ?? 0) + input + output,
-      cost: (sum?.cost ?? 0) + cost,
-      costGap: gapOfSum(sum?.costGap, costGap),
-    }
-    minutes = place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
-  }
+  })
   return {
     ...record,
-    minutes,
-    iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
+    iterationLines: before ? lines.with(at, line) : [...lines.slice(1 - MAX_ITERATIONS_KEPT), line],
+    minuteLines: usage ? withUsage(minuteLines, endedAt, usage) : minuteLines,
   }
 }
 
+/** Returns the place of the newest line that begins with these numbers; -1 if there is none. */
+function findLine(lines: readonly string[], ...numbers: readonly number[]): number {
+  const beginning = beginLine(...numbers)
+  return lines.findLastIndex((line) => line.startsWith(beginning))
+}
+
+/** Adds what an answer used to the minute in which it ended. */
+function withUsage(lines: readonly string[], endedAt: number, { input, output, cost = 0, costGap }: CallUsage) {
+  const minute = Math.floor(endedAt / MINUTE)
+  const place = findLine(lines, minute)
+  const known = lines[place]
+  const sum = known === undefined ? undefined : minuteIn(known)
+  const line = minuteLine({
+    at: minute * MINUTE,
+    tokens: (sum?.tokens ?? 0) + input + output,
+    cost: (sum?.cost ?? 0) + cost,
+    costGap: gapOfSum(sum?.costGap, costGap),
+  })
+  return place === -1 ? [...lines.slice(1 - MAX_MINUTES_KEPT), line] : lines.with(place, line)
+}
+
+/** A lone half of a pair of code units, which no URI can contain. */
+const LONE_SURROGATE = /\p{Surrogate}/gu
+
 /** Adds the names of the tools that the newest iteration of a thread called, if they are not known yet. */
 export function withTools(record: SessionRecord, thread: number, tools: readonly string[]): SessionRecord {
-  const { iterations } = record
-  const at = iterations.findLastIndex((one) => one.thread === thread)
-  const entry = iterations[at]
-  if (!entry || tools.length === 0 || entry.tools.length > 0 || entry.status !== 200) return record
-  const kept = tools.slice(0, MAX_TOOLS).map((tool) => tool.slice(0, MAX_TOOL_NAME))
-  return { ...record, iterations: iterations.with(at, { ...entry, tools: kept }) }
+  const { iterationLines: lines = [] } = record
+  const at = findLine(lines, thread)
+  const line = lines[at]
+  if (line === undefined || tools.length === 0) return record
+  const entry = iterationIn(line)
+  if (entry.tools.length > 0 || entry.status !== 200) return record
+  const kept: string[] = []
+  for (const tool of tools.slice(0, MAX_TOOLS)) kept.push(tool.slice(0, MAX_TOOL_NAME).replace(LONE_SURROGATE, ''))
+  return { ...record, iterationLines: lines.with(at, iterationLine({ ...entry, tools: kept })) }
 }
 
 /** Adds a finished run. */

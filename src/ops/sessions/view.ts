@@ -8,7 +8,13 @@ import type { BaseContext, EffectiveContext } from '../../core/context-window.ts
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
-import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
+import {
+  type IterationRecord,
+  iterationIn,
+  MAX_ITERATIONS_KEPT,
+  minuteIn,
+  type RunRecord,
+} from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
 import {
   limitsInForce,
@@ -280,7 +286,8 @@ function errorOf(newest: IterationRecord | undefined): string | null {
 
 function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer) {
   const { threads, totals, record, usage } = session
-  const { name = null, iterations = [], threads: known = 0 } = record ?? {}
+  const { name = null, iterationLines = [], threads: known = 0 } = record ?? {}
+  const iterations = iterationLines.map(iterationIn)
   const startedAt = totals?.startedAt ?? now
   const meters = sessionMeters(session, now)
   const agents: Agent[] = []
@@ -330,7 +337,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     last_tool,
     overflows,
   }
-  return { row, agents, meters }
+  return { row, agents, meters, iterations }
 }
 
 export function rowOf(session: ListedSession, viewer: Viewer): SessionRow {
@@ -342,6 +349,11 @@ function iterationView(one: IterationRecord): SessionDetail['iterations'][number
   const times = { at: iso(one.at), duration_ms: one.durationMs }
   const usage = { input: one.input, output: one.output, ...costView(one) }
   return { thread, iteration, ...times, status, verdict, tier, loop, overflow, said, tools, usage }
+}
+
+function minuteView(line: string): SessionDetail['minutes'][number] {
+  const minute = minuteIn(line)
+  return { at: iso(minute.at), tokens: minute.tokens, ...costView(minute) }
 }
 
 function runView(run: RunRecord, key: SessionKey, viewer: Viewer): RunView {
@@ -380,7 +392,7 @@ export function detailOf(
   contextOf: ContextOf,
 ): Omit<SessionDetail, 'transcript'> {
   const { key, session } = listed
-  const { row, agents, meters } = overviewOf(listed, viewer)
+  const { row, agents, meters, iterations } = overviewOf(listed, viewer)
   const { totals, record } = session
   // A named agent works for the one without a name, if the session has it.
   const main = session.threads.find(({ name }) => name === '')?.number ?? null
@@ -411,8 +423,8 @@ export function detailOf(
     ...row,
     threads,
     runs,
-    iterations: (record?.iterations ?? []).map(iterationView),
-    minutes: (record?.minutes ?? []).map((one) => ({ at: iso(one.at), tokens: one.tokens, ...costView(one) })),
+    iterations: iterations.map(iterationView),
+    minutes: (record?.minuteLines ?? []).map(minuteView),
     meters,
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),
