@@ -179,8 +179,9 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   const data = dataOf(frame)
   const isDone = data?.trim() === DONE
   const chunk = data === undefined || isDone ? undefined : parseObject(data)
-  const base = { frame, isLater, isChanged: false, text: '', places: [], chunk: {}, usage: undefined, isDone }
-  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isEmpty: false, isOver: isDone && stream.hasChunk }
+  const nothing = { text: '', places: [], chunk: {}, usage: undefined, isEmpty: false, isTruncated: false }
+  const base = { ...nothing, frame, isLater, isChanged: false, isDone }
+  if (!chunk) return { ...base, kind: isDone ? 'end' : 'comment', isOver: isDone && stream.hasChunk }
   stream.hasChunk = true
   const choices = choicesOf(chunk)
   const { id, object, created, model, usage } = chunk
@@ -205,6 +206,7 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     text,
     isEmpty: isWithoutContent(chunk, true),
     isOver,
+    isTruncated: isOver && isCutOff(chunk),
     usage: isObject(usage) ? usage : undefined,
     places: deltas.flatMap((delta) => (stream.assembly ? addDelta(stream.assembly, delta) : [])),
   }
@@ -350,6 +352,5 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   besideCalls,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),
-  isTruncated: (parts) => parts.some(({ chunk }) => isCutOff(chunk)),
   ending,
 }

@@ -58,7 +58,7 @@ function isText({ type, content_block: block }: Json): boolean {
 
 function parse(frame: Frame, stream: MessagesStream, isLater: boolean): MessagesPart {
   const data = eventIn(frame)
-  const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false }
+  const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false, isTruncated: false }
   if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.assembly.calls }
   stream.assembly = addEvent(stream.assembly, data)
   stream.mayFollow = stream.assembly.hasEnd
@@ -78,6 +78,7 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
     text: textOf(propertyOf(isText(data) ? block : isTextDelta ? delta : undefined, 'text')),
     isEmpty: !isDelta && kind !== 'failed',
     isOver: type === 'message_stop',
+    isTruncated: type === 'message_delta' && isCutOff(propertyOf(delta, 'stop_reason')),
     usage: stream.usage,
     calls: call === undefined ? stream.assembly.calls : call + 1,
   }
@@ -210,7 +211,5 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
     type === 'content_block_stop' && isTextOpen && open !== undefined && indexes.get(index) === open,
   closeOpen,
   assemble: ({ assembly }) => assembled(assembly),
-  newest: ({ assembly }) => assembled(assembly),
-  isTruncated: (parts) => isCutOff(propertyOf(lastDelta(parts)?.data['delta'], 'stop_reason')),
   ending,
 }

@@ -118,7 +118,8 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
   const isDone = data?.trim() === DONE
   if (isDone) stream.done = frame
   const event = data === undefined || isDone ? undefined : parseObject(data)
-  const base = { frame, isLater, response, items, isDone, text: '', isEmpty: false, isOver: false }
+  const nothing = { text: '', isEmpty: false, isOver: false, isTruncated: false }
+  const base = { ...nothing, frame, isLater, response, items, isDone }
   if (!event) {
     const kind = isDone ? 'end' : 'comment'
     return { ...base, event: {}, usage: undefined, kind, isEmpty: mode === 'filter' }
@@ -136,7 +137,7 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
     stream.latest = stated
     stream.mayFollow = true
     const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stated['output']))
-    return { ...read, kind: 'end', text, isOver: true }
+    return { ...read, kind: 'end', text, isOver: true, isTruncated: type === 'response.incomplete' }
   }
   if (type === 'response.failed' || type === 'error') return { ...read, kind: 'failed' }
   if (!('output_index' in event)) return { ...read, kind: 'lead', isEmpty: true }
@@ -197,10 +198,6 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
   return entry && left.includes(entry.item) ? part : undefined
 }
 
-function isTruncated(parts: readonly ResponsesPart[]): boolean {
-  return endIn(parts)?.event['type'] === 'response.incomplete'
-}
-
 const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => parts.findLast(({ isOver }) => isOver)
 
 /**
@@ -212,7 +209,7 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   const end = endIn(parts)
   if (!end && mode !== 'answer') return []
   const last = responseOf(end?.event ?? {})
-  const isCutOff = isTruncated(parts)
+  const isCutOff = end?.isTruncated === true
   const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
   const isComplete = isCutOff || last['status'] === 'completed'
   const isAsCame = !stream.isChanged && responses === 1 && isComplete
@@ -358,9 +355,9 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   render,
   withoutBlocked: keepCalls,
   endsText,
-  assemble: ({ mayFollow, latest, items }) =>
-    mayFollow ? bufferedCallsOf(latest['id'], itemsOf(items.values())) : undefined,
-  newest: ({ latest, dropped }) => bufferedCallsOf(latest['id'], itemsOf(dropped)),
-  isTruncated,
+  assemble({ mode, mayFollow, latest, items, dropped }) {
+    if (mode === 'filter' && !mayFollow) return undefined
+    return bufferedCallsOf(latest['id'], itemsOf(mode === 'filter' ? items.values() : dropped))
+  },
   ending,
 }

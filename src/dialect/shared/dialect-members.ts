@@ -3,7 +3,7 @@ import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
 import { writtenCharacters } from './response-tail.ts'
-import { type DialectState, openAnswer, openFilter, openText, type Part, type StreamDialect } from './stream-engine.ts'
+import { CallFilter, type DialectState, type Part, RewrittenStream, type StreamDialect } from './stream-engine.ts'
 
 export function dialectMembers<P extends Part, S extends DialectState>(stream: StreamDialect<P, S>) {
   return {
@@ -15,9 +15,13 @@ export function dialectMembers<P extends Part, S extends DialectState>(stream: S
     withLowerOutput,
     withoutLongContext,
     writtenCharacters,
-    openStream: (dropCalls, isJson, mayHaveFooter) => openAnswer(stream, dropCalls, isJson, mayHaveFooter),
-    openFilter: () => openFilter(stream),
-    openText: () => openText(stream),
+    openStream: (dropCalls, isJson, mayHaveFooter) =>
+      new RewrittenStream(stream, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter),
+    openFilter: () => new CallFilter(stream),
+    openText() {
+      const state = stream.start('observe')
+      return (frame) => stream.parse(frame, state, false).text
+    },
   } as const satisfies Partial<Dialect>
 }
 

@@ -25,6 +25,8 @@ export interface Part {
   readonly isEmpty: boolean
   /** It completes the response. */
   readonly isOver: boolean
+  /** It says that the provider cut the response off. */
+  readonly isTruncated: boolean
   /** The usage of the response so far; `undefined` if it states none. */
   readonly usage: unknown
   /** It belongs to a later response, which the client sees as part of the first. */
@@ -92,105 +94,248 @@ export interface StreamDialect<P extends Part, S extends DialectState> {
   endsText?(part: P, dialectState: S): boolean
   /** Ends what an incomplete response has left open. */
   closeOpen?(dialectState: S): Buffer[]
-  /** The current response; `undefined` if it is incomplete. */
+  /**
+   * In `filter`, the current response; `undefined` if it is incomplete. Otherwise the newest response, including the
+   * calls that were removed; `undefined` if no provider stores responses.
+   */
   assemble(dialectState: S): BufferedCalls | undefined
-  /** The newest response, including the calls that were removed; unset if no provider stores responses. */
-  newest?(dialectState: S): BufferedCalls | undefined
-  /** True if the end of a response says that the provider cut it off. */
-  isTruncated(parts: readonly P[]): boolean
   /** Returns the bytes that end the client's stream. */
   ending(ending: StreamEnding<P>, dialectState: S): Buffer[]
 }
 
 /** One upstream response. */
-interface StreamedResponse {
-  hasBegun: boolean
+class StreamedResponse {
+  hasBegun = false
   /** In `filter`: its parts before any content. */
-  opening: Part[]
+  opening: Part[] = []
   /** The parts that are held: all of them once `holdsAll`, from its first call or its end on. */
-  buffered: Part[]
-  holdsAll: boolean
+  buffered: Part[] = []
+  holdsAll = false
   usage: unknown
-  isOver: boolean
-  hasFailed: boolean
+  isOver = false
+  hasFailed = false
   /** Whether it had content other than calls, which the client then got; `undefined` until another response follows. */
   hasShownRest: boolean | undefined
 }
 
-/** The state of one client's stream. */
-interface StreamState {
+/** One client's stream, made of one upstream response or of several. */
+export class RewrittenStream implements AnswerStream {
   /** The engine hands parts and state of a dialect back to it alone. */
   readonly dialect: StreamDialect<Part, DialectState>
   readonly dialectState: DialectState
   mode: StreamMode
   isJson: boolean
+  mayHaveFooter: boolean
   /** How many responses have begun. */
-  begun: number
+  begun = 0
   /** How many responses have ended; in `filter`, without those that can't be used. */
-  responses: number
-  current: StreamedResponse
+  responses = 0
+  current = new StreamedResponse()
   /** In `filter`: the response that ended last. */
   last: StreamedResponse | undefined
   /** The usage of the responses that have ended; in `filter`, of those before the last. */
   earlierUsage: unknown
   /** In `filter`: the client has received the beginning of a response. */
-  hasOpened: boolean
+  hasOpened = false
   /** The text that the client got of earlier responses. */
-  textBefore: string
+  textBefore = ''
   /** The text that the client got of the current section. */
-  text: string
+  section = ''
   /** Parts that are held until it is certain, by `replyStart`, that their text is an answer. */
-  pendingParts: Part[]
+  pendingParts: Part[] = []
   replyStart: ReplyStart
   /** The text is certain to be an answer. */
   isAnswer: boolean
-  mayHaveFooter: boolean
   /** The end of the newest text, held until other content follows, as a footer may be added to the text. */
-  textEnd: Part[]
-  /** The client has received content. */
-  hasShown: boolean
-  hasFailed: boolean
-}
+  textEnd: Part[] = []
+  hasText = false
+  hasFailed = false
 
-function newResponse(): StreamedResponse {
-  return {
-    hasBegun: false,
-    opening: [],
-    buffered: [],
-    holdsAll: false,
-    usage: undefined,
-    isOver: false,
-    hasFailed: false,
-    hasShownRest: undefined,
+  constructor(dialect: StreamDialect<Part, DialectState>, mode: StreamMode, isJson = false, mayHaveFooter = false) {
+    this.dialect = dialect
+    this.dialectState = dialect.start(mode)
+    this.mode = mode
+    this.isJson = isJson
+    this.mayHaveFooter = mayHaveFooter
+    this.replyStart = beginReply(isJson)
+    this.isAnswer = mode === 'observe'
+  }
+
+  get hasBegun(): boolean {
+    return this.dialectState.hasBegun
+  }
+
+  get text(): string {
+    const { textBefore, section } = this
+    return textBefore === '' || section === '' ? textBefore + section : `${textBefore}\n\n${section}`
+  }
+
+  get buffered(): BufferedCalls | undefined {
+    return this.dialect.assemble(this.dialectState)
+  }
+
+  push(frame: Frame): Buffer[] {
+    if (this.hasFailed) return [frame.raw]
+    const { part, before } = read(this, frame)
+    const { dialect, dialectState, current, mode } = this
+    const { kind } = part
+    if (kind === 'comment') {
+      if (mode === 'answer' && isHalf(part)) return before
+      this.hasText ||= !part.isEmpty
+      return [...before, frame.raw]
+    }
+    if (kind === 'failed') {
+      this.hasFailed = true
+      return [...before, ...this.abandon(), ...dialect.render(part, dialectState)]
+    }
+    if (kind === 'end' || current.buffered.length > 0) {
+      current.buffered.push(part)
+      return before
+    }
+    const kept = mode === 'answer' ? withoutAllCalls(dialect, part) : part
+    if (!kept) return before
+    const isBehindText = dialect.keepsOrder === true && this.pendingParts.length > 0
+    if (this.isAnswer || (kept.kind !== 'text' && !isBehindText)) return [...before, ...show(this, [kept])]
+    this.pendingParts.push(kept)
+    this.isAnswer = !mayStillBeMarkup(this.replyStart, kept.text)
+    return this.isAnswer ? [...before, ...show(this, takePending(this))] : before
+  }
+
+  endResponse(): 'answered' | 'silent' | 'broken' {
+    const { dialect, dialectState, current, mode } = this
+    const text = this.section + textIn(this.pendingParts) + textIn(current.buffered)
+    const isAnswered = isRealAnswer(text, this.isJson)
+    this.responses++
+    this.earlierUsage = addUsage(this.earlierUsage, current.usage)
+    dialect.nextResponse(dialectState, mode, true)
+    if (this.hasFailed || !current.isOver) return 'broken'
+    if (!isAnswered && mode === 'answer') {
+      takePending(this)
+      this.current = new StreamedResponse()
+    }
+    return isAnswered ? 'answered' : 'silent'
+  }
+
+  finish(terminalFor: TerminalFor, fallback: string | undefined, footer?: string): Buffer[] {
+    const { dialect, dialectState, mode, responses, earlierUsage } = this
+    const parts = this.current.buffered
+    const bytes = show(this, takePending(this))
+    const endText = textIn(parts)
+    const isAnswered = isRealAnswer(this.section + endText, this.isJson)
+    const isTruncated = parts.some((part) => part.isTruncated)
+    const metadata = terminalFor(isAnswered, isTruncated)
+    const usedFallback = isAnswered ? undefined : fallback
+    const separator = separatorBefore(this, usedFallback ?? endText)
+    this.section = usedFallback ?? this.section + endText
+    const added = isAnswered ? footerAfter(this.section, footer) : undefined
+    if (added === undefined) bytes.push(...showTextEnd(this))
+    const ending = {
+      parts,
+      mode,
+      metadata,
+      fallback: usedFallback === undefined ? undefined : textWithFooter({ text: usedFallback, footer }),
+      usage: earlierUsage,
+      responses,
+      footer: added,
+      textEnd: this.textEnd,
+    }
+    return [...bytes, ...separator, ...dialect.ending(ending, dialectState)]
+  }
+
+  abandon(): Buffer[] {
+    const { buffered } = this.current
+    this.current.buffered = []
+    const text = [...show(this, takePending(this)), ...showTextEnd(this)]
+    return [...text, ...buffered.map(({ frame }) => terminated(frame))]
   }
 }
 
-function newState(
-  dialect: StreamDialect<Part, DialectState>,
-  mode: StreamMode,
-  isJson = false,
-  mayHaveFooter = false,
-): StreamState {
-  return {
-    dialect,
-    dialectState: dialect.start(mode),
-    mode,
-    isJson,
-    begun: 0,
-    responses: 0,
-    current: newResponse(),
-    last: undefined,
-    earlierUsage: undefined,
-    hasOpened: false,
-    textBefore: '',
-    text: '',
-    pendingParts: [],
-    replyStart: beginReply(isJson),
-    isAnswer: mode === 'observe',
-    mayHaveFooter,
-    textEnd: [],
-    hasShown: false,
-    hasFailed: false,
+/** Holds the calls of a stream until Governor has decided on them. */
+export class CallFilter implements ToolCallFilter {
+  readonly #stream: RewrittenStream
+
+  constructor(dialect: StreamDialect<Part, DialectState>) {
+    this.#stream = new RewrittenStream(dialect, 'filter')
+  }
+
+  push(frame: Frame): Buffer[] {
+    const state = this.#stream
+    const { part, before } = read(state, frame)
+    const { dialect, current, dialectState } = state
+    const { kind } = part
+    const held = current.buffered
+    if (dialectState.isUnfilterable) {
+      current.buffered = []
+      return [...before, ...pass(state, current.opening), ...held.map((one) => one.frame.raw), frame.raw]
+    }
+    current.hasFailed ||= kind === 'failed'
+    // The client gets the response before it instead.
+    if (part.isLater && (current.hasFailed || isHalf(part))) return before
+    // An error may contain a call or the end of the response.
+    const isHeldError = kind === 'failed' && (part.isOver || withoutAllCalls(dialect, part) !== part)
+    current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
+    if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
+      held.push(part)
+      return before
+    }
+    if (part.isEmpty && !state.hasOpened) {
+      current.opening.push(part)
+      return before
+    }
+    current.buffered = []
+    return [...before, ...pass(state, current.opening, [...held, part])]
+  }
+
+  endResponse(): BufferedCalls | undefined {
+    const state = this.#stream
+    const { dialect, dialectState, current, responses } = state
+    const calls = dialectState.isUnfilterable ? undefined : dialect.assemble(dialectState)
+    const isUsable = responses === 0 || (calls !== undefined && !current.hasFailed && dialectState.mayFollow)
+    state.current = new StreamedResponse()
+    dialect.nextResponse(dialectState, state.mode, isUsable)
+    if (!isUsable) return undefined
+    state.earlierUsage = addUsage(state.earlierUsage, state.last?.usage)
+    state.last = current
+    state.responses++
+    return calls
+  }
+
+  release(blocked: ReadonlySet<number>): Buffer[] {
+    const { dialect, dialectState, last, begun, responses, earlierUsage } = this.#stream
+    if (!last) return []
+    const hasShownRest = last.hasShownRest === true
+    const bytes = pass(this.#stream, last.opening)
+    if (begun <= 1 && blocked.size === 0) return [...bytes, ...last.buffered.map(({ frame }) => frame.raw)]
+    // The response after the last one may be incomplete and have left something open.
+    if (begun > responses) bytes.push(...(dialect.closeOpen?.(dialectState) ?? []))
+    const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
+    for (const part of last.buffered) {
+      const isComment = part.kind === 'comment'
+      const kept = isComment ? undefined : dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
+      if (isComment) bytes.push(terminated(part.frame))
+      if (kept) bytes.push(...dialect.render(kept, dialectState))
+    }
+    return bytes
+  }
+
+  becomeAnswer(isJson: boolean, mayHaveFooter = false): readonly [Buffer[], AnswerStream] {
+    // The calls of the last response are dropped; the next response ends the run.
+    const state = this.#stream
+    const { dialect, dialectState, last } = state
+    const opening = dialect.isNamedByLast || !last ? [] : pass(state, last.opening)
+    const rest = showRest(state)
+    state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
+    state.last = undefined
+    state.mode = 'answer'
+    state.isJson = isJson
+    state.mayHaveFooter = mayHaveFooter
+    state.current = new StreamedResponse()
+    state.hasText = false
+    state.replyStart = beginReply(isJson)
+    state.textBefore = state.text
+    state.section = ''
+    dialect.nextResponse(dialectState, state.mode, false)
+    return [[...opening, ...rest], state]
   }
 }
 
@@ -206,11 +351,8 @@ function textIn(parts: readonly Part[]): string {
   return all
 }
 
-const allText = ({ textBefore, text }: StreamState): string =>
-  textBefore === '' || text === '' ? textBefore + text : `${textBefore}\n\n${text}`
-
 /** Reads a frame, and begins a response with its first one. Returns its part, and the bytes that come before it. */
-function read(state: StreamState, frame: Frame): { readonly part: Part; readonly before: Buffer[] } {
+function read(state: RewrittenStream, frame: Frame): { readonly part: Part; readonly before: Buffer[] } {
   const { current, dialect, dialectState, last, responses } = state
   const before: Buffer[] = []
   if (!current.hasBegun) {
@@ -228,26 +370,26 @@ function read(state: StreamState, frame: Frame): { readonly part: Part; readonly
 }
 
 /** Returns what separates a text from the text of an earlier response. */
-function separatorBefore(state: StreamState, text: string): Buffer[] {
-  const isSecond = text !== '' && state.text === '' && state.textBefore !== ''
+function separatorBefore(state: RewrittenStream, text: string): Buffer[] {
+  const isSecond = text !== '' && state.section === '' && state.textBefore !== ''
   return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
 }
 
 /** Shows the held end of a text. */
-function showTextEnd(state: StreamState): Buffer[] {
+function showTextEnd(state: RewrittenStream): Buffer[] {
   const parts = state.textEnd
   state.textEnd = []
   return parts.flatMap((part) => state.dialect.render(part, state.dialectState))
 }
 
-function show(state: StreamState, parts: readonly Part[]): Buffer[] {
+function show(state: RewrittenStream, parts: readonly Part[]): Buffer[] {
   const { dialect, dialectState, mayHaveFooter } = state
   // Held text may be 100,000 parts.
   const bytes: Buffer[] = []
   for (const part of parts) {
     const separator = separatorBefore(state, part.text)
-    state.text += part.text
-    state.hasShown ||= !part.isEmpty
+    state.section += part.text
+    state.hasText ||= !part.isEmpty
     const endsText = mayHaveFooter && dialect.endsText?.(part, dialectState)
     if (!endsText && state.textEnd.length > 0) bytes.push(...showTextEnd(state))
     bytes.push(...separator)
@@ -261,7 +403,7 @@ function show(state: StreamState, parts: readonly Part[]): Buffer[] {
  * Shows parts while calls are held, after the beginning of the client's stream. A first response keeps its exact bytes,
  * unterminated ones too, as no other may follow.
  */
-function pass(state: StreamState, opening: readonly Part[], parts: readonly Part[] = []): Buffer[] {
+function pass(state: RewrittenStream, opening: readonly Part[], parts: readonly Part[] = []): Buffer[] {
   const all = state.hasOpened ? parts : [...opening, ...parts]
   state.hasOpened = true
   const bytes: Buffer[] = []
@@ -275,231 +417,25 @@ function pass(state: StreamState, opening: readonly Part[], parts: readonly Part
 /** True for the beginning of an event, with which a stream may end: it would corrupt the event after it. */
 const isHalf = ({ kind, frame }: Part): boolean => kind === 'comment' && !isWhole(frame)
 
-function filtered(state: StreamState, frame: Frame): Buffer[] {
-  const { part, before } = read(state, frame)
-  const { dialect, current, dialectState } = state
-  const { kind } = part
-  const held = current.buffered
-  if (dialectState.isUnfilterable) {
-    current.buffered = []
-    return [...before, ...pass(state, current.opening), ...held.map((one) => one.frame.raw), frame.raw]
-  }
-  current.hasFailed ||= kind === 'failed'
-  // The client gets the response before it instead.
-  if (part.isLater && (current.hasFailed || isHalf(part))) return before
-  // An error may contain a call or the end of the response.
-  const isHeldError = kind === 'failed' && (part.isOver || withoutAllCalls(dialect, part) !== part)
-  current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
-  if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
-    held.push(part)
-    return before
-  }
-  if (part.isEmpty && !state.hasOpened) {
-    current.opening.push(part)
-    return before
-  }
-  current.buffered = []
-  return [...before, ...pass(state, current.opening, [...held, part])]
-}
-
 /**
  * Shows the content of the last response other than its calls, once another response follows, and begins a new section
  * of text.
  */
-function showRest(state: StreamState): Buffer[] {
+function showRest(state: RewrittenStream): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialectState.isUnfilterable) return []
   const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
-  state.textBefore = allText(state)
-  state.text = ''
-  return bytes
-}
-
-function release(state: StreamState, blocked: ReadonlySet<number>): Buffer[] {
-  const { dialect, dialectState, last, begun, responses, earlierUsage } = state
-  if (!last) return []
-  const hasShownRest = last.hasShownRest === true
-  const opening = pass(state, last.opening)
-  if (begun <= 1 && blocked.size === 0) return [...opening, ...last.buffered.map(({ frame }) => frame.raw)]
-  // The response after the last one may be incomplete and have left something open.
-  const closing = begun > responses ? (dialect.closeOpen?.(dialectState) ?? []) : []
-  const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
-  const bytes = [...opening, ...closing]
-  for (const part of last.buffered) {
-    const isComment = part.kind === 'comment'
-    const kept = isComment ? undefined : dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
-    if (isComment) bytes.push(terminated(part.frame))
-    if (kept) bytes.push(...dialect.render(kept, dialectState))
-  }
+  state.textBefore = state.text
+  state.section = ''
   return bytes
 }
 
 /** Returns the pending parts, and expects the beginning of a reply. */
-function takePending(state: StreamState): readonly Part[] {
+function takePending(state: RewrittenStream): readonly Part[] {
   const parts = state.pendingParts
   state.pendingParts = []
   state.replyStart = beginReply(state.isJson)
   return parts
-}
-
-/** Returns all that is held of a response that failed or is incomplete. */
-function abandon(state: StreamState): Buffer[] {
-  const { buffered } = state.current
-  state.current.buffered = []
-  const text = [...show(state, takePending(state)), ...showTextEnd(state)]
-  return [...text, ...buffered.map(({ frame }) => terminated(frame))]
-}
-
-function answering(state: StreamState, frame: Frame): Buffer[] {
-  if (state.hasFailed) return [frame.raw]
-  const { part, before } = read(state, frame)
-  const { dialect, dialectState, current, mode } = state
-  const { kind } = part
-  if (kind === 'comment') {
-    if (mode === 'answer' && isHalf(part)) return before
-    state.hasShown ||= !part.isEmpty
-    return [...before, frame.raw]
-  }
-  if (kind === 'failed') {
-    state.hasFailed = true
-    return [...before, ...abandon(state), ...dialect.render(part, dialectState)]
-  }
-  if (kind === 'end' || current.buffered.length > 0) {
-    current.buffered.push(part)
-    return before
-  }
-  const kept = mode === 'answer' ? withoutAllCalls(dialect, part) : part
-  if (!kept) return before
-  const isBehindText = dialect.keepsOrder === true && state.pendingParts.length > 0
-  if (state.isAnswer || (kept.kind !== 'text' && !isBehindText)) return [...before, ...show(state, [kept])]
-  state.pendingParts.push(kept)
-  state.isAnswer = !mayStillBeMarkup(state.replyStart, kept.text)
-  return state.isAnswer ? [...before, ...show(state, takePending(state))] : before
-}
-
-function finish(
-  state: StreamState,
-  terminalFor: TerminalFor,
-  fallback: string | undefined,
-  footer: string | undefined,
-): Buffer[] {
-  const { dialect, dialectState, mode, responses, earlierUsage } = state
-  const parts = state.current.buffered
-  const bytes = show(state, takePending(state))
-  const endText = textIn(parts)
-  const isAnswered = isRealAnswer(state.text + endText, state.isJson)
-  const metadata = terminalFor(isAnswered, dialect.isTruncated(parts))
-  const usedFallback = isAnswered ? undefined : fallback
-  const separator = separatorBefore(state, usedFallback ?? endText)
-  state.text = usedFallback ?? state.text + endText
-  const added = isAnswered ? footerAfter(state.text, footer) : undefined
-  if (added === undefined) bytes.push(...showTextEnd(state))
-  const ending = {
-    parts,
-    mode,
-    metadata,
-    fallback: usedFallback === undefined ? undefined : textWithFooter({ text: usedFallback, footer }),
-    usage: earlierUsage,
-    responses,
-    footer: added,
-    textEnd: state.textEnd,
-  }
-  return [...bytes, ...separator, ...dialect.ending(ending, dialectState)]
-}
-
-function answerOf(state: StreamState): AnswerStream {
-  return {
-    get hasBegun() {
-      return state.dialectState.hasBegun
-    },
-    get hasFailed() {
-      return state.hasFailed
-    },
-    get hasText() {
-      return state.hasShown
-    },
-    get text() {
-      return allText(state)
-    },
-    get buffered() {
-      return state.dialect.newest?.(state.dialectState)
-    },
-    push: (frame) => answering(state, frame),
-    endResponse() {
-      const { dialect, dialectState, current, mode } = state
-      const text = state.text + textIn(state.pendingParts) + textIn(current.buffered)
-      const isAnswered = isRealAnswer(text, state.isJson)
-      state.responses++
-      state.earlierUsage = addUsage(state.earlierUsage, current.usage)
-      dialect.nextResponse(dialectState, mode, true)
-      if (state.hasFailed || !current.isOver) return 'broken'
-      if (!isAnswered && mode === 'answer') {
-        takePending(state)
-        state.current = newResponse()
-      }
-      return isAnswered ? 'answered' : 'silent'
-    },
-    finish: (terminalFor, fallback, footer) => finish(state, terminalFor, fallback, footer),
-    abandon: () => abandon(state),
-  }
-}
-
-/**
- * Opens a stream that ends a run. `dropCalls`: Governor ends it and removes calls; otherwise the agent ends it itself.
- */
-export function openAnswer(
-  dialect: StreamDialect<Part, DialectState>,
-  dropCalls: boolean,
-  isJson: boolean,
-  mayHaveFooter?: boolean,
-): AnswerStream {
-  return answerOf(newState(dialect, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter))
-}
-
-/** Returns a function that takes the frames of one response and returns the text that each adds. */
-export function openText(dialect: StreamDialect<Part, DialectState>): (frame: Frame) => string {
-  const dialectState = dialect.start('observe')
-  return (frame) => dialect.parse(frame, dialectState, false).text
-}
-
-/** Opens a stream whose calls are held until Governor has decided on them. */
-export function openFilter(dialect: StreamDialect<Part, DialectState>): ToolCallFilter {
-  const state = newState(dialect, 'filter')
-  const { dialectState } = state
-  return {
-    push: (frame) => filtered(state, frame),
-    endResponse() {
-      const { current } = state
-      const calls = dialectState.isUnfilterable ? undefined : dialect.assemble(dialectState)
-      const isUsable = state.responses === 0 || (calls && !current.hasFailed && dialectState.mayFollow)
-      state.current = newResponse()
-      dialect.nextResponse(dialectState, state.mode, Boolean(isUsable))
-      if (!isUsable) return undefined
-      state.earlierUsage = addUsage(state.earlierUsage, state.last?.usage)
-      state.last = current
-      state.responses++
-      return calls
-    },
-    release: (blocked) => release(state, blocked),
-    becomeAnswer(isJson, mayHaveFooter = false) {
-      // The calls of the last response are dropped; the next response ends the run.
-      const { last } = state
-      const opening = dialect.isNamedByLast || !last ? [] : pass(state, last.opening)
-      const rest = showRest(state)
-      state.earlierUsage = addUsage(state.earlierUsage, last?.usage)
-      state.last = undefined
-      state.mode = 'answer'
-      state.isJson = isJson
-      state.mayHaveFooter = mayHaveFooter
-      state.current = newResponse()
-      state.hasShown = false
-      state.replyStart = beginReply(isJson)
-      state.textBefore = allText(state)
-      state.text = ''
-      dialect.nextResponse(dialectState, state.mode, false)
-      return [[...opening, ...rest], answerOf(state)]
-    },
-  }
 }
