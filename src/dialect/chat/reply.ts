@@ -18,7 +18,7 @@ import type {
 } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
 import { lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
-import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
+import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
 export function argumentsOf(args: unknown): string {
@@ -137,45 +137,47 @@ function readChatAnswer(body: Buffer): ReadAnswer | undefined {
 
 const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {})
 
-function writeChatAnswer(body: Buffer, change: AnswerChange): Buffer {
-  const { dropCalls, text, footer, earlier } = change
-  return writeAnswer(body, change, (answer) => {
-    let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
-    const choices = choicesOf(answer).map((choice) => {
-      let message = messageOf(choice)
-      let reason = choice['finish_reason']
-      if (dropCalls) {
-        isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
-        message = withoutCalls(message)
-        reason = finishWithoutCalls(reason)
-      }
-      if (text !== undefined) message = { ...message, content: text }
-      if (footer !== undefined) message = withAddedText(message, footer)
-      return { ...choice, message, finish_reason: reason }
-    })
-    return isChanged ? { choices } : undefined
-  })
+function writeChatAnswer(body: Buffer, { terminal, dropCalls, text, footer, earlier }: AnswerChange): Buffer {
+  const all = responsesIn(body, earlier)
+  const choices: Json[] = []
+  let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
+  for (const choice of choicesOf(all.response)) {
+    let message = messageOf(choice)
+    let reason = choice['finish_reason']
+    if (dropCalls) {
+      isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
+      message = withoutCalls(message)
+      reason = finishWithoutCalls(reason)
+    }
+    if (text !== undefined) message = { ...message, content: text }
+    if (footer !== undefined) message = withAddedText(message, footer)
+    choices.push({ ...choice, message, finish_reason: reason })
+  }
+  return isChanged ? rewritten(all, { choices, governor: terminal }) : withTerminal(body, terminal)
 }
 
 function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
-  return rewritten(body, earlier, (answer, before) => {
-    const texts = before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
-    const said = texts.filter((text) => text !== '').join('\n\n')
-    const choices = choicesOf(answer).map((choice) => {
-      const message = messageOf(choice)
-      const { tool_calls: listed } = message
-      // `blocked` counts only the calls that can be read.
-      let place = 0
-      const calls = (Array.isArray(listed) ? listed : []).filter(
-        (call) => listedCalls([call]).length === 0 || !blocked.has(place++),
-      )
-      const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
-      const text = contentText(message['content'])
-      const content = text === '' ? said : `${said}\n\n${text}`
-      return { ...choice, message: { ...(blocked.size > 0 ? kept : message), ...(said === '' ? {} : { content }) } }
+  const all = responsesIn(body, earlier)
+  const texts = all.before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
+  const said = texts.filter((text) => text !== '').join('\n\n')
+  const choices: Json[] = []
+  for (const choice of choicesOf(all.response)) {
+    const message = messageOf(choice)
+    const { tool_calls: listed } = message
+    // `blocked` counts only the calls that can be read.
+    let place = 0
+    const calls = (Array.isArray(listed) ? listed : []).filter(
+      (call) => listedCalls([call]).length === 0 || !blocked.has(place++),
+    )
+    const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
+    const text = contentText(message['content'])
+    const content = text === '' ? said : `${said}\n\n${text}`
+    choices.push({
+      ...choice,
+      message: { ...(blocked.size > 0 ? kept : message), ...(said === '' ? {} : { content }) },
     })
-    return { choices }
-  })
+  }
+  return rewritten(all, { choices })
 }
 
 /** The fields that the API specifies for an assistant message. Not all providers accept their others back. */

@@ -26,7 +26,7 @@ import type {
 } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
 import { firstText, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
-import { jsonReply, rewritten, streamReply, writeAnswer } from '../shared/whole-response.ts'
+import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
 /** True if a block is a call that the client has to make. */
@@ -90,39 +90,39 @@ function readMessage(body: Buffer): ReadAnswer | undefined {
   return { text, calls, end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete', buffered }
 }
 
-function writeMessage(body: Buffer, change: AnswerChange): Buffer {
-  const { dropCalls, text, footer, earlier } = change
-  return writeAnswer(body, change, (answer) => {
-    const reason = dropCalls ? stopWithoutCalls(answer['stop_reason']) : answer['stop_reason']
-    const all = contentOf(answer)
-    // The reasoning and the provider's own calls stay.
-    const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
-    const content = dropCalls ? all.filter(isKept) : [...all]
-    const isSame = text === undefined && footer === undefined && earlier.length === 0
-    if (isSame && content.length === all.length && reason === answer['stop_reason']) return undefined
-    if (dropCalls && text) content.push({ type: 'text', text })
-    if (footer !== undefined) {
-      // Some clients show the last block alone.
-      const last = content.findLastIndex(({ type }) => type === 'text')
-      const shown = textOf(content[last]?.['text'])
-      if (last === -1) content.push({ type: 'text', text: footer })
-      else content[last] = { ...content[last], text: shown + footer }
-    }
-    return { content, stop_reason: reason }
-  })
+function writeMessage(body: Buffer, { terminal, dropCalls, text, footer, earlier }: AnswerChange): Buffer {
+  const all = responsesIn(body, earlier)
+  const { stop_reason: stated } = all.response
+  const reason = dropCalls ? stopWithoutCalls(stated) : stated
+  const blocks = contentOf(all.response)
+  // The reasoning and the provider's own calls stay.
+  const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
+  const content = dropCalls ? blocks.filter(isKept) : [...blocks]
+  const isSame = text === undefined && footer === undefined && earlier.length === 0
+  if (isSame && content.length === blocks.length && reason === stated) return withTerminal(body, terminal)
+  if (dropCalls && text) content.push({ type: 'text', text })
+  if (footer !== undefined) {
+    // Some clients show the last block alone.
+    const last = content.findLastIndex(({ type }) => type === 'text')
+    const shown = textOf(content[last]?.['text'])
+    if (last === -1) content.push({ type: 'text', text: footer })
+    else content[last] = { ...content[last], text: shown + footer }
+  }
+  return rewritten(all, { content, stop_reason: reason, governor: terminal })
 }
 
 function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
-  return rewritten(body, earlier, (answer, before) => {
-    let call = 0
-    const kept = contentOf(answer).filter((block) => !isCall(block) || !blocked.has(call++))
-    const others = before.flatMap(contentOf).filter((block) => !isCall(block))
-    const { stop_reason: reason } = answer
-    return {
-      content: [...others, ...kept],
-      stop_reason: blocked.size === 0 || kept.some(isCall) ? reason : stopWithoutCalls(reason),
-    }
-  })
+  const all = responsesIn(body, earlier)
+  const content = all.before.flatMap(contentOf).filter((block) => !isCall(block))
+  let call = 0
+  let hasCall = false
+  for (const block of contentOf(all.response)) {
+    const isKeptCall = isCall(block) && !blocked.has(call++)
+    if (isKeptCall || !isCall(block)) content.push(block)
+    hasCall ||= isKeptCall
+  }
+  const { stop_reason: reason } = all.response
+  return rewritten(all, { content, stop_reason: blocked.size === 0 || hasCall ? reason : stopWithoutCalls(reason) })
 }
 
 /** Returns the results (JSON texts) of a blocked message. */

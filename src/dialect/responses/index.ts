@@ -53,7 +53,6 @@ import { firstText } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { responsesStream } from './stream.ts'
-import { responsesCallsNothing, responsesMetadata } from './usage.ts'
 import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
@@ -289,6 +288,4 @@ export const responses: Dialect = {
   claims: (segments) => segments.at(-1) === 'responses',
   read,
   responseId: (head) => firstText(head, 'id'),
-  metadata: responsesMetadata,
-  callsNothing: responsesCallsNothing,
 }

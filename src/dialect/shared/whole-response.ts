@@ -1,7 +1,8 @@
 /** Writes whole (not streamed) responses. The client sees several responses as one, with the sum of their usage. */
 import { isObject, type Json, parseObject } from '../../core/json-object.ts'
+import type { Terminal } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
-import type { AnswerChange, GovernorReply } from '../dialect.ts'
+import type { GovernorReply } from '../dialect.ts'
 
 /** Returns the sum of two usage objects, number by number, nested details included. */
 export function addUsage(a: unknown, b: unknown): unknown {
@@ -11,31 +12,28 @@ export function addUsage(a: unknown, b: unknown): unknown {
   return Object.fromEntries([...keys].map((key) => [key, addUsage(a[key], b[key])]))
 }
 
-/**
- * Writes a response with other members, and with the usage of the `earlier` responses added. A body that is not an
- * object counts as an empty one.
- */
-export function rewritten(
-  body: Buffer,
-  earlier: readonly Buffer[],
-  changes: (response: Json, before: readonly Json[]) => Json,
-): Buffer {
-  const [response = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
-  const stated = [...before, response].map(({ usage }) => usage).filter(isObject)
-  const usage = stated.length > 0 ? { usage: stated.reduce<unknown>(addUsage, undefined) } : {}
-  return Buffer.from(JSON.stringify({ ...response, ...changes(response, before), ...usage }))
+/** The bodies of one client's response, decoded; one that is not an object counts as an empty one. */
+export interface WholeResponses {
+  readonly response: Json
+  readonly before: readonly Json[]
 }
 
-/** Writes a response as the final answer of a run. `changes`: other members; `undefined` if none has to change. */
-export function writeAnswer(
-  body: Buffer,
-  { terminal: governor, earlier }: AnswerChange,
-  changes: (response: Json) => Json | undefined,
-): Buffer {
-  const changed = changes(parseObject(body.toString('utf8')) ?? {})
-  // If only the terminal state is added, all other bytes stay as the provider sent them.
-  if (!changed) return withMembers(body, { governor: JSON.stringify(governor) })
-  return rewritten(body, earlier, () => ({ ...changed, governor }))
+/** Decodes a response and the `earlier` ones. */
+export function responsesIn(body: Buffer, earlier: readonly Buffer[]): WholeResponses {
+  const [response = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
+  return { response, before }
+}
+
+/** Writes a response with other members, and with the usage of those before it added. */
+export function rewritten({ response, before }: WholeResponses, changes: Json): Buffer {
+  let sum: Json = {}
+  for (const { usage } of [...before, response]) if (isObject(usage)) sum = { usage: addUsage(sum['usage'], usage) }
+  return Buffer.from(JSON.stringify({ ...response, ...changes, ...sum }))
+}
+
+/** Returns a response as the final answer of a run, to which only its terminal state is added, byte for byte. */
+export function withTerminal(body: Buffer, terminal: Terminal): Buffer {
+  return withMembers(body, { governor: JSON.stringify(terminal) })
 }
 
 /** Returns a reply of Governor's own that is not streamed. */
