@@ -104,6 +104,12 @@ export function propertyOf(value: unknown, key: string): unknown {
   return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined
 }
 
+/** Returns the object under `key` of a value; an empty one if there is none. */
+export function objectIn(value: unknown, key: string): Json {
+  const inner = propertyOf(value, key)
+  return isObject(inner) ? inner : {}
+}
+
 /** Returns the objects in a list; an empty list if the value is not a list. */
 export function objectsOf(value: unknown): Json[] {
   return Array.isArray(value) ? value.filter(isObject) : []

@@ -205,7 +205,8 @@ export interface ToolCallFilter {
   endResponse(): BufferedCalls | undefined
   /**
    * Ends the client's stream with what is held of the last response, without the calls in `blocked` (places among the
-   * calls that `endResponse` returned). A first response without blocked calls keeps its exact bytes.
+   * calls that `endResponse` returned, but not all of them). A first response without blocked calls keeps its exact
+   * bytes.
    */
   release(blocked: ReadonlySet<number>): Buffer[]
   /** Drops the held calls. The client's stream continues, after the returned bytes, as the final answer of the run. */
@@ -334,7 +335,10 @@ export interface Dialect {
    * `isJson`: an object in the text is the answer that the client asked for, and not a call written as text.
    */
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
-  /** Writes a whole response without the calls at these places, with text and usage of the `earlier` ones added. */
+  /**
+   * Writes a whole response without the calls at these places, which are not all of its calls, and with text and usage
+   * of the `earlier` ones added.
+   */
   withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   openFilter(): ToolCallFilter
   /** Returns a function that takes the frames of one response and returns the text that each adds. */

@@ -17,15 +17,19 @@ const API_SEGMENTS: ReadonlySet<string> = new Set([
   ...['compatible-mode', 'compatibility', 'compat', 'coding', 'zen', 'gateway', 'proxy', 'ai', 'llm'],
 ])
 
-const isVersion = (segment: string) => /^v\d/.test(segment)
-const isApiSegment = (segment: string) => isVersion(segment) || API_SEGMENTS.has(segment)
+const VERSION = /^v\d/
 
 /**
  * Returns the first segment of a path behind which stands a whole API path with its version, as a name of an upstream
  * would; `undefined` if that segment may be the provider's own.
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
-  const [first, ...rest] = segments
-  if (first === undefined || isApiSegment(first)) return undefined
-  return rest.some(isVersion) && rest.every(isApiSegment) ? first : undefined
+  let hasVersion = false
+  for (const [at, segment] of segments.entries()) {
+    const isVersion = VERSION.test(segment)
+    // The name is no segment of an API; all behind it are.
+    if ((isVersion || API_SEGMENTS.has(segment)) === (at === 0)) return undefined
+    hasVersion ||= isVersion
+  }
+  return hasVersion ? segments[0] : undefined
 }

@@ -3,7 +3,7 @@
  * the input takes, and Governor's own.
  */
 import type { ToolCall } from '../../core/conversation.ts'
-import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { FinalAnswer } from '../../core/terminal.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type {
@@ -18,7 +18,7 @@ import type {
 } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
 import { lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
-import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
+import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
 export function argumentsOf(args: unknown): string {
@@ -90,13 +90,16 @@ export function finishWithoutCalls(reason: unknown): unknown {
 
 /** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
 export function isFailure(body: Json): boolean {
-  const inChoice = choicesOf(body).some(({ error, finish_reason: reason }) => error || textOf(reason).endsWith('error'))
-  return inChoice || Boolean(body['error'])
+  for (const { error, finish_reason: reason } of choicesOf(body))
+    if (error || textOf(reason).endsWith('error')) return true
+  return Boolean(body['error'])
 }
 
 /** Returns true if a response or a chunk says that the provider cut the answer off. */
 export function isCutOff(body: Json): boolean {
-  return choicesOf(body).some(({ finish_reason: reason }) => /length|max_tokens|content_filter/.test(textOf(reason)))
+  for (const { finish_reason: reason } of choicesOf(body))
+    if (/length|max_tokens|content_filter/.test(textOf(reason))) return true
+  return false
 }
 
 /** Reads the usage: at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */
@@ -135,14 +138,12 @@ function readChatAnswer(body: Buffer): ReadAnswer | undefined {
   }
 }
 
-const messageOf = ({ message }: Json): Json => (isObject(message) ? message : {})
-
 function writeChatAnswer(body: Buffer, { terminal, dropCalls, text, footer, earlier }: AnswerChange): Buffer {
   const all = responsesIn(body, earlier)
   const choices: Json[] = []
   let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
   for (const choice of choicesOf(all.response)) {
-    let message = messageOf(choice)
+    let message = objectIn(choice, 'message')
     let reason = choice['finish_reason']
     if (dropCalls) {
       isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
@@ -158,24 +159,20 @@ function writeChatAnswer(body: Buffer, { terminal, dropCalls, text, footer, earl
 
 function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   const all = responsesIn(body, earlier)
-  const texts = all.before.map((one) => contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
-  const said = texts.filter((text) => text !== '').join('\n\n')
+  let said = ''
+  for (const one of all.before)
+    said = joinedTexts(said, contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
   const choices: Json[] = []
   for (const choice of choicesOf(all.response)) {
-    const message = messageOf(choice)
-    const { tool_calls: listed } = message
-    // `blocked` counts only the calls that can be read.
-    let place = 0
-    const calls = (Array.isArray(listed) ? listed : []).filter(
-      (call) => listedCalls([call]).length === 0 || !blocked.has(place++),
-    )
-    const kept = calls.length > 0 ? { ...message, tool_calls: calls } : withoutCalls(message)
-    const text = contentText(message['content'])
-    const content = text === '' ? said : `${said}\n\n${text}`
-    choices.push({
-      ...choice,
-      message: { ...(blocked.size > 0 ? kept : message), ...(said === '' ? {} : { content }) },
-    })
+    const message = { ...objectIn(choice, 'message') }
+    const { tool_calls: listed, content } = message
+    if (blocked.size > 0 && Array.isArray(listed)) {
+      // `blocked` counts only the calls that can be read.
+      let place = 0
+      message['tool_calls'] = listed.filter((call) => listedCalls([call]).length === 0 || !blocked.has(place++))
+    }
+    if (said !== '') message['content'] = joinedTexts(said, contentText(content))
+    choices.push({ ...choice, message })
   }
   return rewritten(all, { choices })
 }
@@ -195,7 +192,7 @@ function asInput(call: unknown): unknown {
  * `onlyStandardFields`: without fields that the API does not specify.
  */
 export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlyStandardFields: boolean): Json[] {
-  const fields = Object.entries(isObject(buffered.message) ? buffered.message : {})
+  const fields = Object.entries(objectIn(buffered, 'message'))
   const { tool_calls: listed, ...message } = Object.fromEntries(
     fields.filter(([key]) => !onlyStandardFields || STANDARD_FIELDS.includes(key)),
   )

@@ -2,7 +2,7 @@
  * Streamed Chat Completions responses for the stream engine. One chunk can contain text, calls and the end; a message is
  * put together from its deltas, in all the ways in which providers split one.
  */
-import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
@@ -76,17 +76,18 @@ function placeOf({ calls, places }: Assembly, piece: Json): number {
 /** Adds a delta and returns, for each of its pieces of calls, the place of the call that it belongs to. */
 function addDelta(assembly: Assembly, delta: Json): number[] {
   grow(assembly.fields, delta, ['tool_calls', 'function_call'])
-  if (isObject(delta['function_call'])) grow(assembly.functionCall, delta['function_call'])
-  return objectsOf(delta['tool_calls']).map((piece) => {
+  grow(assembly.functionCall, objectIn(delta, 'function_call'))
+  const places: number[] = []
+  for (const piece of objectsOf(delta['tool_calls'])) {
     const place = placeOf(assembly, piece)
+    places.push(place)
     const entry = assembly.calls[place]
-    if (!entry) return place
+    if (!entry) continue
     if (isObject(piece['custom'])) entry.kind = 'custom'
     grow(entry.call, piece, ['index', 'function', 'custom'])
-    const called = piece[entry.kind]
-    if (isObject(called)) grow(entry.called, called)
-    return place
-  })
+    grow(entry.called, objectIn(piece, entry.kind))
+  }
+  return places
 }
 
 /** Returns the message in the form of a response that is not streamed. */
@@ -135,26 +136,25 @@ function newResponse(mode: StreamMode) {
   return { assembly, hasChunk: false, mayFollow: false }
 }
 
-const deltaOf = ({ delta }: Json): Json => (isObject(delta) ? delta : {})
-
 /** True for the choice that clients read. */
 const isFirst = ({ index }: Json) => (index ?? 0) === 0
 
 /** Returns the chunk with changed choices; the same object if it has none, or none changes. */
 function withChoices(chunk: Json, change: (choice: Json, delta: Json) => Json): Json {
   const before = choicesOf(chunk)
-  const choices = before.map((choice) => change(choice, deltaOf(choice)))
+  const choices = before.map((choice) => change(choice, objectIn(choice, 'delta')))
   return choices.every((choice, at) => choice === before[at]) ? chunk : { ...chunk, choices }
 }
 
 function finishes(chunk: Json): boolean {
-  return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
+  for (const { finish_reason: reason } of choicesOf(chunk)) if (textOf(reason) !== '') return true
+  return false
 }
 
 /** Returns the text that a chunk adds to the first choice. */
 function addedText(chunk: Json): string {
   let text = ''
-  for (const choice of choicesOf(chunk)) if (isFirst(choice)) text += textOfMessage(deltaOf(choice))
+  for (const choice of choicesOf(chunk)) if (isFirst(choice)) text += textOfMessage(objectIn(choice, 'delta'))
   return text
 }
 
@@ -167,7 +167,7 @@ function isWithoutContent(chunk: Json, isOpening = false): boolean {
   const statesUsage = isObject(chunk['usage']) && !(isOpening && choices.length > 0)
   if (chunk['error'] || statesUsage || finishes(chunk)) return false
   for (const choice of choices) {
-    for (const [key, value] of Object.entries(deltaOf(choice))) {
+    for (const [key, value] of Object.entries(objectIn(choice, 'delta'))) {
       const isNothing = value === null || value === '' || (Array.isArray(value) && value.length === 0)
       if (!isNothing && !(isOpening && key === 'role')) return false
     }
@@ -192,11 +192,15 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     stream.mayFollow = true
   }
   stream.isUnfilterable ||= !isLater && !choices.every(isFirst)
-  const deltas = choices.map(deltaOf)
   const text = addedText(chunk)
   const isOver = finishes(chunk)
   let kind: Part['kind'] = text === '' ? 'other' : 'text'
-  if (deltas.some(hasCalls)) kind = 'call'
+  const places: number[] = []
+  for (const choice of choices) {
+    const delta = objectIn(choice, 'delta')
+    if (hasCalls(delta)) kind = 'call'
+    if (stream.assembly) places.push(...addDelta(stream.assembly, delta))
+  }
   if (isOver) kind = 'end'
   if (isFailure(chunk)) kind = 'failed'
   return {
@@ -208,7 +212,7 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
     isOver,
     isTruncated: isOver && isCutOff(chunk),
     usage: isObject(usage) ? usage : undefined,
-    places: deltas.flatMap((delta) => (stream.assembly ? addDelta(stream.assembly, delta) : [])),
+    places,
   }
 }
 
@@ -232,7 +236,7 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
     }))
     return [withData(frame, JSON.stringify({ ...merged, ...stream.envelope }))]
   }
-  stream.hasRole ||= choicesOf(chunk).some((choice) => deltaOf(choice)['role'])
+  stream.hasRole ||= choicesOf(chunk).some((choice) => objectIn(choice, 'delta')['role'])
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
@@ -305,11 +309,19 @@ function textChunk(stream: ChatStream, delta: Json): Buffer {
  */
 function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { parts, mode, metadata, fallback, usage, responses, footer } = end
-  const kept = fallback === undefined ? parts.filter(({ isDone }) => !isDone) : []
-  const last = kept.findLast(({ isOver }) => isOver)
-  // Some providers send text beside the finish reason.
-  const lastText = kept.findLast(({ text }) => text !== '')
   const bytes: Buffer[] = []
+  const kept: ChatPart[] = []
+  let last: ChatPart | undefined
+  // Some providers send text beside the finish reason.
+  let lastText: ChatPart | undefined
+  let done: ChatPart | undefined
+  for (const part of parts) {
+    if (part.isDone) done ??= part
+    if (part.isDone || fallback !== undefined) continue
+    kept.push(part)
+    if (part.isOver) last = part
+    if (part.text !== '') lastText = part
+  }
   if (fallback !== undefined) bytes.push(textChunk(stream, { role: 'assistant', content: fallback }))
   else if (footer !== undefined && !lastText) bytes.push(textChunk(stream, { content: footer }))
   for (const part of kept) {
@@ -329,7 +341,6 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
     bytes.push(governorChunk(stream, { choices, governor: metadata }))
   }
   if (fallback !== undefined && isObject(usage)) bytes.push(governorChunk(stream, { choices: [], usage }))
-  const done = parts.find(({ isDone }) => isDone)
   if (done) bytes.push(terminated(done.frame))
   else if (mode === 'answer') bytes.push(dataFrame(DONE))
   return bytes

@@ -115,14 +115,8 @@ function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier
   const all = responsesIn(body, earlier)
   const content = all.before.flatMap(contentOf).filter((block) => !isCall(block))
   let call = 0
-  let hasCall = false
-  for (const block of contentOf(all.response)) {
-    const isKeptCall = isCall(block) && !blocked.has(call++)
-    if (isKeptCall || !isCall(block)) content.push(block)
-    hasCall ||= isKeptCall
-  }
-  const { stop_reason: reason } = all.response
-  return rewritten(all, { content, stop_reason: blocked.size === 0 || hasCall ? reason : stopWithoutCalls(reason) })
+  for (const block of contentOf(all.response)) if (!isCall(block) || !blocked.has(call++)) content.push(block)
+  return rewritten(all, { content })
 }
 
 /** Returns the results (JSON texts) of a blocked message. */

@@ -21,8 +21,8 @@ interface MessagesPart extends Part {
   readonly data: Json
   /** New values (JSON texts) for members of the event. */
   readonly changes: Readonly<Record<string, string>>
-  /** The number of calls in the response so far, including the one that this part belongs to. */
-  readonly calls: number
+  /** The place of its call among the calls of the response. */
+  readonly call: number | undefined
 }
 
 interface MessagesStream extends DialectState {
@@ -59,7 +59,7 @@ function isText({ type, content_block: block }: Json): boolean {
 function parse(frame: Frame, stream: MessagesStream, isLater: boolean): MessagesPart {
   const data = eventIn(frame)
   const base = { frame, isLater, changes: {}, text: '', usage: undefined, isOver: false, isTruncated: false }
-  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, calls: stream.assembly.calls }
+  if (!data) return { ...base, kind: 'comment', isEmpty: false, data: {}, call: undefined }
   stream.assembly = addEvent(stream.assembly, data)
   stream.mayFollow = stream.assembly.hasEnd
   const { type, index, message, content_block: block, delta, usage } = data
@@ -80,7 +80,7 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
     isOver: type === 'message_stop',
     isTruncated: type === 'message_delta' && isCutOff(propertyOf(delta, 'stop_reason')),
     usage: stream.usage,
-    calls: call === undefined ? stream.assembly.calls : call + 1,
+    call: kind === 'call' ? call : undefined,
   }
 }
 
@@ -125,15 +125,9 @@ function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
 const usageChange = (usage: unknown) => (isObject(usage) ? { usage: JSON.stringify(usage) } : {})
 
 function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesPart | undefined {
-  if (part.kind === 'call') return blocked.has(part.calls - 1) ? undefined : part
-  const isUnchanged = blocked.size === 0 && usage === undefined
-  if (part.data['type'] !== 'message_delta' || isUnchanged) return part
-  const lostAll = blocked.size > 0 && part.calls === blocked.size
-  return { ...part, changes: { ...(lostAll ? stopChanges(part) : {}), ...usageChange(usage) } }
+  if (part.call !== undefined && blocked.has(part.call)) return undefined
+  return part.data['type'] === 'message_delta' ? { ...part, changes: usageChange(usage) } : part
 }
-
-const lastDelta = (parts: readonly MessagesPart[]): MessagesPart | undefined =>
-  parts.findLast(({ data }) => data['type'] === 'message_delta')
 
 /** Returns the footer at the end of the client's open text, as some clients show the last block alone. */
 function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: MessagesStream): Buffer[] {
@@ -162,7 +156,7 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   if (footer !== undefined) bytes.push(...footerEvents(footer, textEnd, stream))
   if (isAnswer) bytes.push(...closeOpen(stream))
   if (fallback !== undefined) bytes.push(...textEvents(stream.next++, fallback))
-  const last = fallback === undefined ? lastDelta(parts) : undefined
+  const last = fallback === undefined ? parts.findLast(({ data }) => data['type'] === 'message_delta') : undefined
   if (fallback !== undefined || (!last && isAnswer)) {
     const delta = { stop_reason: 'end_turn', stop_sequence: null }
     const total = isObject(usage) ? usage : { output_tokens: 0 }

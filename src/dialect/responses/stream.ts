@@ -1,5 +1,5 @@
 /** Streamed Responses for the stream engine. The client gets indexes and sequence numbers without gaps. */
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectIn, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
@@ -78,10 +78,11 @@ interface ResponsesStream extends DialectState {
 
 const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, mayFollow: false })
 
-const itemsOf = (entries: Iterable<OutputItem>): Json[] => [...entries].map(({ item }) => item)
-
-function responseOf(event: Json): Json {
-  return isObject(event['response']) ? event['response'] : {}
+/** Returns the newest states of items that the provider sent, or that the client received. */
+function itemsOf(entries: Iterable<OutputItem>, state: 'item' | 'shown' = 'item'): Json[] {
+  const items: Json[] = []
+  for (const entry of entries) items.push(entry[state])
+  return items
 }
 
 /** Updates the item of an event and returns the text that the event adds to a message. */
@@ -126,7 +127,7 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
   }
   stream.isNumbered ||= typeof event['sequence_number'] === 'number'
   const { type } = event
-  const stated = responseOf(event)
+  const stated = objectIn(event, 'response')
   const read = { ...base, event, usage: isObject(stated['usage']) ? stated['usage'] : undefined }
   if (BEGINNINGS.has(type)) {
     stream.latest = stated
@@ -170,9 +171,9 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   }
   let next = event
   if (total) {
-    const output = stream.output.map(({ shown }) => shown)
     const usage = isObject(total.usage) ? { usage: total.usage } : {}
-    next = { ...event, response: { ...responseOf(event), output, ...usage } }
+    const output = itemsOf(stream.output, 'shown')
+    next = { ...event, response: { ...objectIn(event, 'response'), output, ...usage } }
   }
   const entry = part.items.get(event['output_index'])
   if (entry) {
@@ -208,7 +209,7 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   const { parts, mode, usage, responses, metadata, footer } = ending
   const end = endIn(parts)
   if (!end && mode !== 'answer') return []
-  const last = responseOf(end?.event ?? {})
+  const last = objectIn(end?.event, 'response')
   const isCutOff = end?.isTruncated === true
   const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
   const isComplete = isCutOff || last['status'] === 'completed'
@@ -220,7 +221,7 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
     return [withData(end.frame, withMembers(data, response ? { response } : {}).toString())]
   }
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
-  const output = stream.output.map(({ shown }) => shown)
+  const output = itemsOf(stream.output, 'shown')
   const response: Json = {
     ...stream.latest,
     ...last,
@@ -236,16 +237,18 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
 
 /** Ends unfinished items, which a provider that fails leaves behind. */
 function closeItems(stream: ResponsesStream): Buffer[] {
-  return stream.output.flatMap((entry, index) => {
-    if (entry.isDone) return []
-    const { shown, text } = entry
+  const bytes: Buffer[] = []
+  for (const [index, entry] of stream.output.entries()) {
+    const { shown, text, isDone } = entry
+    if (isDone) continue
     const isText = shown['type'] === 'message' && text !== ''
     const item = { ...shown, status: 'completed', ...(isText ? { content: [textPart(text)] } : {}) }
     entry.shown = item
     entry.isDone = true
     stream.isChanged = true
-    return governorEvents(messageEvents(item, text, index).slice(isText ? 3 : -1), stream)
-  })
+    bytes.push(...governorEvents(messageEvents(item, text, index).slice(isText ? 3 : -1), stream))
+  }
+  return bytes
 }
 
 /** Events that end a text or its message. */

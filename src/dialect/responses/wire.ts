@@ -70,9 +70,12 @@ export function roleOfItem(kind: ItemKind, role: string): Role {
 /** Returns the texts of a message's content, which is a string or a list of parts. */
 export function textsOfContent(content: unknown): string[] {
   if (typeof content === 'string') return [content]
-  return objectsOf(content)
-    .map(({ text, refusal }) => text ?? refusal)
-    .filter((text) => typeof text === 'string')
+  const texts: string[] = []
+  for (const { text, refusal } of objectsOf(content)) {
+    const said = text ?? refusal
+    if (typeof said === 'string') texts.push(said)
+  }
+  return texts
 }
 
 /** Types of attachments: a picture may be a megabyte of base64. */
@@ -151,10 +154,11 @@ export function messageItem(id: string, text: string): Json {
 /** Returns a message with more text at the end of its last text. */
 export function withAddedText(item: Json, added: string): Json {
   const content = objectsOf(item['content'])
-  const last = content.findLast(({ text }) => typeof text === 'string')
-  if (!last) return { ...item, content: [...content, textPart(added)] }
-  const changed = (part: Json) => (part === last ? { ...part, text: textOf(part['text']) + added } : part)
-  return { ...item, content: content.map(changed) }
+  const last = content.findLastIndex(({ text }) => typeof text === 'string')
+  const part = content[last]
+  if (part) content[last] = { ...part, text: textOf(part['text']) + added }
+  else content.push(textPart(added))
+  return { ...item, content }
 }
 
 /** The members of a complete response without an error. */

@@ -73,9 +73,11 @@ function withoutLongContext(headers: readonly string[]): string[] | undefined {
       kept.push(name, value)
       continue
     }
-    const betas = value.split(',').map((beta) => beta.trim())
-    const others = betas.filter((beta) => !LONG_CONTEXT.test(beta))
-    isFound ||= others.length < betas.length
+    const others: string[] = []
+    for (const beta of value.split(',')) {
+      if (LONG_CONTEXT.test(beta.trim())) isFound = true
+      else others.push(beta.trim())
+    }
     if (others.length > 0) kept.push(name, others.join(','))
   }
   return isFound ? kept : undefined

@@ -286,19 +286,17 @@ function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Sp
   const lists: Span[] = []
   for (const name of api.tools) {
     const list = member(fields, name)?.value
-    if (list && kindAt(json, list) === 'array') lists.push(list)
+    if (list && json[list.start] === OPEN_BRACKET) lists.push(list)
   }
-  for (const { tools } of items) if (tools) lists.push(tools)
+  for (const { tools } of items) if (tools && json[tools.start] === OPEN_BRACKET) lists.push(tools)
   return lists
 }
 
 /** True if a request offers at least one tool. */
-export function offersTools({ json, fields, items }: IndexedList, api: RequestFields): boolean {
-  const holdsTools = (list: Span | undefined) =>
-    list !== undefined && json[list.start] === OPEN_BRACKET && json[skipSpace(json, list.start + 1)] !== CLOSE_BRACKET
-  return (
-    api.tools.some((name) => holdsTools(member(fields, name)?.value)) || items.some(({ tools }) => holdsTools(tools))
-  )
+export function offersTools(index: IndexedList, api: RequestFields): boolean {
+  const { json } = index
+  for (const { start } of toolLists(index, api)) if (json[skipSpace(json, start + 1)] !== CLOSE_BRACKET) return true
+  return false
 }
 
 /** A list of tools: their names, and what removing some of them takes and leaves. */
@@ -319,7 +317,7 @@ function readTools(
   isUnwanted?: (name: string) => boolean,
   depth = 0,
 ): ToolList {
-  const tools = depth > MAX_DEPTH || kindAt(json, list) !== 'array' ? [] : elements(json, list)
+  const tools = depth > MAX_DEPTH ? [] : elements(json, list)
   const removed = new Set<Span>()
   const names: string[] = []
   const edits: Edit[] = []
@@ -434,10 +432,16 @@ export function resultsToKeep(
 ): readonly string[] {
   let length = 0
   for (const { start, end } of results) length += end - start
-  return results.map((result) => {
+  const kept: string[] = []
+  for (const result of results) {
     const { start, end } = result
     const value = length > MAX_KEPT_RESULTS ? member(members(json, result), key)?.value : undefined
-    if (!value || !kinds.includes(kindAt(json, value))) return json.toString('utf8', start, end)
-    return json.toString('utf8', start, value.start) + LOST + json.toString('utf8', value.end, end)
-  })
+    const isLost = value && kinds.includes(kindAt(json, value))
+    kept.push(
+      isLost
+        ? json.toString('utf8', start, value.start) + LOST + json.toString('utf8', value.end, end)
+        : json.toString('utf8', start, end),
+    )
+  }
+  return kept
 }

@@ -72,8 +72,9 @@ const MEMBER = /"(\w{1,64})"\s{0,4}:\s{0,4}"([^"\\]{1,64})"/g
 
 /** Returns the texts under `key`, at any depth. Text of the model can't match, as its quotes are escaped. */
 export function textsUnder(bytes: Buffer, key: string): string[] {
-  const members = [...bytes.toString('latin1').matchAll(MEMBER)]
-  return members.flatMap(([, name, text = '']) => (name === key ? [text] : []))
+  const texts: string[] = []
+  for (const [, name, text = ''] of bytes.toString('latin1').matchAll(MEMBER)) if (name === key) texts.push(text)
+  return texts
 }
 
 /**

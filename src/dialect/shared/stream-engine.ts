@@ -3,7 +3,7 @@ import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../
 import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
-import { addUsage } from './whole-response.ts'
+import { addUsage, joinedTexts } from './whole-response.ts'
 
 /**
  * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and
@@ -166,8 +166,7 @@ export class RewrittenStream implements AnswerStream {
   }
 
   get text(): string {
-    const { textBefore, section } = this
-    return textBefore === '' || section === '' ? textBefore + section : `${textBefore}\n\n${section}`
+    return joinedTexts(this.textBefore, this.section)
   }
 
   get buffered(): BufferedCalls | undefined {
@@ -245,8 +244,9 @@ export class RewrittenStream implements AnswerStream {
   abandon(): Buffer[] {
     const { buffered } = this.current
     this.current.buffered = []
-    const text = [...show(this, takePending(this)), ...showTextEnd(this)]
-    return [...text, ...buffered.map(({ frame }) => terminated(frame))]
+    const bytes = [...show(this, takePending(this)), ...showTextEnd(this)]
+    for (const { frame } of buffered) bytes.push(terminated(frame))
+    return bytes
   }
 }
 
@@ -266,7 +266,7 @@ export class CallFilter implements ToolCallFilter {
     const held = current.buffered
     if (dialectState.isUnfilterable) {
       current.buffered = []
-      return [...before, ...pass(state, current.opening), ...held.map((one) => one.frame.raw), frame.raw]
+      return [...before, ...pass(state, current.opening), ...rawIn(held), frame.raw]
     }
     current.hasFailed ||= kind === 'failed'
     // The client gets the response before it instead.
@@ -305,7 +305,7 @@ export class CallFilter implements ToolCallFilter {
     if (!last) return []
     const hasShownRest = last.hasShownRest === true
     const bytes = pass(this.#stream, last.opening)
-    if (begun <= 1 && blocked.size === 0) return [...bytes, ...last.buffered.map(({ frame }) => frame.raw)]
+    if (begun <= 1 && blocked.size === 0) return [...bytes, ...rawIn(last.buffered)]
     // The response after the last one may be incomplete and have left something open.
     if (begun > responses) bytes.push(...(dialect.closeOpen?.(dialectState) ?? []))
     const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
@@ -343,6 +343,10 @@ export class CallFilter implements ToolCallFilter {
 function withoutAllCalls(dialect: StreamDialect<Part, DialectState>, part: Part): Part | undefined {
   if (dialect.withoutAllCalls) return dialect.withoutAllCalls(part)
   return part.kind === 'call' ? undefined : part
+}
+
+function rawIn(parts: readonly Part[]): Buffer[] {
+  return parts.map(({ frame }) => frame.raw)
 }
 
 function textIn(parts: readonly Part[]): string {

@@ -12,6 +12,11 @@ export function addUsage(a: unknown, b: unknown): unknown {
   return Object.fromEntries([...keys].map((key) => [key, addUsage(a[key], b[key])]))
 }
 
+/** Returns two texts as paragraphs of one, with nothing between them if one is empty. */
+export function joinedTexts(before: string, text: string): string {
+  return before === '' || text === '' ? before + text : `${before}\n\n${text}`
+}
+
 /** The bodies of one client's response, decoded; one that is not an object counts as an empty one. */
 export interface WholeResponses {
   readonly response: Json
