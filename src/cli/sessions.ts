@@ -29,9 +29,11 @@ const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', go
 export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
-  const widths = [isWide ? 28 : 13 + Math.min(15, room), 17, 4, 9, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
-  const doingWidth = room - (isWide ? 28 : 15)
-  if (doingWidth > 5) widths.push(doingWidth)
+  // A state is as long as `stopped: iterations`.
+  const widths = [11 + Math.min(17, room), 19, 4, 9, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
+  let left = columns
+  for (const width of widths) left -= width + 1
+  if (left > 5) widths.push(left)
   const lineOf = (cells: readonly string[], stateColour?: Colour) => {
     const shown: string[] = []
     for (const [at, width] of widths.entries()) {

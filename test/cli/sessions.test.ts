@@ -95,6 +95,18 @@ describe('governor sessions', () => {
     expect(terminal.printed).toContain('night job')
   })
 
+  it.each([78, 80, 120])('says in %i columns why a run was stopped, in lines that fit', async (columns) => {
+    const script: Script = ({ json }) =>
+      json.tool_choice === 'none' ? { text: 'No.' } : { calls: [{ name: 'search_'.repeat(20), arguments: {} }] }
+    const { url } = await startBoth(script, { budget: { max_iterations: 2 } })
+    await runAgent(url, START, named('a job with a name of many words'))
+    const terminal = captureTerminal({ columns })
+    await run(['sessions', '--url', url], terminal)
+    const lines = terminal.printed.trimEnd().split('\n')
+    expect(lines[1]).toMatch(/ stopped: iterations +/)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+  })
+
   it.each([
     '\u001b[31mred',
     'a\u0000b',

@@ -7,7 +7,7 @@ export interface CapturedTerminal extends Terminal {
 }
 
 export function captureTerminal(
-  options: Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input'>> = {},
+  options: Partial<Pick<Terminal, 'env' | 'isInteractive' | 'input' | 'columns'>> = {},
 ): CapturedTerminal {
   let printed = ''
   let complaints = ''
