@@ -28,9 +28,16 @@ interface Reply {
 
 /** Sends a GET request; the status is 0 if there was no answer in time, and the reply empty if it is not JSON. */
 async function ask(url: string, headers: Readonly<Record<string, string>> = {}) {
-  const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => undefined)
-  const reply = (await response?.json().catch(() => undefined)) as Reply | null | undefined
-  return { status: response?.status ?? 0, reply: reply ?? {} }
+  let status = 0
+  let reply: Reply | null = null
+  try {
+    const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) })
+    status = response.status
+    reply = (await response.json()) as Reply | null
+  } catch {
+    // The status says whether there was an answer.
+  }
+  return { status, reply: reply ?? {} }
 }
 
 /** Checks that a start can listen. A Governor that listens there already is fine. */
@@ -107,10 +114,11 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   const listening = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
   if (!listening) return 1
   const { governor, address } = listening
-  const upstreams = Object.entries(config.upstreams).map(([name, settings]) => upstreamOf(name, settings))
   const keys = config.server.access_keys
-  const found = await Promise.all(upstreams.map((upstream) => checkUpstream(address, upstream, keys)))
-  for (const { name, upstream, key } of found) {
+  const checks = Object.entries(config.upstreams).map(([name, settings]) =>
+    checkUpstream(address, upstreamOf(name, settings), keys),
+  )
+  for (const { name, upstream, key } of await Promise.all(checks)) {
     say(`upstream ${name}`, upstream)
     if (key) say(`key of ${name}`, key)
   }

@@ -11,12 +11,12 @@ const LAST_WAIT = 1_000
  * without a reader), pino tries again with the next line or a moment later; lines that still wait at the end are lost.
  * `onExit` registers a function that runs when the process ends without `close`.
  */
-export function createLogOutput(target: number | string, onExit: (handle: () => void) => void = () => {}) {
+export function createLogOutput(target: number | string, onExit?: (handle: () => void) => void) {
   let isClosed = false
   let isFailing = false
   let lastRetry = Number.POSITIVE_INFINITY
   // Registered before pino's own handler, which flushes as well, and on a full disk never returns.
-  onExit(() => {
+  onExit?.(() => {
     isClosed = true
     lastRetry = 0
     try {

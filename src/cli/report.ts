@@ -17,14 +17,20 @@ const GROUPINGS = {
 } as const
 type Grouping = keyof typeof GROUPINGS
 
-const SUMS = ['runs', 'iterations', 'calls', 'input', 'cached_input', 'cache_write', 'output', 'cost_usd'] as const
-type Sums = Record<(typeof SUMS)[number], number> & { price_known: boolean }
-
-/** The sums of no lines, in the order of the columns of a CSV file. */
-const NOTHING = {
-  ...(Object.fromEntries(SUMS.map((name) => [name, 0])) as Omit<Sums, 'price_known'>),
-  price_known: true,
+/** The amounts of no lines, in the order of the columns of a CSV file. */
+const AMOUNTS = {
+  runs: 0,
+  iterations: 0,
+  calls: 0,
+  input: 0,
+  cached_input: 0,
+  cache_write: 0,
+  output: 0,
+  cost_usd: 0,
 }
+const SUMS = Object.keys(AMOUNTS) as readonly (keyof typeof AMOUNTS)[]
+const NOTHING = { ...AMOUNTS, price_known: true }
+type Sums = typeof NOTHING
 
 const MILLISECONDS = { h: 3_600_000, d: 86_400_000 } as const
 

@@ -39,16 +39,19 @@ export function connect({ url, port }: Call['flags'], env: Environment, signal?:
 }
 
 async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
-  const unanswered = (cause: unknown) => {
+  const patience = AbortSignal.timeout(PATIENCE)
+  let response: Response
+  let text: string
+  try {
+    response = await fetch(`${base}/governor/${path}`, {
+      headers: { 'content-type': 'application/json', ...(token ? { authorization: `Bearer ${token}` } : {}) },
+      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      ...(body ? { method: 'POST', body: JSON.stringify(body) } : {}),
+    })
+    text = await response.text()
+  } catch (cause) {
     throw new ClientError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
   }
-  const patience = AbortSignal.timeout(PATIENCE)
-  const response = await fetch(`${base}/governor/${path}`, {
-    headers: { 'content-type': 'application/json', ...(token ? { authorization: `Bearer ${token}` } : {}) },
-    signal: signal ? AbortSignal.any([signal, patience]) : patience,
-    ...(body ? { method: 'POST', body: JSON.stringify(body) } : {}),
-  }).catch(unanswered)
-  const text = await response.text().catch(unanswered)
   let reply: { readonly error?: { readonly message?: string } } | undefined
   try {
     reply = JSON.parse(text)
@@ -90,14 +93,14 @@ const MOST = 10_000
 
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
-/** Returns all sessions, those at highest risk first; calls `warn` if some may be missing. */
-export async function allSessions(connection: Connection, warn?: (text: string) => void): Promise<readonly Row[]> {
+/** Returns all sessions, those at highest risk first. `complete`: false if some may be missing. */
+export async function allSessions(connection: Connection) {
   let page = await listSessions(connection, { limit: '200' })
-  const sessions = [...page.sessions]
-  if (!page.complete) warn?.(INCOMPLETE)
-  while (page.next !== null && sessions.length < MOST) {
+  const { complete } = page
+  const rows = [...page.sessions]
+  while (page.next !== null && rows.length < MOST) {
     page = await listSessions(connection, { limit: '200', cursor: page.next })
-    sessions.push(...page.sessions)
+    rows.push(...page.sessions)
   }
-  return sessions
+  return { rows, complete }
 }

@@ -13,7 +13,7 @@ import {
   type Tone,
 } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
-import { allSessions, askSession, connect, type Detail, idOfSession, type Row } from './sessions-client.ts'
+import { allSessions, askSession, connect, type Detail, INCOMPLETE, idOfSession, type Row } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
@@ -138,15 +138,11 @@ export function sessionLines(session: Detail, columns: number) {
   return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
 }
 
-function sessionText(session: Detail, columns: number): string {
-  const { facts, iterations, answer } = sessionLines(session, columns)
-  return `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
-}
-
 /** Prints all sessions. Throws `ClientError` if Governor can't be reached or refuses, as all commands here do. */
 export async function sessions({ flags }: Call, terminal: Terminal): Promise<number> {
-  const all = await allSessions(connect(flags, terminal.env), (text) => terminal.err(`governor: ${text}\n`))
-  terminal.out(flags.json ? all.map(jsonLine).join('') : sessionTable(all, terminal.columns))
+  const { rows, complete } = await allSessions(connect(flags, terminal.env))
+  if (!complete) terminal.err(`governor: ${INCOMPLETE}\n`)
+  terminal.out(flags.json ? rows.map(jsonLine).join('') : sessionTable(rows, terminal.columns))
   return 0
 }
 
@@ -169,7 +165,8 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
     text = transcriptText(shown)
   } else {
     shown = await askSession<Detail>(connection, id)
-    text = sessionText(shown, terminal.columns)
+    const { facts, iterations, answer } = sessionLines(shown, terminal.columns)
+    text = `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
   }
   terminal.out(flags.json ? jsonLine(shown) : text)
   return 0

@@ -116,7 +116,7 @@ function overrideOf(group: RunGroup): readonly string[] {
     isInRun = isOfRun
     keys.push(`${`${isOfRun ? '    ' : '  '}${key}: ${twice}`.padEnd(30)}# p95: ${p95}`)
   }
-  return [`  # of ${runs} completed runs`, ...keys.map((text, at) => `  ${at === 0 ? '- ' : '  '}${text}`)]
+  return [`  # of ${runs} completed runs`, `  - ${keys.join('\n    ')}`]
 }
 
 /** Groups as text that is a part of a configuration: the tables are comments in it. */
@@ -142,10 +142,10 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
 /** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
 export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
   const connection = connect(flags, terminal.env)
-  const sessions = await allSessions(connection)
+  const { rows } = await allSessions(connection)
   const runs: RunView[] = []
-  for (let at = 0; at < sessions.length; at += AT_ONCE) {
-    const some = sessions.slice(at, at + AT_ONCE)
+  for (let at = 0; at < rows.length; at += AT_ONCE) {
+    const some = rows.slice(at, at + AT_ONCE)
     for (const asked of await Promise.allSettled(some.map(({ id }) => askSession(connection, id)))) {
       if (asked.status === 'fulfilled') runs.push(...asked.value.runs)
       // A session that was forgotten meanwhile has no runs.

@@ -1,6 +1,6 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
-import { headText, labelOf, nextLimit } from '../ops/sessions/labels.ts'
+import { headText, labelOf, nextLimit, ORDERS } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import {
@@ -19,7 +19,8 @@ const REFRESH_MS = 1_000
 /** Rows that are requested: the first ones in the order of the list. */
 const MOST_ROWS = '200'
 
-const ORDERS = ['risk', 'cost', 'rate', 'iterations', 'newest'] as const
+type Order = keyof typeof ORDERS
+const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[]
 
 /** What waits for further keys: an action for its confirmation, a search for its words. */
 type Question =
@@ -27,26 +28,25 @@ type Question =
   | { readonly action: 'stop'; readonly row: Row }
   | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
 
-function createScreen() {
-  return {
-    rows: [] as readonly Row[],
-    total: 0,
-    /** `7 at work · $2.91/min`. */
-    head: 'Governor',
-    order: 'risk' as (typeof ORDERS)[number],
-    /** Words that the shown sessions match. */
-    search: '',
-    selected: undefined as string | undefined,
-    detail: undefined as Detail | undefined,
-    question: undefined as Question | undefined,
-    /** What became of the newest key. */
-    message: '',
-    /** Why the newest look at the sessions failed. */
-    problem: '',
-  }
+/** What is shown at the start. */
+const START = {
+  rows: [] as readonly Row[],
+  total: 0,
+  /** `7 at work · $2.91/min`. */
+  head: 'Governor',
+  order: 'risk' as Order,
+  /** Words that the shown sessions match. */
+  search: '',
+  selected: undefined as string | undefined,
+  detail: undefined as Detail | undefined,
+  question: undefined as Question | undefined,
+  /** What became of the newest key. */
+  message: '',
+  /** Why the newest look at the sessions failed. */
+  problem: '',
 }
 
-type Screen = ReturnType<typeof createScreen>
+type Screen = typeof START
 
 function selectedRow({ rows, selected }: Screen): Row | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
@@ -72,7 +72,7 @@ function footer({ question, message, problem, order, search, rows, total }: Scre
   }
   const shown = total > rows.length ? ` · ${rows.length} of ${total}` : ''
   const found = search === '' ? '' : ` · “${search}”`
-  return message || problem || `by ${order}${found}${shown} · ${HELP}`
+  return message || problem || `${ORDERS[order].word.toLowerCase()}${found}${shown} · ${HELP}`
 }
 
 const LEAST_ITERATIONS = 5
@@ -102,7 +102,7 @@ function draw(terminal: Terminal, screen: Screen): void {
   }
   lines.push(coloured(fitted(footer(screen), columns).trimEnd(), 'grey', hasColours))
   // Writes from the top, and clears the rest of each line and everything below the last one.
-  terminal.out(`\u001b[H${lines.map((line) => `${line}\u001b[K`).join('\r\n')}\u001b[J`)
+  terminal.out(`\u001b[H${lines.join('\u001b[K\r\n')}\u001b[K\u001b[J`)
 }
 
 /** Returns why Governor refused something. Throws what is a fault. */
@@ -142,7 +142,7 @@ function typedAfter(typed: string, key: string, allowed: RegExp): string {
   return allowed.test(key) ? typed + key : typed
 }
 
-const isEnter = (key: string) => key === '\r' || key === '\n'
+const ENTER: readonly string[] = ['\r', '\n']
 
 /** Does what a key means while a question is open. */
 async function pressAnswer(connection: Connection, screen: Screen, question: Question, key: string) {
@@ -151,14 +151,14 @@ async function pressAnswer(connection: Connection, screen: Screen, question: Que
   if (question.action === 'search') {
     const typed = typedAfter(question.typed, key, /^[^\p{C}]$/u)
     screen.search = typed.trim()
-    if (!isEnter(key)) screen.question = { ...question, typed }
+    if (!ENTER.includes(key)) screen.question = { ...question, typed }
     return refresh(connection, screen)
   }
   if (question.action === 'extend' && /^[\d\b\u007f]$/.test(key) && isCounted(question.row)) {
     screen.question = { ...question, typed: typedAfter(question.typed, key, /^\d$/).slice(0, 7) }
     return
   }
-  if (key !== 'y' && key !== 'Y' && !isEnter(key)) return
+  if (key !== 'y' && key !== 'Y' && !ENTER.includes(key)) return
   const { action, row } = question
   const name = labelOf(row)
   if (action === 'extend') {
@@ -183,12 +183,12 @@ async function press(connection: Connection, screen: Screen, key: string): Promi
     const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
     screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
   } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
-  else if ((key === 'i' || isEnter(key)) && row) screen.detail = await askSession(connection, row.id)
+  else if ((key === 'i' || ENTER.includes(key)) && row) screen.detail = await askSession(connection, row.id)
   else if (key === 'e' && row) screen.question = { action: 'extend', row, typed: '' }
   else if (key === 'x' && row) screen.question = { action: 'stop', row }
   else if (key === '/') screen.question = { action: 'search', typed: screen.search }
   else if (key === 's') {
-    screen.order = ORDERS[(ORDERS.indexOf(screen.order) + 1) % ORDERS.length] ?? 'risk'
+    screen.order = ORDER_NAMES[(ORDER_NAMES.indexOf(screen.order) + 1) % ORDER_NAMES.length] ?? 'risk'
     await refresh(connection, screen)
   }
 }
@@ -198,7 +198,7 @@ async function press(connection: Connection, screen: Screen, key: string): Promi
 const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
-  const screen = createScreen()
+  const screen: Screen = { ...START }
   const quit = new AbortController()
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
   const connection = connect(flags, terminal.env, quit.signal)
@@ -206,9 +206,11 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   let keys = Promise.resolve()
   const act = async (key: string) => {
     if (quit.signal.aborted) return
-    await press(connection, screen, key).catch((error: unknown) => {
+    try {
+      await press(connection, screen, key)
+    } catch (error) {
       screen.message = refusal(error)
-    })
+    }
     if (!quit.signal.aborted) draw(terminal, screen)
   }
   const endKeys = terminal.onKey?.((text) => {

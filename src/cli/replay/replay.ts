@@ -74,14 +74,18 @@ function findingsIn(
   if (!recording) return 'not a conversation: expected an object with messages or input'
   const id = recording.id ?? name
   const { conversation } = recording
-  const actions = loopActionsIn(conversation, policy, registry)
   count.conversations++
   for (let at = 0; at < conversation.length; at++) count.calls += conversation.callCount(at)
-  const verdicts = new Set(actions.map(({ verdict }) => verdict))
+  const verdicts = new Set<string>()
+  const findings: Finding[] = []
+  for (const action of loopActionsIn(conversation, policy, registry)) {
+    verdicts.add(action.verdict)
+    findings.push({ id, ...action })
+  }
   if (verdicts.has('warn')) count.warned++
   if (verdicts.has('block') || verdicts.has('stop')) count.blocked++
   if (verdicts.has('stop')) count.stopped++
-  return actions.map((finding) => ({ id, ...finding }))
+  return findings
 }
 
 const COLOURS: Readonly<Record<LoopAction['verdict'], Colour>> = { warn: 'yellow', block: 'red', stop: 'magenta' }

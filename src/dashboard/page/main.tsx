@@ -1,17 +1,9 @@
 /** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
 import { render } from 'preact'
-import { headParts, headText } from '../../ops/sessions/labels.ts'
+import { headParts, headText, ORDERS } from '../../ops/sessions/labels.ts'
 import { Detail } from './detail.tsx'
 import { List } from './list.tsx'
 import { change, connectionOf, openStore, type Store, show, signIn } from './state.ts'
-
-const SORTS = {
-  risk: 'By risk',
-  cost: 'By cost',
-  rate: 'By $/min',
-  iterations: 'By iterations',
-  newest: 'Newest',
-}
 
 function NotifyButton({ store }: { store: Store }) {
   if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
@@ -61,7 +53,7 @@ function Head({ store }: { store: Store }) {
             value={store.sort}
             onChange={({ currentTarget }) => show(store, { sort: currentTarget.value })}
           >
-            {Object.entries(SORTS).map(([sort, word]) => (
+            {Object.entries(ORDERS).map(([sort, { word }]) => (
               <option key={sort} value={sort}>
                 {word}
               </option>

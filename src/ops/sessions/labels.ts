@@ -2,7 +2,7 @@
  * How sessions are written for people, on the live page and in a terminal: one word for one thing. Without imports at
  * run time, as it is a part of the page.
  */
-import type { SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
+import type { ListQuery, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
@@ -12,6 +12,17 @@ export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
 
 /** The groups of a list, in their order. */
 export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
+
+/** The orders of a list: the words for each, and the field of a session by which it sorts, the highest value first. */
+export const ORDERS = {
+  risk: { word: 'By risk', field: 'risk' },
+  cost: { word: 'By cost', field: 'cost_usd' },
+  rate: { word: 'By $/min', field: 'cost_usd_per_minute' },
+  iterations: { word: 'By iterations', field: 'total_iterations' },
+  newest: { word: 'Newest', field: 'started_at' },
+} as const satisfies Readonly<
+  Record<NonNullable<ListQuery['sort']>, { readonly word: string; readonly field: keyof SessionRow }>
+>
 
 /** The word for a state, its tone, and its place in `GROUPS`. */
 const STATES: Readonly<Record<SessionRow['state'], readonly [word: string, tone: Tone, group: number]>> = {

@@ -7,7 +7,7 @@ import { idsNamed, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
-import { groupOf } from './labels.ts'
+import { groupOf, ORDERS } from './labels.ts'
 import { costView, rowOf } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
@@ -43,19 +43,11 @@ function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boo
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
-const SORTED_BY = {
-  risk: 'risk',
-  cost: 'cost_usd',
-  rate: 'cost_usd_per_minute',
-  iterations: 'total_iterations',
-  newest: 'started_at',
-} as const satisfies Readonly<Record<NonNullable<ListQuery['sort']>, keyof SessionRow>>
-
 /** Returns the place of a session. By name, the newest comes first, whatever its state. */
 function placeIn(row: SessionRow, { name, sort }: Filter): Place {
   const at = -Date.parse(row.last_at)
   if (name !== undefined && !sort) return [0, 0, at, row.id]
-  const amount = row[SORTED_BY[sort ?? 'risk']] ?? -1
+  const amount = row[ORDERS[sort ?? 'risk'].field] ?? -1
   return [groupOf(row), -(typeof amount === 'string' ? Date.parse(amount) : amount), at, row.id]
 }
 
