@@ -7,7 +7,7 @@ import { isObject, type Json } from '../core/json-object.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, UPSTREAM, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
-import { ConfigError, type Environment, type LineFinder, parseYaml } from './yaml-file.ts'
+import { ConfigError, type Environment, lineOf, parseYaml, type YamlFile } from './yaml-file.ts'
 
 export { ConfigError, type Environment, type Flags }
 
@@ -124,11 +124,11 @@ interface Source {
   readonly origins?: ReadonlyMap<string, string>
   /** The values of variables and flags, and values that hold one: whether they are numbers only the schema knows. */
   readonly texts?: ReadonlySet<string>
-  readonly lineOf?: LineFinder | undefined
+  readonly yaml?: YamlFile | undefined
 }
 
 /** Returns the lines of a message about an issue. `name`: what messages call the tree. */
-function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins, lineOf }: Source): string[] {
+function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins, yaml }: Source): string[] {
   const path = issue.path.map(String).join('.')
   const origin = origins?.get(path)
   const value = valueAt(tree, issue.path)
@@ -141,11 +141,13 @@ function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins
     message = issue.message
     places = issue.keys.map((key) => [...issue.path, key])
   }
-  return places.map((place) => {
-    const line = origin === undefined ? lineOf?.(place) : undefined
+  const messages: string[] = []
+  for (const place of places) {
+    const line = origin === undefined && yaml ? lineOf(yaml, place) : undefined
     const inLine = line === undefined ? '' : ` (line ${line})`
-    return `${origin ?? name}: ${place.map(String).join('.')}: ${message}${inLine}`
-  })
+    messages.push(`${origin ?? name}: ${place.map(String).join('.')}: ${message}${inLine}`)
+  }
+  return messages
 }
 
 /**
@@ -191,17 +193,17 @@ export function loadConfig(flags: Flags, env: Environment): Loaded {
   const usual = ['governor.yaml', 'config/governor.yaml', ...inHome]
   const file = flags.config ?? (env['GOVERNOR_CONFIG'] || usual.find(existsSync))
   const name = file ?? 'configuration'
-  const parsed = file === undefined ? undefined : parseYaml(readText(file), file, env)
-  const tree = parsed?.contents ?? {}
+  const yaml = file === undefined ? undefined : parseYaml(readText(file), file, env)
+  const tree = yaml?.contents ?? {}
   if (!isObject(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
-  const texts = new Set(parsed?.expanded)
+  const texts = new Set(yaml?.expanded)
   const origins = new Map<string, string>()
   for (const [path, value, origin] of valuesSet(flags, env)) {
     setAt(tree, path.split('.'), value)
     texts.add(value)
     origins.set(path, origin)
   }
-  return { config: checkConfig(tree, name, { origins, texts, lineOf: parsed?.lineOf }), file }
+  return { config: checkConfig(tree, name, { origins, texts, yaml }), file }
 }
 
 function addDiffering(before: unknown, after: unknown, path: string, paths: string[]): void {

@@ -8,25 +8,29 @@ export class ConfigError extends Error {
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
-export type LineFinder = (path: readonly PropertyKey[]) => number | undefined
-
 export interface YamlFile {
   readonly contents: unknown
-  readonly lineOf: LineFinder
+  readonly document: Document
+  readonly lines: LineCounter
   /** The values that hold a variable, as texts: nothing but the schema says which of them are numbers. */
   readonly expanded: ReadonlySet<string>
 }
 
+/** A variable. One without its last brace is taken up to the end, so that no text is read again from each start. */
+const VARIABLE = /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?(\}?)/g
+/** The same in the text of a file, where a variable ends with its line. */
+const IN_FILE = /\$\{(\w+(?::-[^}\n]*)?)(\}?)/g
+
 /** Characters in place of a variable's braces while YAML parses a file, so that lines and columns stay. */
 const OPEN = '\ue000'
 const CLOSE = '\ue001'
-const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)${CLOSE}`, 'g')
+const PROTECTED = new RegExp(`\\$${OPEN}([^${CLOSE}]*)(${CLOSE}?)`, 'g')
 
 /** Replaces `${VAR}` and `${VAR:-default}`; `$${` is a literal `${`. Throws if a variable is not set. */
 function expand(text: string, env: Environment, where: string): string {
-  return text.replace(/\$(\$\{)|\$\{(\w+)(?::-([^}]*))?\}/g, (_, literal: string, name: string, fallback?: string) => {
+  return text.replace(VARIABLE, (found, literal: string, name: string, fallback: string | undefined, end: string) => {
     if (literal) return literal
+    if (end === '') return found.replaceAll('$${', '${')
     const value = env[name] || fallback
     if (value === undefined) {
       throw new ConfigError(
@@ -38,16 +42,16 @@ function expand(text: string, env: Environment, where: string): string {
 }
 
 /** Replaces the variables in a document of protected text; returns the values that hold one. */
-function expandVariables(document: Document, env: Environment, lineAt: (offset: number) => string) {
+function expandVariables(document: Document, lines: LineCounter, file: string, env: Environment) {
   const expanded = new Set<string>()
   visit(document, {
     Scalar(key, node) {
       if (typeof node.value !== 'string') return
-      const where = lineAt(node.range?.[0] ?? 0)
+      const where = `${file}, line ${lines.linePos(node.range?.[0] ?? 0).line}`
       // zod would silently remove it from the names of upstreams and headers.
       if (key === 'key' && node.value === '__proto__')
         throw new ConfigError(`${where}: no key may be named __proto__: choose another name`)
-      const source = node.value.replace(PROTECTED, (_, inside: string) => `\${${inside}}`)
+      const source = node.value.replace(PROTECTED, (found, inside: string, end) => (end ? `\${${inside}}` : found))
       const hasVariable = key !== 'key' && source.includes('${')
       const text = hasVariable ? expand(source, env, where) : source
       node.value = text
@@ -57,29 +61,28 @@ function expandVariables(document: Document, env: Environment, lineAt: (offset: 
   return expanded
 }
 
-function lineFinder(document: Document, lines: LineCounter): LineFinder {
-  return (path) => {
-    let node: unknown = document.contents
-    let offset: number | undefined
-    for (const key of path) {
-      const pair = isMap(node)
-        ? node.items.find((one) => isScalar(one.key) && String(one.key.value) === String(key))
-        : undefined
-      const item = isSeq(node) ? node.items[Number(key)] : undefined
-      const mark = pair?.key ?? item
-      if (mark === undefined) break
-      if (isNode(mark)) offset = mark.range?.[0] ?? offset
-      node = pair ? pair.value : item
-    }
-    return offset === undefined ? undefined : lines.linePos(offset).line
+/** Returns the 1-based line of the value at `path`, or of its nearest existing parent; `undefined` if there is none. */
+export function lineOf({ document, lines }: YamlFile, path: readonly PropertyKey[]): number | undefined {
+  let node: unknown = document.contents
+  let offset: number | undefined
+  for (const key of path) {
+    const pair = isMap(node)
+      ? node.items.find((one) => isScalar(one.key) && String(one.key.value) === String(key))
+      : undefined
+    const item = isSeq(node) ? node.items[Number(key)] : undefined
+    const mark = pair?.key ?? item
+    if (mark === undefined) break
+    if (isNode(mark)) offset = mark.range?.[0] ?? offset
+    node = pair ? pair.value : item
   }
+  return offset === undefined ? undefined : lines.linePos(offset).line
 }
 
 /** Parses a file that is called `file` in messages. Throws `ConfigError`. */
 export function parseYaml(source: string, file: string, env: Environment): YamlFile {
   const lines = new LineCounter()
   // In flow style, braces are maps.
-  const hidden = source.replace(/\$\{(\w+(?::-[^}\n]*)?)\}/g, `$$${OPEN}$1${CLOSE}`)
+  const hidden = source.replace(IN_FILE, (found, inside: string, end) => (end ? `$${OPEN}${inside}${CLOSE}` : found))
   const document = parseDocument(hidden, { lineCounter: lines, prettyErrors: true })
   const [error] = document.errors
   if (error) {
@@ -88,9 +91,9 @@ export function parseYaml(source: string, file: string, env: Environment): YamlF
       .split('\n')
     throw new ConfigError(`${file}: not valid YAML: ${message.replace(/:$/, '')}`)
   }
-  const expanded = expandVariables(document, env, (offset) => `${file}, line ${lines.linePos(offset).line}`)
+  const expanded = expandVariables(document, lines, file, env)
   try {
-    return { contents: document.toJS() ?? {}, lineOf: lineFinder(document, lines), expanded }
+    return { contents: document.toJS() ?? {}, document, lines, expanded }
   } catch (error) {
     // An alias without an anchor, as in an unquoted glob that starts with a star.
     throw new ConfigError(`${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`)
