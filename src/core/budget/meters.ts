@@ -49,18 +49,8 @@ function seconds(used: number, max: number): FormattedAmounts {
 export interface Sums {
   readonly iterations: number
   readonly toolCalls: number
-  readonly usage: Usage | undefined
+  readonly usage: Pick<Usage, 'input' | 'output' | 'cost'> | undefined
   readonly seconds: number
-}
-
-/** What is counted of one iteration. */
-export interface IterationSums {
-  /** The tools that it called, one entry for each call. */
-  readonly tools: readonly string[]
-  /** Tokens of prompt and answer. */
-  readonly input: number
-  readonly output: number
-  readonly cost: number
 }
 
 /** All that is particular about one meter. */
@@ -82,8 +72,6 @@ export interface MeterRow {
         /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
         readonly value: 'whole' | 'count' | 'decimal'
         readonly help: string
-        /** Returns the amount that one iteration used; `undefined` for time, which passes by itself. */
-        readonly usedByIteration: ((one: IterationSums) => number) | undefined
         readonly reason: string
         /** The limit in the sentence that tells the model of it, as `{limit}`. */
         readonly noun: string
@@ -107,7 +95,6 @@ export const METERS = {
       setting: 'max_iterations',
       value: 'whole',
       help: 'Model calls.',
-      usedByIteration: () => 1,
       reason: 'max_iterations',
       noun: 'iteration',
     },
@@ -122,7 +109,6 @@ export const METERS = {
       setting: 'max_tool_calls',
       value: 'whole',
       help: 'Tool calls; parallel calls count each.',
-      usedByIteration: ({ tools }) => tools.length,
       reason: 'max_tool_calls',
       noun: 'tool call',
     },
@@ -139,7 +125,6 @@ export const METERS = {
       help:
         'Tokens of all prompts and answers, as the provider states them, else estimated. You may write 250k ' +
         'and 2M.',
-      usedByIteration: ({ input, output }) => input + output,
       reason: 'max_tokens',
       noun: 'token',
     },
@@ -154,7 +139,6 @@ export const METERS = {
       setting: 'max_cost_usd',
       value: 'decimal',
       help: 'US dollars, for models whose price is known (see models, and unknown_price).',
-      usedByIteration: ({ cost }) => cost,
       reason: 'max_cost',
       noun: 'cost',
     },
@@ -169,7 +153,6 @@ export const METERS = {
       setting: 'max_seconds',
       value: 'decimal',
       help: 'Seconds since the first request.',
-      usedByIteration: undefined,
       reason: 'max_seconds',
       noun: 'time',
     },

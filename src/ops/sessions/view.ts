@@ -3,7 +3,7 @@
  * part of the public contract. No field but those of the transcript contains an argument, a prompt or a result; clients
  * and models choose the names of tools, models and threads.
  */
-import { type Amounts, LIMITS, METERS } from '../../core/budget/meters.ts'
+import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
@@ -249,16 +249,21 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
   const { number, run } = leader.thread
   const since = paceSince(iterations, run.startedAt, now)
   const seconds = Math.max(1, (now - since) / 1_000)
-  let least = Number.POSITIVE_INFINITY
-  for (const { name, used, max } of leader.meters) {
-    if (max === 0) continue
-    const { usedByIteration } = METERS[name].limit
-    // Without one it is time that is used.
-    let usedSince = usedByIteration ? 0 : seconds
-    for (const one of iterations)
-      if (usedByIteration && one.thread === number && one.at >= since) usedSince += usedByIteration(one)
-    if (usedSince > 0) least = Math.min(least, (Math.max(0, max - (used ?? 0)) * seconds) / usedSince)
+  const usage = { input: 0, output: 0, cost: 0 }
+  const counts = { iterations: 0, toolCalls: 0 }
+  for (const { thread, at, tools, input, output, cost } of iterations) {
+    if (thread !== number || at < since) continue
+    counts.iterations++
+    counts.toolCalls += tools.length
+    usage.input += input
+    usage.output += output
+    usage.cost += cost
   }
+  const usedSince = amountsOf({ ...counts, usage, seconds })
+  let least = Number.POSITIVE_INFINITY
+  for (const { name, used, max } of leader.meters)
+    if (max > 0 && usedSince[name] > 0)
+      least = Math.min(least, (Math.max(0, max - (used ?? 0)) * seconds) / usedSince[name])
   return Number.isFinite(least) ? Math.round(least) : null
 }
 
