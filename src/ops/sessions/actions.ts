@@ -3,6 +3,7 @@ import type * as z from 'zod'
 import { LIMITS, METERS } from '../../core/budget/meters.ts'
 import { hashOf } from '../../core/hash.ts'
 import {
+  type BudgetChange,
   type Extension,
   extendRuns,
   resetRuns,
@@ -72,7 +73,8 @@ export const ACTIONS: Readonly<Record<string, Action>> = {
     summary: 'Set limits of runs',
     body: budgetBody,
     change(before, { thread, ...limits }) {
-      const change = Object.fromEntries(LIMITS.map((name) => [name, limits[METERS[name].limit.setting]]))
+      const change: { -readonly [Name in keyof BudgetChange]: BudgetChange[Name] } = {}
+      for (const name of LIMITS) change[name] = limits[METERS[name].limit.setting]
       return setBudget(before, thread, change)
     },
   }),

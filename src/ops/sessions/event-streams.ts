@@ -1,6 +1,7 @@
 /** Sends changes of sessions to open pages as server-sent events. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { SessionKey, Store } from '../../store/store.ts'
+import { rowOf } from './view.ts'
 
 /** The most pages that are open at once, and the milliseconds between two pings to them. */
 const MAX_STREAMS = 64
@@ -24,8 +25,9 @@ interface EventStream {
 }
 
 interface State {
-  /** Returns the text of a `session` event's data; `undefined` where the session is gone. */
-  readonly show: (key: SessionKey, seesNames: boolean) => Promise<string | undefined>
+  readonly store: Store
+  /** Returns the time in milliseconds since the epoch. */
+  readonly now: () => number
   readonly streams: Set<EventStream>
   /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
@@ -45,14 +47,16 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
+  const { store, now } = state
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
       if (pages.length === 0) continue
       let text = ''
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
-        const data = await state.show(key, seesNames)
-        if (data !== undefined) text += eventText(state, number, 'session', data)
+        const session = await store.get(key)
+        const row = session && rowOf({ key, session }, { now: now(), seesNames })
+        if (row) text += eventText(state, number, 'session', JSON.stringify(row))
       }
       if (text !== '') for (const page of pages) write(page, text)
     }
@@ -70,13 +74,8 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
 }
 
 /** Creates the event streams. `failed` is called if the store can't be read. */
-export function createSessionEvents(
-  store: Store,
-  show: State['show'],
-  origin: string,
-  failed: (error: unknown) => void,
-) {
-  const state: State = { show, streams: new Set(), origin, last: 0, missed: [] }
+export function createSessionEvents(store: Store, now: () => number, origin: string, failed: (error: unknown) => void) {
+  const state: State = { store, now, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
   const timer = setInterval(() => {
     for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))

@@ -1,25 +1,17 @@
 /** The API of sessions: read them, steer them. */
 import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
-import {
-  idOf,
-  idsNamed,
-  keyOf,
-  type ListedSession,
-  type SessionKey,
-  type Store,
-  TRANSCRIPTS,
-} from '../../store/store.ts'
+import { idOf, idsNamed, keyOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
-import { listQuery, type SessionDetail, type Transcript } from './api-schema.ts'
+import { listQuery, type SessionDetail } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import { createSessionList } from './session-list.ts'
-import { answerView, type ContextOf, detailOf, rowOf, transcriptOf } from './view.ts'
+import { answerView, type ContextOf, detailOf, transcriptOf } from './view.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -75,13 +67,6 @@ async function showDetail(sources: SessionSources, listed: ListedSession, admin:
   return { ...shown, final_answer: answerView(last.text, last.truncated) }
 }
 
-async function showTranscript(sources: SessionSources, request: FastifyRequest): Promise<Transcript> {
-  const { store, keepsTranscripts, now } = sources
-  const listed = await sessionIn(sources, request)
-  if (!keepsTranscripts) throw problem('transcript_off')
-  return transcriptOf(listed, await store.value(TRANSCRIPTS, listed.key), { now: now(), ...request.admin })
-}
-
 /** Changes a session as an operator asks; returns it as it is then. */
 async function act(
   sources: SessionSources,
@@ -105,7 +90,7 @@ async function act(
 
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
-  const { version, store, access, now, newId, dayCost, emit } = sources
+  const { version, store, access, now, newId, dayCost, emit, keepsTranscripts } = sources
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
     try {
@@ -129,15 +114,15 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
   app.get('/governor/sessions', async ({ query, admin }) => list(parse(listQuery, query, 'query'), admin.seesNames))
   const path = '/governor/sessions/:id'
   app.get(path, async (request) => showDetail(sources, await sessionIn(sources, request), request.admin))
-  app.get(`${path}/transcript`, (request) => showTranscript(sources, request))
+  app.get(`${path}/transcript`, async (request) => {
+    const listed = await sessionIn(sources, request)
+    if (!keepsTranscripts) throw problem('transcript_off')
+    return transcriptOf(listed, await store.value(TRANSCRIPTS, listed.key), { now: now(), ...request.admin })
+  })
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
   app.get('/governor/openapi.json', () => openApi(version))
-  const show = async (key: SessionKey, seesNames: boolean) => {
-    const session = await store.get(key)
-    return session && JSON.stringify(rowOf({ key, session }, { now: now(), seesNames }))
-  }
-  const events = createSessionEvents(store, show, newId(), (error) => {
+  const events = createSessionEvents(store, now, newId(), (error) => {
     emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
   })
   // `preClose`: a stream that stays open would keep the server from closing.
