@@ -60,10 +60,9 @@ export async function demo(terminal: Terminal): Promise<number> {
     const url = await governor.listen()
     // Set here, so that no environment variable changes the agent's key or makes it log.
     const options = { apiKey: 'none-needed', logLevel: 'off' } as const
-    const page = pageFor(terminal)
-    await showBudget(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, page)
+    await showBudget(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, terminal)
     const defaultHeaders = { 'x-governor-max-iterations': String(ROOMY) }
-    await showLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, page)
+    await showLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, terminal)
     return 0
   } finally {
     await governor.close()
@@ -73,52 +72,62 @@ export async function demo(terminal: Terminal): Promise<number> {
 }
 
 /** Shows an agent that is stopped by its budget, asks again, and gets a new budget. */
-async function showBudget(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
-  page.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
-  page.note('The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.')
+async function showBudget(client: OpenAI, provider: ScriptedProvider, terminal: Terminal): Promise<void> {
+  showTitle(terminal, `A research agent that never answers, with a budget of ${BUDGET} iterations`)
+  showText(
+    terminal,
+    'The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.',
+  )
   const instruction = { role: 'system', content: 'You are a research agent. Use the tools.' } as const
-  const last = await showRun(client, [instruction, { role: 'user', content: QUESTION }], provider, page)
+  const last = await showRun(client, [instruction, { role: 'user', content: QUESTION }], provider, terminal)
   if (!last) return
-  page.note('The last piece of the streamed response says how the run ended:')
-  page.metadata(last)
+  showText(terminal, 'The last piece of the streamed response says how the run ended:')
+  for (const [key, value] of Object.entries(last.governor ?? {}))
+    terminal.out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
   // The script starts again after its last call.
   const [first] = SCRIPT.calls
   const call = first && callText(first.name, JSON.stringify(first.arguments))
-  page.note(`Without a budget the model would have called ${call} next and gone on: nothing in this agent counts.`)
+  showText(
+    terminal,
+    `Without a budget the model would have called ${call} next and gone on: nothing in this agent counts.`,
+  )
 
-  page.title('The agent lost that answer and asks again')
+  showTitle(terminal, 'The agent lost that answer and asks again')
   const callsBefore = provider.received.length
   const again = await callModel(client, last.sent)
-  page.columns()
-  page.step(again, undefined)
-  page.speech('model', again.content)
-  page.note(`The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
+  showColumns(terminal)
+  showStep(terminal, again, undefined)
+  showText(terminal, `model: ${again.content}`)
+  showText(terminal, `The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
 
-  page.title('A person writes again, and the budget is a new one')
-  page.speech('user', FOLLOW_UP)
-  page.columns()
+  showTitle(terminal, 'A person writes again, and the budget is a new one')
+  showText(terminal, `user: ${FOLLOW_UP}`)
+  showColumns(terminal)
   const next = await callModel(client, [...afterStep(last), { role: 'user', content: FOLLOW_UP }])
-  page.step(next, addedText(provider, next))
+  showStep(terminal, next, addedText(provider, next))
 }
 
-async function showLoop(client: OpenAI, provider: ScriptedProvider, page: Page): Promise<void> {
-  page.title('Another agent makes the same call again and again')
-  const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, page)
+async function showLoop(client: OpenAI, provider: ScriptedProvider, terminal: Terminal): Promise<void> {
+  showTitle(terminal, 'Another agent makes the same call again and again')
+  const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, terminal)
   const call = last?.sent.filter(({ role }) => role === 'assistant').length ?? 0
-  page.note(`Call ${call + 1} never reached the agent: Governor took it out of the response and asked the model again.`)
-  page.note('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+  showText(
+    terminal,
+    `Call ${call + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
+  )
+  showText(terminal, 'Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
 /** Shows the question, every step and the answer of an agent; returns its last step. */
-async function showRun(client: OpenAI, start: readonly Message[], provider: ScriptedProvider, page: Page) {
-  page.speech('user', start.at(-1)?.content)
-  page.columns()
+async function showRun(client: OpenAI, start: readonly Message[], provider: ScriptedProvider, terminal: Terminal) {
+  showText(terminal, `user: ${start.at(-1)?.content}`)
+  showColumns(terminal)
   let last: Step | undefined
   for await (const step of runAgent(client, start)) {
     last = step
-    page.step(step, addedText(provider, step))
+    showStep(terminal, step, addedText(provider, step))
   }
-  page.speech('model', last?.content)
+  showText(terminal, `model: ${last?.content}`)
   return last
 }
 
@@ -147,37 +156,38 @@ const COLOURS = {
   STOP: 'red',
 } as const
 
-type Page = ReturnType<typeof pageFor>
+function wrapped(text: string, indent: number): string {
+  return `${wordLines(text, WIDTH - indent).join('\n')}\n`.replace(/^/gm, ' '.repeat(indent)).trimEnd()
+}
 
-function pageFor(terminal: Terminal) {
-  const { out } = terminal
+function showTitle(terminal: Terminal, text: string): void {
+  terminal.out(`\n${coloured(text, 'bold', showsColours(terminal))}\n`)
+}
+
+function showText(terminal: Terminal, text: string): void {
+  terminal.out(`\n${wrapped(text, 2)}\n`)
+}
+
+/** Shows the titles of the columns of steps. */
+function showColumns(terminal: Terminal): void {
+  terminal.out(`\n${coloured('  iteration  budget      verdict  the model', 'grey', showsColours(terminal))}\n`)
+}
+
+/** Shows a step, and the text that Governor added to its request. */
+function showStep(terminal: Terminal, { headers, calls }: Step, added: string | undefined): void {
   const hasColours = showsColours(terminal)
-  const wrapped = (text: string, indent: number) =>
-    `${wordLines(text, WIDTH - indent).join('\n')}\n`.replace(/^/gm, ' '.repeat(indent)).trimEnd()
-  const note = (text: string) => out(`\n${wrapped(text, 2)}\n`)
-  return {
-    note,
-    title: (text: string) => out(`\n${coloured(text, 'bold', hasColours)}\n`),
-    speech: (speaker: string, text: unknown) => note(`${speaker}: ${String(text)}`),
-    columns: () => out(`\n${coloured('  iteration  budget      verdict  the model', 'grey', hasColours)}\n`),
-    step({ headers, calls }: Step, added: string | undefined) {
-      const iteration = headers.get('x-governor-iteration') ?? ''
-      const [used = 0, max = 1] = iteration.split('/').map(Number)
-      const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
-      const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
-      const decided = headers.get('x-governor-verdict')
-      const tier = headers.get('x-governor-tier')
-      let label: keyof typeof COLOURS = headers.has('x-governor-loop') ? 'LOOP' : 'allow'
-      if (tier) label = tier === 'caution' ? 'CAUTION' : 'WARNING'
-      if (decided === 'block') label = 'BLOCK'
-      if (decided === 'stop') label = 'STOP'
-      const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
-      const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
-      out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
-      if (added !== undefined) out(`${coloured(wrapped(`Governor said: ${added}`, 26), 'grey', hasColours)}\n`)
-    },
-    metadata({ governor }: Step) {
-      for (const [key, value] of Object.entries(governor ?? {})) out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
-    },
-  }
+  const iteration = headers.get('x-governor-iteration') ?? ''
+  const [used = 0, max = 1] = iteration.split('/').map(Number)
+  const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
+  const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
+  const decided = headers.get('x-governor-verdict')
+  const tier = headers.get('x-governor-tier')
+  let label: keyof typeof COLOURS = headers.has('x-governor-loop') ? 'LOOP' : 'allow'
+  if (tier) label = tier === 'caution' ? 'CAUTION' : 'WARNING'
+  if (decided === 'block') label = 'BLOCK'
+  if (decided === 'stop') label = 'STOP'
+  const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
+  const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
+  terminal.out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
+  if (added !== undefined) terminal.out(`${coloured(wrapped(`Governor said: ${added}`, 26), 'grey', hasColours)}\n`)
 }
