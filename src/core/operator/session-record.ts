@@ -118,15 +118,13 @@ function beginLine(...numbers: readonly number[]): string {
 
 /** Returns an iteration as a line: its numbers, its tools, and as JSON what few iterations have. */
 export function iterationLine(one: IterationRecord): string {
-  const { thread, at, iteration, durationMs, input, output, cost, costGap, tools, status, verdict, ...others } = one
-  const spent = [input, output, cost * PER_DOLLAR, GAPS.indexOf(costGap)]
-  const numbers = beginLine(thread, at, iteration, durationMs, ...spent)
-  const rare = JSON.stringify({
-    status: status === 200 ? undefined : status,
-    verdict: verdict === 'allow' ? undefined : verdict,
-    ...others,
-  })
-  return `${numbers}${tools.map(encodeURIComponent).join()}${rare === '{}' ? '' : ` ${rare}`}`
+  const { thread, at, iteration, durationMs, input, output, cost, costGap, tools } = one
+  const { status, verdict, tier, loop, overflow, said } = one
+  const gap = GAPS.indexOf(costGap)
+  let line = beginLine(thread, at, iteration, durationMs, input, output, cost * PER_DOLLAR, gap)
+  line += tools.map(encodeURIComponent).join()
+  if (status === 200 && verdict === 'allow' && !tier && !loop && !overflow && said === undefined) return line
+  return `${line} ${JSON.stringify({ status, verdict, tier, loop, overflow, said })}`
 }
 
 /** Returns the iteration of a line. */
