@@ -149,7 +149,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, object, fields, list, items } = index
-  const conversation = conversationOf(index, (at) => messageOf(index, at), {
+  const conversation = conversationOf(index, messageOf, {
     offersTools: offersTools(index, FIELDS),
     pictures(at) {
       const { content: start = 0, contentEnd: end = 0 } = items[at] ?? {}

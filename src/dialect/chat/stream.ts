@@ -5,7 +5,7 @@
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
-import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import {
   bufferedCallsOf,
   choicesOf,
@@ -44,13 +44,13 @@ interface AssembledCall {
 }
 
 /** The part of a message that has arrived. */
-interface Assembly {
-  readonly fields: Map<string, unknown>
-  readonly calls: AssembledCall[]
+class Assembly {
+  readonly fields = new Map<string, unknown>([['role', 'assistant']])
+  readonly calls: AssembledCall[] = []
   /** Places in `calls`, by the indexes that the provider sends. */
-  readonly places: Map<unknown, number>
+  readonly places = new Map<unknown, number>()
   /** The call in the deprecated form. */
-  readonly functionCall: Map<string, unknown>
+  readonly functionCall = new Map<string, unknown>()
 }
 
 /**
@@ -113,27 +113,19 @@ interface ChatPart extends Part {
   readonly places: readonly number[]
 }
 
-interface ChatStream extends DialectState {
+class ChatStream implements DialectState {
   /** The fields that all chunks of the client's stream share. */
   envelope: Json | undefined
   /** The client has received the role of the message. */
-  hasRole: boolean
+  hasRole = false
   /** The message of the current response; only set while its calls are held. */
   assembly: Assembly | undefined
-  hasChunk: boolean
-  hasBegun: boolean
+  hasChunk = false
+  hasBegun = false
   /** The current response has a choice. */
-  mayFollow: boolean
+  mayFollow = false
   /** The first response has several choices, whose calls are not held. */
-  isUnfilterable: boolean
-}
-
-function newResponse(mode: StreamMode) {
-  const assembly: Assembly | undefined =
-    mode === 'filter'
-      ? { fields: new Map([['role', 'assistant']]), calls: [], places: new Map(), functionCall: new Map() }
-      : undefined
-  return { assembly, hasChunk: false, mayFollow: false }
+  isUnfilterable = false
 }
 
 /** True for the choice that clients read. */
@@ -348,14 +340,12 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
 
 /** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
-  start: (mode) => ({
-    ...newResponse(mode),
-    envelope: undefined,
-    hasRole: false,
-    hasBegun: false,
-    isUnfilterable: false,
-  }),
-  nextResponse: (stream, mode) => Object.assign(stream, newResponse(mode)),
+  start: (mode) => Object.assign(new ChatStream(), { assembly: mode === 'filter' ? new Assembly() : undefined }),
+  nextResponse(stream, mode) {
+    stream.assembly = mode === 'filter' ? new Assembly() : undefined
+    stream.hasChunk = false
+    stream.mayFollow = false
+  },
   parse,
   render,
   withoutAllCalls,

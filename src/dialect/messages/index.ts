@@ -227,7 +227,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const previous = stored?.previous
   const conversation: Conversation = conversationOf(
     index,
-    (at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
+    (_index, at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
     {
       // The provider stores the tools that a thread began with.
       offersTools: offersTools(index, FIELDS) || previous !== undefined,

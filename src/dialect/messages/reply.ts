@@ -148,25 +148,24 @@ interface AssembledBlock {
 }
 
 /** The part of a streamed response that has arrived. */
-export interface Assembly {
+export class Assembly {
   /** `undefined` if its beginning has not come. */
   readonly id: string | undefined
-  readonly blocks: AssembledBlock[]
+  readonly blocks: AssembledBlock[] = []
   /** Blocks by the indexes that the provider sends. */
-  readonly byIndex: Map<unknown, AssembledBlock>
-  calls: number
-  hasEnd: boolean
-}
+  readonly byIndex = new Map<unknown, AssembledBlock>()
+  calls = 0
+  hasEnd = false
 
-/** Returns the state before anything but the id of a response has arrived. */
-export function newAssembly(id?: string): Assembly {
-  return { id, blocks: [], byIndex: new Map(), calls: 0, hasEnd: false }
+  constructor(id?: string) {
+    this.id = id
+  }
 }
 
 /** Adds an event of a stream; returns the response that it belongs to. */
 export function addEvent(assembly: Assembly, data: Json): Assembly {
   const { type, index, content_block: start, delta } = data
-  if (type === 'message_start') return newAssembly(textOf(propertyOf(data['message'], 'id')))
+  if (type === 'message_start') return new Assembly(textOf(propertyOf(data['message'], 'id')))
   assembly.hasEnd ||= type === 'message_delta' || type === 'message_stop'
   if (type === 'content_block_start' && isObject(start)) {
     const call = isCall(start) ? assembly.calls++ : undefined
@@ -208,7 +207,7 @@ export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
 /** Reads the calls of a whole streamed response; `undefined` if it has no end. */
 function streamedMessage(body: Buffer): BufferedCalls | undefined {
   const reader = createFrameReader()
-  let assembly = newAssembly()
+  let assembly = new Assembly()
   for (const frame of [...reader.push(body), ...reader.end()]) assembly = addEvent(assembly, eventIn(frame) ?? {})
   return assembly.hasEnd ? assembled(assembly) : undefined
 }

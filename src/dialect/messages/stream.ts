@@ -5,14 +5,13 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import {
-  type Assembly,
+  Assembly,
   addEvent,
   assembled,
   event,
   eventIn,
   isCutOff,
   laterUsage,
-  newAssembly,
   stopWithoutCalls,
   textEvents,
 } from './reply.ts'
@@ -25,21 +24,20 @@ interface MessagesPart extends Part {
   readonly call: number | undefined
 }
 
-interface MessagesStream extends DialectState {
-  /** The client has received the beginning of a message. */
-  hasBegun: boolean
+class MessagesStream implements DialectState {
+  hasBegun = false
   /** The index of the client's next block. */
-  next: number
+  next = 0
   /** The index of the client's open block. */
   open: number | undefined
   /** The client's open block contains text. */
-  isTextOpen: boolean
+  isTextOpen = false
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
-  readonly indexes: Map<unknown, number>
-  assembly: Assembly
+  readonly indexes = new Map<unknown, number>()
+  assembly = new Assembly()
   usage: unknown
   /** The current response has its end. */
-  mayFollow: boolean
+  mayFollow = false
 }
 
 const KINDS: ReadonlyMap<unknown, Part['kind']> = new Map([
@@ -181,19 +179,10 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
 /** How the stream engine reads and writes Messages. */
 export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   keepsOrder: true,
-  start: () => ({
-    hasBegun: false,
-    next: 0,
-    open: undefined,
-    isTextOpen: false,
-    indexes: new Map(),
-    assembly: newAssembly(),
-    usage: undefined,
-    mayFollow: false,
-  }),
+  start: () => new MessagesStream(),
   nextResponse(stream, mode) {
     // Outside of filter mode the response stays, as its calls are read after its end.
-    if (mode === 'filter') stream.assembly = newAssembly()
+    if (mode === 'filter') stream.assembly = new Assembly()
     stream.usage = undefined
     stream.mayFollow = false
   },

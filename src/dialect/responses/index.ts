@@ -128,7 +128,7 @@ function messagesIn(items: readonly InputItem[]): readonly MessageForm[] {
 }
 
 /** Decodes a message, which may be a response of several items, or with -1 the fields with system text. */
-function* messageOf(index: RequestIndex, messages: readonly MessageForm[], at: number): Generator<void, Message> {
+function* messageOf(index: RequestIndex, at: number, messages: readonly MessageForm[]): Generator<void, Message> {
   const { json, items, work } = index
   const texts: string[] = []
   const calls: ToolCall[] = []
@@ -229,7 +229,7 @@ function read({ body, known }: RequestInput): DialectRequest | undefined {
   const last = items.at(-1)
   const conversation = conversationOf(
     index,
-    (at) => messageOf(index, messages, at),
+    messageOf,
     {
       hasParts: true,
       // A prompt that the provider stores may have tools.

@@ -46,37 +46,35 @@ interface ResponsesPart extends Part {
   readonly isChanged?: true
 }
 
-interface ResponsesStream extends DialectState {
-  mode: StreamMode
+class ResponsesStream implements DialectState {
+  mode: StreamMode = 'filter'
   /** The number of the current response, counted from 0. */
-  response: number
+  response = 0
   /** The number of the response with whose first event the client's stream began. */
   beganWith: number | undefined
-  hasBegun: boolean
+  hasBegun = false
   /** The items in the client's output. */
-  readonly output: OutputItem[]
+  readonly output: OutputItem[] = []
   /** The items of the current response, by the provider's indexes. */
-  items: Map<unknown, OutputItem>
-  hasText: boolean
+  items = new Map<unknown, OutputItem>()
+  hasText = false
   /** The current response has its end. */
-  mayFollow: boolean
+  mayFollow = false
   /** The calls of the newest response that were removed. */
-  dropped: OutputItem[]
+  dropped: OutputItem[] = []
   /** The newest state of the current response that the provider sent. */
-  latest: Json
+  latest: Json = {}
   /** The last state of the newest response that the client gets. */
-  taken: Json
+  taken: Json = {}
   /** The client's output differs from the one that the provider states. */
-  isChanged: boolean
+  isChanged = false
   /** The provider numbers its events. */
-  isNumbered: boolean
+  isNumbered = false
   /** The sequence number of the client's newest event. */
   number: number | undefined
   /** The end mark that some providers send after the last event. */
   done: Frame | undefined
 }
-
-const newResponse = () => ({ items: new Map<unknown, OutputItem>(), hasText: false, mayFollow: false })
 
 /** Returns the newest states of items that the provider sent, or that the client received. */
 function itemsOf(entries: Iterable<OutputItem>, state: 'item' | 'shown' = 'item'): Json[] {
@@ -331,28 +329,16 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
   isNamedByLast: true,
-  start: (mode) => ({
-    ...newResponse(),
-    mode,
-    response: 0,
-    beganWith: undefined,
-    hasBegun: false,
-    output: [],
-    dropped: [],
-    latest: {},
-    taken: {},
-    isChanged: false,
-    isNumbered: false,
-    number: undefined,
-    done: undefined,
-  }),
+  start: (mode) => Object.assign(new ResponsesStream(), { mode }),
   nextResponse(stream, mode, isTaken) {
     if (isTaken) stream.taken = stream.latest
     else stream.latest = stream.taken
     stream.isChanged ||= stream.mode !== mode
     stream.mode = mode
     stream.response++
-    Object.assign(stream, newResponse())
+    stream.items = new Map()
+    stream.hasText = false
+    stream.mayFollow = false
   },
   parse,
   render,

@@ -97,18 +97,19 @@ function* prepare(decoded: Map<number, Message>, at: number, steps: Generator<vo
  * fields with system text; it yields wherever other requests should have their turn. `others`: what only this API has.
  * `messages`: what is known of the message at each item. `contents`: what else to drop with the decoded messages.
  */
-export function conversationOf(
-  { json, fields, items, work }: ListIndex<ListedItem>,
-  decode: (at: number) => Generator<void, Message>,
+export function conversationOf<Item extends ListedItem>(
+  index: ListIndex<Item>,
+  decode: (index: ListIndex<Item>, at: number, messages: readonly MessageForm[]) => Generator<void, Message>,
   others: Pick<Conversation, 'offersTools'> & Partial<Conversation>,
-  messages: readonly MessageForm[] = items,
+  messages: readonly MessageForm[] = index.items,
   contents?: Map<number, unknown>,
 ): Conversation {
+  const { json, fields, items, work } = index
   const decoded = new Map<number, Message>()
   const messageAt = (at: number): Message => {
     const known = decoded.get(at)
     if (known) return known
-    const message = drained(decode(at))
+    const message = drained(decode(index, at, messages))
     decoded.set(at, message)
     return message
   }
@@ -134,7 +135,9 @@ export function conversationOf(
       if (decoded.has(at) || messages[at]?.role === 'part') return undefined
       // A response in parts may consist of thousands of small items.
       const mayBeLong = others.hasParts && messages[at]?.role === 'assistant'
-      return !item || mayBeLong || item.end - item.start > PIECE ? prepare(decoded, at, decode(at)) : undefined
+      return !item || mayBeLong || item.end - item.start > PIECE
+        ? prepare(decoded, at, decode(index, at, messages))
+        : undefined
     },
     forget() {
       decoded.clear()
