@@ -49,7 +49,7 @@ import {
   roleOf,
   SILENT,
 } from '../shared/request.ts'
-import { firstText } from '../shared/response-tail.ts'
+import { firstId } from '../shared/response-tail.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -351,6 +351,6 @@ export const messages: Dialect = {
   // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
-  responseId: (head) => firstText(head, 'id'),
+  responseId: firstId,
   boundThinking: messagesBoundThinking,
 }

@@ -25,7 +25,7 @@ import type {
   ResponseTail,
 } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
-import { firstText, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
+import { firstId, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
 import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
@@ -113,7 +113,8 @@ function writeMessage(body: Buffer, { terminal, dropCalls, text, footer, earlier
 
 function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
   const all = responsesIn(body, earlier)
-  const content = all.before.flatMap(contentOf).filter((block) => !isCall(block))
+  const content: Json[] = []
+  for (const before of all.before) for (const block of contentOf(before)) if (!isCall(block)) content.push(block)
   let call = 0
   for (const block of contentOf(all.response)) if (!isCall(block) || !blocked.has(call++)) content.push(block)
   return rewritten(all, { content })
@@ -249,7 +250,7 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknow
   } catch {
     // It is incomplete or not JSON.
   }
-  return { usage: lastObject(tail, 'usage'), id: firstText(head, 'id') ?? '' }
+  return { usage: lastObject(tail, 'usage'), id: firstId(head) ?? '' }
 }
 
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */

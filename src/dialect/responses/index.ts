@@ -49,7 +49,7 @@ import {
   stringAt,
   stringIn,
 } from '../shared/request.ts'
-import { firstText } from '../shared/response-tail.ts'
+import { firstId } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { responsesStream } from './stream.ts'
@@ -287,5 +287,5 @@ export const responses: Dialect = {
   api: openai,
   claims: (segments) => segments.at(-1) === 'responses',
   read,
-  responseId: (head) => firstText(head, 'id'),
+  responseId: firstId,
 }

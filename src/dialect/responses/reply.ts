@@ -6,7 +6,7 @@ import type { FinalAnswer } from '../../core/terminal.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { AnswerChange, Dialect, GovernorReply, ReadAnswer, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstText, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstId, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
   bufferedCallsOf,
@@ -78,7 +78,7 @@ function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMet
 function responsesMetadata(response: ResponseTail): ResponseMetadata {
   const usage = lastObject(response.tail, 'usage')
   const conversation = textOf(lastObject(response.tail, 'conversation')?.['id']) || undefined
-  const id = firstText(response.head, 'id')
+  const id = firstId(response.head)
   const called = response.withCalls ? clientCallsOf(response) : undefined
   return {
     usage: usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details']),

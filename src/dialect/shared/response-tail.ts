@@ -38,9 +38,9 @@ export function lastText(bytes: Buffer, key: string): string | undefined {
   return valueUnder(bytes, key, QUOTE, true) as string | undefined
 }
 
-/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
-export function firstText(bytes: Buffer, key: string): string | undefined {
-  return valueUnder(bytes, key, QUOTE, false) as string | undefined
+/** Returns the first id in a response, at any depth; `undefined` if there is none. */
+export function firstId(bytes: Buffer): string | undefined {
+  return valueUnder(bytes, 'id', QUOTE, false) as string | undefined
 }
 
 /** No response uses more tokens than this: a larger number is not a count. */
