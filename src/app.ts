@@ -32,7 +32,6 @@ import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { createKnownStreaks } from './proxy/error-streaks.ts'
 import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
-import { createUnpricedModels } from './proxy/observe-usage.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
 import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
 import type { AccessSettings, Policies, Services } from './proxy/services.ts'
@@ -233,7 +232,7 @@ function createServices(
     store,
     policies: policiesOf(config),
     catalogue,
-    noteUnpricedModel: createUnpricedModels(emit),
+    unpricedModels: new Set(),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), models, catalogue, now),
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,

@@ -56,7 +56,7 @@ export interface Lease {
   /** Takes more bytes; returns false, and takes none, if that were more than a `part` (0 to 1) of the budget. */
   grow(bytes: number, part?: number): boolean
   /** Gives all bytes back, and takes none any more. May be called again. */
-  release(): void
+  readonly release: () => void
 }
 
 /** The part for bodies as they come: a quarter is left for decoded bodies and the last answers of stopped runs. */

@@ -2,7 +2,7 @@
 import http, { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { hasBody } from './body.ts'
-import { headText } from './headers.ts'
+import { headText, type RawHeaders } from './headers.ts'
 import { reply } from './response.ts'
 
 /** Bytes of a request's target and fields: more than Node's default, as agents put JSON into headers. */
@@ -38,11 +38,18 @@ export interface ServerSettings {
 }
 
 /**
- * Writes the last bytes to a connection and closes it a second later: if it closed while the client still sends, the
- * client might never read them (RFC 9112, section 9.6).
+ * Answers with an error in JSON where Node has no response for it, and closes the connection a second later: if it closed
+ * while the client still sends, the client might never read the answer (RFC 9112, section 9.6). `more`: raw headers.
  */
-export function endWith(socket: Duplex, bytes: string): void {
-  socket.end(bytes)
+export function endWithError(
+  socket: Duplex,
+  status: number,
+  body: string,
+  more: RawHeaders = ['Connection', 'close'],
+): void {
+  const length = String(Buffer.byteLength(body))
+  const headers = ['Content-Type', 'application/json', 'Content-Length', length, ...more]
+  socket.end(headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, headers) + body)
   const timer = setTimeout(() => socket.destroy(), 1_000)
   socket.once('close', () => clearTimeout(timer))
 }
@@ -132,10 +139,7 @@ export function createClientServer(settings: ServerSettings) {
       // The parser reports an error again for each further chunk.
       if (!socket.writable) return
       const [status, code, message] = UNREADABLE[error.code ?? ''] ?? MALFORMED
-      const body = errorBody(status === 408 ? 'timeout' : 'invalid_request', message, code)
-      const length = String(Buffer.byteLength(body))
-      const fields = ['Content-Type', 'application/json', 'Content-Length', length, 'Connection', 'close']
-      endWith(socket, headText(`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, fields) + body)
+      endWithError(socket, status, errorBody(status === 408 ? 'timeout' : 'invalid_request', message, code))
       // Nobody may answer the earlier requests of this connection any more.
       if (requests.size > 0) socket.destroy()
     },

@@ -21,6 +21,7 @@ import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { countFault, isolated } from './fault.ts'
+import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
 import { modelKey, withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
@@ -271,6 +272,6 @@ function decideOn(
   })
   const made = decision ?? decideWithoutBudget(known)
   const final = request.observesOnly ? observeOnly(made) : made
-  if (final.kind === 'stop' && final.isUnpriced) services.noteUnpricedModel(model, upstream, 'refuse')
+  if (final.kind === 'stop' && final.isUnpriced) noteUnpricedModel(services, model, upstream, 'refuse')
   return final
 }

@@ -35,7 +35,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
     if (body.kind === 'rest') {
-      body.stream.once('close', () => lease.release())
+      body.stream.once('close', lease.release)
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()

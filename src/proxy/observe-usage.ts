@@ -6,15 +6,15 @@ import { promptOf } from '../core/session/request-facts.ts'
 import type { FirstAnswer } from '../core/session/session.ts'
 import { changeReductions, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
 import type { CallUsage } from '../core/usage.ts'
-import { type Head, lengthOf, type UpstreamCall } from '../http/upstream.ts'
+import { type Head, lengthOf, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { sessionKey } from '../store/store.ts'
-import type { Emit } from '../telemetry/event.ts'
+import type { UnpricedHandling } from '../telemetry/event.ts'
 import { costOf } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { emitFor } from './begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
-import type { NoteUnpricedModel } from './services.ts'
+import type { Services } from './services.ts'
 import { idsIn, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, iterationFacts, type Turn } from './turn.ts'
@@ -89,7 +89,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
   // If the prices can't be loaded, that was said once for all models.
   if (usage.costGap === undefined || !services.catalogue.isLoaded) return
   const handling = usage.costGap === 'estimate' ? 'estimate' : 'warn'
-  services.noteUnpricedModel(model, upstream, costLimit(policy) === undefined ? undefined : handling)
+  noteUnpricedModel(services, model, upstream, costLimit(policy) === undefined ? undefined : handling)
 }
 
 /** How many conversations with the same beginning may wait for their second request. */
@@ -146,13 +146,15 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
 /** How many models are reported: clients choose their names. */
 const MAX_NOTED = 1_000
 
-/** Creates the memory of the models whose unknown price was reported. */
-export function createUnpricedModels(emit: Emit): NoteUnpricedModel {
-  const noted = new Set<string>()
-  return (model, { name }, handling) => {
-    const key = `${handling} ${name} ${model.slice(0, 200)}`
-    if (noted.has(key) || noted.size >= MAX_NOTED) return
-    noted.add(key)
-    emit({ kind: 'unpriced_model', upstream: name, model, handling })
-  }
+/** Reports, once, that the price of a model is unknown. `handling`: unset without a limit on cost. */
+export function noteUnpricedModel(
+  { unpricedModels: noted, emit }: Services,
+  model: string,
+  { name }: Upstream,
+  handling: UnpricedHandling | undefined,
+): void {
+  const key = `${handling} ${name} ${model.slice(0, 200)}`
+  if (noted.has(key) || noted.size >= MAX_NOTED) return
+  noted.add(key)
+  emit({ kind: 'unpriced_model', upstream: name, model, handling })
 }

@@ -13,7 +13,7 @@ import type { Upstream } from '../http/upstream.ts'
 import type { Row } from '../overflow/rows.ts'
 import type { SharedValues } from '../store/shared-values.ts'
 import type { SessionKey, Store } from '../store/store.ts'
-import type { Emit, UnpricedHandling } from '../telemetry/event.ts'
+import type { Emit } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
 import type { Windows } from './overflow/windows.ts'
@@ -32,9 +32,6 @@ export interface UnsupportedEdit {
   /** False after the first 5xx, which may have been a fault of the moment. */
   readonly isCertain: boolean
 }
-
-/** Reports once for each upstream and model that its price is unknown. `handling`: unset without a limit on cost. */
-export type NoteUnpricedModel = (model: string, upstream: Upstream, handling: UnpricedHandling | undefined) => void
 
 /** What happens at the end of a run, besides what is said to the model. */
 export interface StopPolicy {
@@ -104,7 +101,8 @@ export interface Services extends AccessSettings {
   readonly policies: Policies
   readonly catalogue: Catalogue
   readonly windows: Windows
-  readonly noteUnpricedModel: NoteUnpricedModel
+  /** The models whose unknown price was reported, by handling and upstream. */
+  readonly unpricedModels: Set<string>
   readonly harnessRegistry: HarnessRegistry
   /** What users and assistants say is kept, as the configuration opts into it. */
   readonly keepsTranscripts: boolean

@@ -61,16 +61,6 @@ function newLane(most: number) {
 
 type Lane = ReturnType<typeof newLane>
 
-async function inTurn<Result>(lane: Lane, attempt: () => Promise<Result>): Promise<Result> {
-  if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
-  else lane.open++
-  const result = await attempt()
-  const next = lane.waiting.shift()
-  if (next) next()
-  else lane.open--
-  return result
-}
-
 function newSender(settings: WebhookSettings, options: WebhookOptions) {
   const url = new URL(settings.url)
   const { username, password } = url
@@ -134,12 +124,15 @@ async function deliver(sender: Sender, lane: Lane, message: Message): Promise<We
     if (options.now() + wait >= until) return 'dropped'
     // The wait keeps no process alive, and ends when Governor closes.
     if (wait > 0) await pause(wait, undefined, { signal, ref: false }).catch(() => undefined)
-    const isDelivered = await inTurn(lane, async () => {
-      const isLate = signal.aborted || options.now() >= until
-      return isLate ? undefined : await post(sender, id, body)
-    })
+    if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
+    else lane.open++
+    const isLate = signal.aborted || options.now() >= until
+    const isDelivered = !isLate && (await post(sender, id, body))
+    const next = lane.waiting.shift()
+    if (next) next()
+    else lane.open--
     if (isDelivered) return 'delivered'
-    if (isDelivered === undefined || signal.aborted) return 'dropped'
+    if (isLate || signal.aborted) return 'dropped'
   }
   return 'failed'
 }

@@ -183,7 +183,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       dearestPrices.set(upstream.name, { price })
       return price
     },
-    /** Returns what is known of a model; where that lacks something and the package is not loaded yet, starts to load it. */
+    /** Returns what is known of a model. Starts to load the package if that lacks something. */
     modelAt(name: string, upstream: CatalogueUpstream): KnownModel {
       const model = name.slice(0, MAX_NAME)
       const before = known.get(upstream.name)?.get(model)
@@ -219,7 +219,7 @@ interface PricedModel {
 
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
-/** Returns what a response cost in US dollars, or why that is not known; a promise of it if the prices are not loaded yet. */
+/** Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. */
 export function costOf(usage: TokenUsage, priced: PricedModel): Cost | Promise<Cost> {
   const { catalogue, model, upstream, estimatesPrice } = priced
   const { price } = catalogue.modelAt(model, upstream)

@@ -3,15 +3,8 @@ import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
 import { DEFAULT_API } from '../../dialect/index.ts'
-import {
-  headerOf,
-  headText,
-  type RawHeaders,
-  withHeaders,
-  withoutFields,
-  withoutGovernorHeaders,
-} from '../../http/headers.ts'
-import { endWith } from '../../http/server.ts'
+import { headerOf, headText, withHeaders, withoutFields, withoutGovernorHeaders } from '../../http/headers.ts'
+import { endWithError } from '../../http/server.ts'
 import { failureOf } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
@@ -21,13 +14,6 @@ export interface TunnelSettings {
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
   readonly isOwnPath: (target: string) => boolean
-}
-
-/** Answers with an error and closes the connection. */
-function refuse(socket: Duplex, status: number, body: string, extra: RawHeaders = ['Connection', 'close']): void {
-  const length = ['Content-Length', String(Buffer.byteLength(body))]
-  const headers = ['Content-Type', 'application/json', ...length, ...extra]
-  endWith(socket, headText(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}`, headers) + body)
 }
 
 function errorBody(message: string, code: string): string {
@@ -85,9 +71,8 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
       [client, socket],
       [socket, client],
     ] as const) {
-      from.on('error', () => to.destroy())
-      from.on('close', () => to.destroy())
-      from.pipe(to)
+      const end = () => to.destroy()
+      from.on('error', end).on('close', end).pipe(to)
     }
   })
   call.on('response', (answer) => {
@@ -104,7 +89,7 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
     if (client.destroyed) return
     const { status, code, message, detail } = failureOf(error, upstream)
     emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
-    refuse(client, status, errorBody(message, code))
+    endWithError(client, status, errorBody(message, code))
   })
   client.on('close', () => call.destroy())
   call.end()
@@ -120,7 +105,7 @@ export function handleUpgrades(server: http.Server, services: Services, settings
   // A client sends CONNECT if it uses Governor as a forward proxy.
   server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())
-    refuse(socket, 501, errorBody(NO_TUNNELS, 'no_tunnels'))
+    endWithError(socket, 501, errorBody(NO_TUNNELS, 'no_tunnels'))
   })
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     const { method = 'GET', url: target = '/', rawHeaders } = request
@@ -136,20 +121,20 @@ export function handleUpgrades(server: http.Server, services: Services, settings
       return
     }
     socket.on('error', () => socket.destroy())
-    if (services.draining.aborted) return refuse(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
+    if (services.draining.aborted) return endWithError(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
     if (settings.websocket === 'refuse' && routeOf(services, 'POST', target, rawHeaders).dialect) {
       const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
-      return refuse(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
+      return endWithError(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
     }
     const route = routeOf(services, method, target, rawHeaders)
     const refusal = accessRefusal(services, route, rawHeaders)
-    if (refusal) return refuse(socket, refusal.status, refusal.body)
+    if (refusal) return endWithError(socket, refusal.status, refusal.body)
     let call: http.ClientRequest
     try {
       call = upgradeRequest(services, settings.connectTimeout, route, request)
     } catch {
       // Node throws on headers that it does not send, and no caller above this one catches.
-      return refuse(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
+      return endWithError(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
     }
     openTunnel(services, route, call, socket, rest)
   })
