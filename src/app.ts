@@ -378,7 +378,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({
     serverFactory: (serveOps) => clients.server.on('request', requestListener(services, state, serveOps)),
-    clientErrorHandler: (error, socket) => clients.refuseUnreadable(error, socket),
+    clientErrorHandler: clients.refuseUnreadable,
     // No hooks run for a path of Governor's own with a wrong percent-encoding.
     frameworkErrors(error, { raw }, answer: FastifyReply) {
       closeIfUnread(raw, answer)

@@ -13,7 +13,7 @@ import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { noteDecision } from './note-decision.ts'
-import { openUpstream, sendOnce, sendSpoken } from './send-model.ts'
+import { sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
@@ -71,7 +71,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
 /** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */
 async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
-  const response = await (x.route.dialect ? sendOnce(x, call) : openUpstream(x, call))
+  const response = await sendOnce(x, call)
   relay(response, x.response, {}, (failure) => failExchange(x, failure))
 }
 

@@ -151,11 +151,12 @@ function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall)
 }
 
 /**
- * Sends one call; without a turn it is unguarded. An overflow error gets its meaning added, or is replaced by the
- * answer to a smaller request. @throws {UpstreamFailed}
+ * Sends one call; without a turn it is unguarded. An overflow error of a known API gets its meaning added, or is replaced
+ * by the answer to a smaller request. @throws {UpstreamFailed}
  */
 export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Promise<UpstreamResponse> {
   const { services, route } = x
+  if (!route.dialect) return openUpstream(x, call)
   const { overflow: policy, storm } = services.policies
   const dialect = policy.enabled ? route.dialect : undefined
   const watched = dialect && { x, turn, call, dialect }
@@ -198,7 +199,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
  * Sends a call, and aborts it if the client leaves. The response is observed for usage; where no API is guarded, for
  * windows of models. `watched`: errors in its stream get their meaning. @throws {UpstreamFailed}
  */
-export function openUpstream(
+function openUpstream(
   x: Exchange,
   call: UpstreamCall,
   turn?: Turn,

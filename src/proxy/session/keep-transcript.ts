@@ -4,7 +4,7 @@ import type { Terminal } from '../../core/terminal.ts'
 import { joinedText, textsOf, withAnswerText, withShown } from '../../core/transcript/kept-transcript.ts'
 import { type SessionKey, sessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
-import { isolated } from '../fault.ts'
+import { isolated, unlessLost } from '../fault.ts'
 import type { Turn } from '../turn.ts'
 import { idBegunBy, idsIn } from './find-session.ts'
 
@@ -59,10 +59,9 @@ function keep(
   // What was kept when the request came is not new any more.
   texts.shown = { ...shown, texts: shown.isContinued ? [] : shown.texts, endsInNew: false }
   const answer = { text, request: request.facts.fingerprint, callsNothing, terminal }
-  store
-    .updateValue(TRANSCRIPTS, key, (entries) => ({
-      value: withAnswerText(withShown(entries, shown, request.now), shown.thread, answer, endedAt),
-      result: undefined,
-    }))
-    .catch(() => emit({ kind: 'failed_open', reason: 'store' }))
+  const kept = store.updateValue(TRANSCRIPTS, key, (entries) => ({
+    value: withAnswerText(withShown(entries, shown, request.now), shown.thread, answer, endedAt),
+    result: undefined,
+  }))
+  void unlessLost(emit, kept, undefined)
 }
