@@ -208,7 +208,7 @@ export function beginSpan(
  * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
  */
 export function createTracing(version: string, optIn = '') {
-  const names: GenAiNames = /(?:^|,)\s*gen_ai_latest_experimental\s*(?:,|$)/.test(optIn) ? LATEST : V1_36
+  const names: GenAiNames = optIn.split(/[,\s]/).includes('gen_ai_latest_experimental') ? LATEST : V1_36
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
   const meter = metrics.getMeter('agent-governor', version, schema)
