@@ -67,8 +67,12 @@ async function send<Reply>({ base, token, signal }: Connection, path: string, bo
 }
 
 /** Returns a page of sessions, the one with the highest risk first. */
-export function listSessions(connection: Connection, query: Readonly<Record<string, string>>): Promise<SessionPage> {
-  return send(connection, `sessions?${new URLSearchParams(query)}`)
+export async function listSessions(connection: Connection, query: Readonly<Record<string, string>>) {
+  const page = await send<SessionPage>(connection, `sessions?${new URLSearchParams(query)}`)
+  // Every command asks for a list first, so that another server at this address is noticed here.
+  if (!Array.isArray(page.sessions))
+    throw new ClientError(`${connection.base} is no Governor: its answer lists no sessions`)
+  return page
 }
 
 /** Asks about one session, or does something to it if there is a `body`. */

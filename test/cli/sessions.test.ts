@@ -1,10 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import type { Terminal } from '../../src/cli/command.ts'
 import { fitted } from '../../src/cli/terminal-text.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import { runaway, type Script } from '../support/provider.ts'
+import { runaway, type Script, serve } from '../support/provider.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const named = (name: string) => ({ headers: { 'x-governor-session': name } })
@@ -82,6 +82,15 @@ describe('governor sessions', () => {
     })
     expect((await called(url, 'stop')).code).toBe(2)
     expect((await called(url, 'sessions', 'x')).code).toBe(2)
+  })
+
+  it('says that another server is no Governor', async () => {
+    const other = await serve((_, response) => response.end('{"status":"ok"}'))
+    onTestFinished(other.close)
+    expect(await called(other.url, 'sessions')).toMatchObject({
+      code: 1,
+      complaints: `governor: ${other.url} is no Governor: its answer lists no sessions\n`,
+    })
   })
 
   it('sends the token that is set in GOVERNOR_ADMIN_TOKEN', async () => {
