@@ -18,16 +18,7 @@ const GROUPINGS = {
 type Grouping = keyof typeof GROUPINGS
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
-const AMOUNTS = {
-  runs: 0,
-  iterations: 0,
-  calls: 0,
-  input: 0,
-  cached_input: 0,
-  cache_write: 0,
-  output: 0,
-  cost_usd: 0,
-}
+const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
 const SUMS = Object.keys(AMOUNTS) as readonly (keyof typeof AMOUNTS)[]
 const NOTHING = { ...AMOUNTS, price_known: true }
 type Sums = typeof NOTHING

@@ -6,10 +6,8 @@ import {
   type Changed,
   limitsInForce,
   type Question,
-  type RunSettings,
   type Session,
   type Thread,
-  type ThreadSettings,
   usedBy,
   usedIn,
 } from '../session/session.ts'
@@ -41,23 +39,21 @@ export type Extension = { readonly share: number } | { readonly iterations: numb
 /** No extension raises a limit above this number: numbers stay exact, and finite in JSON. */
 export const HIGHEST_LIMIT = 1e12
 
-/** Returns settings whose limits are raised; an extension lowers no limit, and adds none where there was none. */
-function extended<Settings extends Pick<RunSettings, 'extended'>>(
-  settings: Settings | undefined,
-  configured: Amounts,
-  by: Extension,
-) {
-  const limits: Partial<Record<LimitName, number>> = { ...settings?.extended }
+type Limits = Partial<Record<LimitName, number>>
+
+/** Returns raised limits; an extension lowers no limit, and adds none where there was none. */
+function raised(before: Readonly<Limits> | undefined, configured: Amounts, by: Extension): Limits {
+  const limits = { ...before }
   for (const name of LIMITS) {
     const limit = limits[name] ?? configured[name]
     if (limit === 0 || !('share' in by || name === 'iterations')) continue
-    const raised = 'share' in by ? limit * (1 + by.share) : 'to' in by ? by.to : limit + by.iterations
+    const wanted = 'share' in by ? limit * (1 + by.share) : 'to' in by ? by.to : limit + by.iterations
     // Up to the unit of the meter; sums of fractions are never exact.
     const scale = name === 'cost' ? 1e6 : 1
-    const to = Math.min(HIGHEST_LIMIT, Math.ceil(raised * scale - 1e-6) / scale)
+    const to = Math.min(HIGHEST_LIMIT, Math.ceil(wanted * scale - 1e-6) / scale)
     if (to > limit) limits[name] = to
   }
-  return { ...settings, extended: limits }
+  return limits
 }
 
 /**
@@ -67,40 +63,45 @@ function extended<Settings extends Pick<RunSettings, 'extended'>>(
 export function extendRuns(session: Session, only: ThreadNumber, by: Extension, key: string | undefined): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
-  const after = changeThreads(session, only, ({ run }) =>
-    run.limits ? { run: { ...run, operator: extended(run.operator, run.limits.run, by) } } : {},
-  )
+  const after = changeThreads(session, only, ({ run }) => {
+    if (!run.limits) return {}
+    const extended = raised(run.operator?.extended, run.limits.run, by)
+    return { run: { ...run, operator: { ...run.operator, extended } } }
+  })
   // Those of the session as a whole are as its newest request had them.
   const limits = session.threads.findLast(({ run }) => run.limits)?.run.limits?.session
-  const operator = limits ? extended(session.operator, limits, by) : session.operator
+  const { operator: before } = session
+  const operator = limits ? { ...before, extended: raised(before?.extended, limits, by) } : before
   if (key === undefined) return { ...after, operator }
   return { ...after, operator: { ...operator, done: [...done, key].slice(-MAX_DONE) } }
 }
 
 /** Limits by name; `null` restores the configured limit. */
-export type BudgetChange = Partial<Readonly<Record<LimitName, number | null | undefined>>>
+export type BudgetChange = Partial<Record<LimitName, number | null | undefined>>
 
-function withBudget<Settings extends ThreadSettings>(settings: Settings | undefined, change: BudgetChange) {
-  const budget: Partial<Record<LimitName, number>> = { ...settings?.budget }
+function changed(before: Readonly<Limits> | undefined, change: BudgetChange): Limits {
+  const limits = { ...before }
   for (const name of LIMITS) {
     const limit = change[name]
-    if (limit === null) delete budget[name]
-    else if (limit !== undefined) budget[name] = limit
+    if (limit === null) delete limits[name]
+    else if (limit !== undefined) limits[name] = limit
   }
-  return { ...settings, budget }
+  return limits
 }
 
 /** Sets limits of runs; without a thread also of later runs. */
 export function setBudget(session: Session, only: ThreadNumber, change: BudgetChange): Session {
   const after = changeThreads(session, only, ({ run, operator: before }) => {
-    const operator = only === undefined ? before : withBudget(before, change)
+    const operator = only === undefined ? before : { ...before, budget: changed(before?.budget, change) }
     if (!run.operator?.extended) return { operator }
     // Setting a limit ends its extension.
-    const extended: Partial<Record<LimitName, number>> = { ...run.operator.extended }
+    const extended: Limits = { ...run.operator.extended }
     for (const name of LIMITS) if (change[name] !== undefined) delete extended[name]
     return { operator, run: { ...run, operator: { ...run.operator, extended } } }
   })
-  return only === undefined ? { ...after, operator: withBudget(session.operator, change) } : after
+  if (only !== undefined) return after
+  const { operator } = session
+  return { ...after, operator: { ...operator, budget: changed(operator?.budget, change) } }
 }
 
 /** Sets the mode of the loop guard; `null` restores the configured mode. */

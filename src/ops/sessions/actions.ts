@@ -73,7 +73,7 @@ export const ACTIONS: Readonly<Record<string, Action>> = {
     summary: 'Set limits of runs',
     body: budgetBody,
     change(before, { thread, ...limits }) {
-      const change: { -readonly [Name in keyof BudgetChange]: BudgetChange[Name] } = {}
+      const change: BudgetChange = {}
       for (const name of LIMITS) change[name] = limits[METERS[name].limit.setting]
       return setBudget(before, thread, change)
     },
