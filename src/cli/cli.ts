@@ -185,7 +185,7 @@ function parse(args: readonly string[]) {
   }
 }
 
-/** Runs the command line `typed`, without node and script; returns the exit code. Reports wrong usage and configuration. */
+/** Runs the command line `typed`, without node and script; returns the exit code. Reports what is wrong in it. */
 export async function run(typed: readonly string[], terminal: Terminal): Promise<number> {
   try {
     const { values, positionals } = parse(typed)

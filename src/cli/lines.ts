@@ -1,6 +1,6 @@
 /**
- * Yields the lines of a text in UTF-8, without a byte order mark. Only a line feed ends a line: from Node 24 on, `readline`
- * takes U+2028 for an end too, which JSON may hold as it is (nodejs/node#57591).
+ * Yields the lines of a text in UTF-8, without a byte order mark. Only a line feed ends a line: from Node 24 on,
+ * `readline` takes U+2028 for an end too, which JSON may hold as it is (nodejs/node#57591).
  */
 export async function* linesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()

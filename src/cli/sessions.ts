@@ -23,8 +23,8 @@ const DECIMALS = 3
 const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
 
 /**
- * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a session
- * without a name is shown by client, model and begin.
+ * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a
+ * session without a name is shown by client, model and begin.
  */
 export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
   const room = Math.max(0, columns - 78)

@@ -1,8 +1,8 @@
 /**
  * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema`
- * writes `config/schema.json`, `config/governor.yaml` and the table of `docs/configuration.md` from it. The table shows the first
- * sentence of each description, so this sentence must say what the key does. A reload applies the sections with
- * `reloaded` in their metadata; all others need a restart.
+ * writes `config/schema.json`, `config/governor.yaml` and the table of `docs/configuration.md` from it. The table shows
+ * the first sentence of each description, so this sentence must say what the key does. A reload applies the sections
+ * with `reloaded` in their metadata; all others need a restart.
  */
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'

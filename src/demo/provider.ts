@@ -1,4 +1,4 @@
-/** A scripted model behind a real Chat Completions endpoint, which streams: it calls tools as long as it is offered some. */
+/** A scripted model behind a Chat Completions endpoint that streams: it calls tools as long as it is offered some. */
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,6 +1,7 @@
 /**
  * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these
- * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or `count-request.ts`.
+ * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or
+ * `count-request.ts`.
  */
 import type { Usage } from '../usage.ts'
 
@@ -17,7 +18,7 @@ function short(amount: number, decimals: number): string {
   return `${cut(value, letter === 'k' && value >= 100 ? Math.max(0, decimals - 1) : decimals)}${letter}`
 }
 
-/** The numbers of a meter as a model reads them, with their unit sign: `$1.20`, `12.3k`. What is left is never negative. */
+/** The numbers of a meter as a model reads them, with their unit sign: `$1.20`, `12.3k`. `left` is never negative. */
 interface FormattedAmounts {
   readonly used: string
   readonly max: string

@@ -38,12 +38,6 @@ const STATES: Readonly<Record<SessionRow['state'], readonly [word: string, tone:
   context_overflow: ['overflow', 'bad', 3],
 }
 
-/** Returns the words for the reason why a run was stopped: `iterations`, `tool calls`, `loop`. */
-function reasonText(reason: string): string {
-  if (reason === 'max_seconds') return 'time'
-  return reason.replace(/^max_|_guard$/, '').replaceAll('_', ' ')
-}
-
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
   return STATES[state][2]
@@ -67,7 +61,9 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
   }
   if (row.last_error && groupOf(row) < 3) return { text: row.last_error, tone: 'bad' }
   const [word, tone] = STATES[state]
-  return { text: state === 'stopped' && reason ? `${word}: ${reasonText(reason)}` : word, tone }
+  if (state !== 'stopped' || !reason) return { text: word, tone }
+  const why = reason === 'max_seconds' ? 'time' : reason.replace(/^max_|_guard$/, '').replaceAll('_', ' ')
+  return { text: `${word}: ${why}`, tone }
 }
 
 /** Returns the limit that is proposed where one is reached: a quarter more. */
