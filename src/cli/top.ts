@@ -52,7 +52,8 @@ function selectedRow({ rows, selected }: Screen): Row | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
 }
 
-const HELP = 'q quit · ↑↓ select · s sort · / search · i inspect · e extend · x stop'
+/** With the longest order it fits into 80 columns. */
+const HELP = 'q quit · ↑↓ · s sort · / search · i inspect · e extend · x stop'
 
 /** Returns true if an extension of a session is a number of iterations, and no share of some other limit. */
 const isCounted = ({ max_iterations: max, asking }: Row) => max > 0 && (asking?.limit ?? 'iterations') === 'iterations'
@@ -72,7 +73,7 @@ function footer({ question, message, problem, order, search, rows, total }: Scre
   }
   const shown = total > rows.length ? ` · ${rows.length} of ${total}` : ''
   const found = search === '' ? '' : ` · “${search}”`
-  return message || problem || `${ORDERS[order].word.toLowerCase()}${found}${shown} · ${HELP}`
+  return message || problem || `${ORDERS[order].word.toLowerCase()}${found} · ${HELP}${shown}`
 }
 
 const LEAST_ITERATIONS = 5

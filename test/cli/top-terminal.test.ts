@@ -74,8 +74,10 @@ describeWith('tmux', 'governor top on a terminal', () => {
     await pane.shows(/stuck +stopping/)
     await callModel(url, messages, named('stuck'))
     await pane.shows(/stopped.*operator/)
-    await pane.press('s', 's', 's', 's')
-    await pane.shows('by risk')
+    for (const order of ['by $/min', 'by iterations', 'newest', 'by risk']) {
+      await pane.press('s')
+      await pane.shows(`${order} · q quit · ↑↓ · s sort · / search · i inspect · e extend · x stop`)
+    }
     await pane.press('/', 'f', 'r', 'e')
     await pane.shows('search name, client, model: fre')
     await pane.shows(/^> fresh/m)
