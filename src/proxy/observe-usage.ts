@@ -49,7 +49,7 @@ function settle(turn: Turn, answer: Answered): void {
     const { estimated } = usage
     noteUsage(turn, answer, usage, false)
     cost.then((later) => noteUsage(turn, answer, { input: 0, output: 0, estimated, ...later }, true))
-  } else noteUsage(turn, answer, { ...usage, ...cost }, false)
+  } else noteUsage(turn, answer, { cost: undefined, costGap: undefined, ...usage, ...cost }, false)
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
   if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.

@@ -679,7 +679,7 @@ export function logEvent(log: LogSink, event: ProxyEvent, pageOf: (id: string) =
   const line = typeof made === 'function' ? made(event) : made
   if (!line) return
   const { kind, apiId, ...fields }: ProxyEvent & OfSession = event
-  const [level, message, facts = { ...fields, session_id: apiId }] = line
+  const [level, message, facts = { session_id: apiId, ...fields }] = line
   const id = 'session_id' in facts ? facts.session_id : undefined
   const isNews = event.kind !== 'request_ended' || (event.verdict ?? 'allow') !== 'allow'
   log[level](typeof id === 'string' && isNews ? { ...facts, page: pageOf(id) } : facts, message)

@@ -219,7 +219,7 @@ export function findLoop(
   // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats.any === 1)) return undefined
   for (const isCertain of [true, false]) {
-    const context: SearchContext = { ...history, last, limits, less: isWarned ? 1 : 0, isCertain }
+    const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, isCertain, ...history }
     let best: Loop | undefined
     for (const pattern of Object.keys(PATTERNS) as Pattern[]) {
       const { find, isOfResponses } = PATTERNS[pattern]

@@ -127,28 +127,61 @@ export function iterationLine(one: IterationRecord): string {
   return `${line} ${JSON.stringify({ status, verdict, tier, loop, overflow, said })}`
 }
 
+/** Reads a line from its beginning. A list of sessions reads some 50 for each: `split` takes six times as long. */
+interface LineReader {
+  readonly line: string
+  at: number
+}
+
+const SPACE = 0x20
+const DIGIT_END = 0x3a
+const DIGIT_ZERO = 0x30
+/** What is to be taken from the code of a letter to get its value as a digit. */
+const LETTER_ZERO = 0x57
+
+/** Returns the next number. */
+function nextNumber(reader: LineReader): number {
+  let number = 0
+  while (reader.at < reader.line.length) {
+    const code = reader.line.charCodeAt(reader.at++)
+    if (code === SPACE) break
+    number = number * 36 + code - (code < DIGIT_END ? DIGIT_ZERO : LETTER_ZERO)
+  }
+  return number
+}
+
 /** Returns the iteration of a line. */
 export function iterationIn(line: string): IterationRecord {
-  const words = line.split(' ')
-  const number = (at: number) => Number.parseInt(words[at] ?? '', 36)
-  const names = words[8] ?? ''
-  const rare = words.length > 9 ? (JSON.parse(words.slice(9).join(' ')) as Partial<IterationRecord>) : undefined
+  const reader: LineReader = { line, at: 0 }
+  const thread = nextNumber(reader)
+  const at = nextNumber(reader)
+  const iteration = nextNumber(reader)
+  const durationMs = nextNumber(reader)
+  const input = nextNumber(reader)
+  const output = nextNumber(reader)
+  const cost = nextNumber(reader) / PER_DOLLAR
+  const costGap = GAPS[nextNumber(reader)]
+  const space = line.indexOf(' ', reader.at)
+  const names = space === -1 ? line.slice(reader.at) : line.slice(reader.at, space)
+  const tools = names === '' ? [] : names.split(',').map(decodeURIComponent)
+  const rare = space === -1 ? undefined : (JSON.parse(line.slice(space)) as Partial<IterationRecord>)
+  const { status = 200, verdict = 'allow', tier, loop, overflow, said } = rare ?? {}
   return {
-    thread: number(0),
-    at: number(1),
-    iteration: number(2),
-    durationMs: number(3),
-    input: number(4),
-    output: number(5),
-    cost: number(6) / PER_DOLLAR,
-    costGap: GAPS[number(7)],
-    tools: names === '' ? [] : names.split(',').map(decodeURIComponent),
-    status: rare?.status ?? 200,
-    verdict: rare?.verdict ?? 'allow',
-    tier: rare?.tier,
-    loop: rare?.loop,
-    overflow: rare?.overflow,
-    said: rare?.said,
+    status,
+    verdict,
+    tier,
+    loop,
+    overflow,
+    said,
+    thread,
+    iteration,
+    at,
+    durationMs,
+    tools,
+    input,
+    output,
+    cost,
+    costGap,
   }
 }
 
@@ -159,8 +192,13 @@ export function minuteLine({ at, tokens, cost, costGap }: MinuteRecord): string 
 
 /** Returns the minute of a line. */
 export function minuteIn(line: string): MinuteRecord {
-  const [minute = 0, tokens = 0, cost = 0, gap = 0] = line.split(' ').map((word) => Number.parseInt(word, 36))
-  return { at: minute * MINUTE, tokens, cost: cost / PER_DOLLAR, costGap: GAPS[gap] }
+  const reader: LineReader = { line, at: 0 }
+  return {
+    at: nextNumber(reader) * MINUTE,
+    tokens: nextNumber(reader),
+    cost: nextNumber(reader) / PER_DOLLAR,
+    costGap: GAPS[nextNumber(reader)],
+  }
 }
 
 /** The facts about a request when its answer is over. Times are milliseconds since the epoch. */
