@@ -59,7 +59,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   const { askTimeout } = policies.stop
   const until = now() + askTimeout
   const limit = { name: meter, used, max }
-  const asked = await updateSession(turn, (session) => askOperator(session, counted, limit, until), undefined)
+  const asked = await updateSession(turn, undefined, askOperator, limit, until)
   // The question may come from a replica with another clock.
   const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
   if (!asked || left <= 0) return undefined

@@ -251,7 +251,7 @@ function decideOn(
   const { model } = request.conversation
   const loop = inMode(request.loop, runState.loopMode)
   let mayBlock = false
-  for (const guard of GUARDS) mayBlock ||= isolated(emit, guard.name, () => guard.mayBlock(request, runState)) === true
+  for (const guard of GUARDS) mayBlock ||= isolated(emit, guard.name, guard.mayBlock, request, runState) === true
   const known = {
     runState,
     policy,

@@ -22,10 +22,15 @@ export function countFault(emit: Emit, error: Error, guard?: GuardName): void {
   emit({ kind: 'failed_open', reason: 'fault', guard, fault: faultOf(error) })
 }
 
-/** Returns what one guard finds; `undefined` after a fault, which is counted for that guard. */
-export function isolated<Result>(emit: Emit, guard: GuardName, find: () => Result): Result | undefined {
+/** Returns what one guard finds in `of`; `undefined` after a fault, which is counted for that guard. */
+export function isolated<Of extends readonly unknown[], Result>(
+  emit: Emit,
+  guard: GuardName,
+  find: (...of: Of) => Result,
+  ...of: Of
+): Result | undefined {
   try {
-    return find()
+    return find(...of)
   } catch (error) {
     countFault(emit, error as Error, guard)
     return undefined

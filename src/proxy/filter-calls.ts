@@ -7,7 +7,6 @@ import { fill } from '../core/budget/budget-notices.ts'
 import type { ToolCall } from '../core/conversation.ts'
 import { type Block, type Judgement, judgeCalls, NOTHING_BLOCKED } from '../core/guards.ts'
 import { NOT_EXECUTED } from '../core/loop/loop-notices.ts'
-import type { Session } from '../core/session/session.ts'
 import { changeThread } from '../core/session/transitions.ts'
 import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
@@ -100,11 +99,10 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
 
 /** Returns which calls of a response are blocked; none if the store fails. */
 async function judge(x: Turn, calls: readonly ToolCall[]): Promise<Judgement> {
-  const { services, request, runState, counted, state } = x
+  const { services, request, runState, state } = x
   const judged = { request, runState, isAgain: state.wereCallsJudged === true, now: services.now() }
   state.wereCallsJudged = true
-  const by = (session: Session) => judgeCalls(session, counted, calls, judged)
-  const judgement = await updateSession(x, by, NOTHING_BLOCKED)
+  const judgement = await updateSession(x, NOTHING_BLOCKED, judgeCalls, calls, judged)
   for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
   const block = judgement.blocked.find((one) => one !== undefined)
   if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }

@@ -120,7 +120,7 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
     ids,
     requestBytes: request.facts.bytes ?? 0,
     callsNothing,
-    calls: isObserved ? isolated(emit, 'loop_guard', () => pendingCallsOf(calls, request.loop)) : undefined,
+    calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,
   }
   if (key) {
     await changeSession(turn, noteAnswer, answer)

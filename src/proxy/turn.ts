@@ -76,25 +76,28 @@ export interface SaidTexts {
   isOver: boolean
 }
 
-/** Changes the session of a turn and returns the result; `otherwise` if it has no id or the store fails. */
-export function updateSession<Result>(
-  { services, key }: Turn,
-  by: (session: Session) => Changed<Result>,
+/** Changes the session by one of its requests; returns the result, `otherwise` if it has no id or the store fails. */
+export function updateSession<Result, Args extends readonly unknown[]>(
+  { services, key, counted }: Turn,
   otherwise: Result,
+  by: (session: Session, request: CountedRequest, ...args: Args) => Changed<Result>,
+  ...args: Args
 ): Promise<Result> {
   if (key === undefined) return Promise.resolve(otherwise)
-  const updated = services.store.update(key, (session = NEW_SESSION) => by(session))
+  const updated = services.store.update(key, (session = NEW_SESSION) => by(session, counted, ...args))
   return unlessLost(services.emit, updated, otherwise)
 }
 
-/** Changes the session by one of its requests. Never rejects: a change that the store loses is a counted fault. */
+/** Changes the session without a result. Never rejects: a change that the store loses is a counted fault. */
 export function changeSession<Args extends readonly unknown[]>(
   turn: Turn,
   by: (session: Session, request: CountedRequest, ...args: Args) => Session,
   ...args: Args
 ): Promise<void> {
-  const change = (session: Session) => ({ session: by(session, turn.counted, ...args), result: undefined })
-  return updateSession<void>(turn, change, undefined)
+  return updateSession<void, []>(turn, undefined, (session, request) => ({
+    session: by(session, request, ...args),
+    result: undefined,
+  }))
 }
 
 /** Returns the outcome of a request whose answer is over. */

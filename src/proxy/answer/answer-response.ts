@@ -307,7 +307,7 @@ async function record(
       : changeThread(session, counted, {}, { ownEnd: terminal })
     return reportEnds(after, now)
   }
-  for (const run of await updateSession(x, over, [])) services.emit(runEnded(run, names.apiId ?? ''))
+  for (const run of await updateSession(x, [], over)) services.emit(runEnded(run, names.apiId ?? ''))
   // The client has got the call that is the answer, and sends its result itself; all others it has not seen.
   if (!isStop || kept) return
   const unseen = stream ? tries : buffered && buffered.calls.length > 0 ? [buffered] : []
@@ -320,7 +320,7 @@ async function record(
 
 /** Records an attempt to get the final answer that brought no answer to record; returns all of them. */
 export function noteAttempt(x: Turn, attempt: StopAttempt): Promise<StopAttempts> {
-  return updateSession(x, (session) => noteStopAttempt(session, x.counted, attempt), NO_STOP_ATTEMPTS)
+  return updateSession(x, NO_STOP_ATTEMPTS, noteStopAttempt, attempt)
 }
 
 /** Saves results of calls that the client has not seen, for its next request. `before`: responses blocked before it. */

@@ -13,7 +13,7 @@ export function keepRequest(turn: Turn): void {
   const { services, request, key, runState } = turn
   const { conversation, registry, facts } = request
   const { thread, isRetry, isNew, isNewRun } = runState
-  const texts = isolated(services.emit, 'transcript', () => textsOf(conversation, registry)) ?? []
+  const texts = isolated(services.emit, 'transcript', textsOf, conversation, registry) ?? []
   const isContinued = facts.previous !== undefined
   const endsInNew = isNewRun && !isRetry && facts.endsInUserMessage && texts.at(-1)?.role === 'user'
   // What a request said that continues a response was kept when it came first.
