@@ -38,8 +38,9 @@ export interface ServerSettings {
 }
 
 /**
- * Answers with an error in JSON where Node has no response for it, and closes the connection a second later: if it closed
- * while the client still sends, the client might never read the answer (RFC 9112, section 9.6). `more`: raw headers.
+ * Answers with an error in JSON where Node has no response for it, and closes the connection a second later: if it
+ * closed while the client still sends, the client might never read the answer (RFC 9112, section 9.6). `more`: raw
+ * headers.
  */
 export function endWithError(
   socket: Duplex,

@@ -151,8 +151,8 @@ function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall)
 }
 
 /**
- * Sends one call; without a turn it is unguarded. An overflow error of a known API gets its meaning added, or is replaced
- * by the answer to a smaller request. @throws {UpstreamFailed}
+ * Sends one call; without a turn it is unguarded. An overflow error of a known API gets its meaning added, or is
+ * replaced by the answer to a smaller request. @throws {UpstreamFailed}
  */
 export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Promise<UpstreamResponse> {
   const { services, route } = x
