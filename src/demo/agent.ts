@@ -1,18 +1,12 @@
 /** An ordinary agent: the official `openai` package, a few tools, and a loop that ends when the model calls none. */
 import type OpenAI from 'openai'
-import { type GovernorEnd, governorOf } from '../types/index.ts'
+import { ChatCompletionStream } from 'openai/lib/ChatCompletionStream'
+import { governorOf } from '../types/index.ts'
 
 export type Message = OpenAI.ChatCompletionMessageParam
 
-/** One model call, as the agent sees it. */
-export interface Step {
-  readonly sent: readonly Message[]
-  readonly headers: Headers
-  readonly content: string
-  readonly calls: readonly OpenAI.ChatCompletionMessageFunctionToolCall[]
-  /** The field `governor` of the response, with the end of the run. */
-  readonly governor: GovernorEnd | undefined
-}
+/** One model call, as the agent sees it; `governor`: how Governor ended the run. */
+export type Step = Awaited<ReturnType<typeof callModel>>
 
 const tool = (name: string, description: string, argument: string): OpenAI.ChatCompletionTool => ({
   type: 'function',
@@ -29,25 +23,14 @@ const TOOLS = [
   tool('take_note', 'Remember a finding', 'note'),
 ]
 
-export async function callModel(client: OpenAI, sent: readonly Message[]): Promise<Step> {
+export async function callModel(client: OpenAI, sent: readonly Message[]) {
   const { data, response } = await client.chat.completions
     .create({ model: 'demo-model', tools: TOOLS, messages: [...sent], stream: true })
     .withResponse()
-  let content = ''
-  let governor: Step['governor']
-  const calls: OpenAI.ChatCompletionMessageFunctionToolCall[] = []
-  for await (const chunk of data) {
-    governor = governorOf(chunk) ?? governor
-    const delta = chunk.choices[0]?.delta
-    content += delta?.content ?? ''
-    for (const { index, id, function: part } of delta?.tool_calls ?? []) {
-      const call = calls[index] ?? { id: id ?? '', type: 'function', function: { name: '', arguments: '' } }
-      call.function.name += part?.name ?? ''
-      call.function.arguments += part?.arguments ?? ''
-      calls[index] = call
-    }
-  }
-  return { sent, headers: response.headers, content, calls, governor }
+  const completion = await ChatCompletionStream.fromReadableStream(data.toReadableStream()).finalChatCompletion()
+  const { content, tool_calls = [] } = completion.choices[0]?.message ?? {}
+  const calls = tool_calls.filter((call) => call.type === 'function')
+  return { sent, headers: response.headers, content: content ?? '', calls, governor: governorOf(completion) }
 }
 
 /** Returns the transcript after a step: with the model's message and a result for each of its calls. */

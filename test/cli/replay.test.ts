@@ -363,14 +363,6 @@ describe('governor replay', () => {
     expect(out).not.toContain('\u001b')
   })
 
-  it('shows a progress bar on a terminal, and removes it at the end', async () => {
-    const file = fileWith(talk('x', [['read', '{}', 'x'.repeat(1_000_000)]]).repeat(10))
-    const { err } = await governor(['replay', file], { isInteractive: true })
-    expect(err).toMatch(/█+░+ 5\d %/)
-    expect(err.endsWith('\r\u001b[K')).toBe(true)
-    expect((await governor(['replay', file])).err).toBe('')
-  })
-
   it('reads standard input when the file is -, however the bytes are split', async () => {
     const bytes = Buffer.from(talk('gestört', times(3, LIST)) + talk('b', times(3, LIST)).trimEnd())
     await fc.assert(

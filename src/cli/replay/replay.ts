@@ -1,5 +1,5 @@
 /** `governor replay FILE…`: shows what the loop guard would have done in recorded conversations. */
-import { createReadStream, statSync } from 'node:fs'
+import { createReadStream } from 'node:fs'
 import { loadConfig, whyUnreadable } from '../../config/load.ts'
 import { policiesOf, registryOf } from '../../config/policies.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
@@ -18,41 +18,8 @@ interface Finding extends LoopAction {
 
 const READ_SIZE = 1_048_576
 
-/** Bytes from which a progress bar is worth showing. */
-const LONG_WORK = 8_388_608
-const BAR_WIDTH = 30
-
 /** The most skipped lines of a file that are named; of the others only the number is shown. */
 const NAMED_LINES = 10
-
-/** Returns a progress bar on standard error; it shows nothing if no human watches or the work is short. */
-function progressOf(terminal: Terminal, files: readonly string[]) {
-  let total = 0
-  for (const file of files) {
-    try {
-      total += statSync(file).size
-    } catch {
-      // It is standard input, or reading it says what is wrong.
-    }
-  }
-  const isShown = terminal.isInteractive && total >= LONG_WORK
-  let done = 0
-  let shownPercent = -1
-  return {
-    add(bytes: number): void {
-      done += bytes
-      const percent = Math.floor((100 * done) / total)
-      if (!isShown || percent === shownPercent) return
-      shownPercent = percent
-      const filled = Math.round((BAR_WIDTH * Math.min(percent, 100)) / 100)
-      terminal.err(`\r${'█'.repeat(filled)}${'░'.repeat(BAR_WIDTH - filled)} ${percent} %`)
-    },
-    clear(): void {
-      if (shownPercent !== -1) terminal.err('\r\u001b[K')
-      shownPercent = -1
-    },
-  }
-}
 
 const NOTHING = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
 type Count = typeof NOTHING
@@ -126,24 +93,14 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
   const registry = registryOf(config)
   const count = { ...NOTHING }
   const kept: Finding[] = []
-  const bar = progressOf(terminal, files)
-  const complain = (message: string) => {
-    bar.clear()
-    terminal.err(`governor: ${message}\n`)
-  }
-  async function* counting(chunks: AsyncIterable<Uint8Array>) {
-    for await (const chunk of chunks) {
-      yield chunk
-      bar.add(chunk.length)
-    }
-  }
+  const complain = (message: string) => terminal.err(`governor: ${message}\n`)
   let exitCode = 0
   for (const file of files) {
     const name = file === '-' ? 'stdin' : file
     let skipped = 0
     try {
       const input = file === '-' ? terminal.input() : createReadStream(file, { highWaterMark: READ_SIZE })
-      for await (const { text, number } of conversationsIn(linesOf(counting(input)))) {
+      for await (const { text, number } of conversationsIn(linesOf(input))) {
         const findings = findingsIn(text, `${name}:${number}`, policy, registry, count)
         if (typeof findings === 'string') {
           skipped++
@@ -157,7 +114,6 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
     }
     if (skipped > NAMED_LINES) complain(`${name}: ${skipped - NAMED_LINES} more lines skipped`)
   }
-  bar.clear()
   if (count.conversations === 0) {
     terminal.err(NOTHING_READ)
     return 1
