@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net'
 import { uptime } from 'node:os'
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyServerOptions } from 'fastify'
 import type { Logger } from 'pino'
-import { modelSettingsOf, policiesOf, registryOf } from './config/policies.ts'
+import { policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
@@ -220,8 +220,7 @@ function createServices(
     const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
     upstreams.set(name, upstreamOf(name, settings, builtIn?.url))
   }
-  const models = modelSettingsOf(config)
-  const catalogue = createCatalogue(models, (error) =>
+  const catalogue = createCatalogue(config.models, (error) =>
     emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
   )
   return {
@@ -233,7 +232,7 @@ function createServices(
     policies: policiesOf(config),
     catalogue,
     unpricedModels: new Set(),
-    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), models, catalogue, now),
+    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,
     identity: {

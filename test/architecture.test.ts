@@ -109,7 +109,6 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   config: [
     'config/',
     'core/',
-    'usage/catalogue.ts',
     'overflow/',
     'http/loopback.ts',
     'telemetry/event.ts',

@@ -4,7 +4,6 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { pino } from 'pino'
 import { loadConfig } from '../config/load.ts'
-import { modelSettingsOf } from '../config/policies.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
 import type { Upstream } from '../http/upstream.ts'
@@ -75,7 +74,7 @@ async function checkUpstream(address: string, { name, origin, holdsKey }: Upstre
 
 /** Checks that prices are there, and known for the models that the journal has of the last 30 days. */
 async function checkPrices(config: Config): Promise<Finding> {
-  const catalogue = createCatalogue(modelSettingsOf(config))
+  const catalogue = createCatalogue(config.models)
   const problem = await catalogue.load()
   if (problem) return ['warning', `the catalogue is not there (${problem.message}): only those of models are known`]
   const from = Date.now() - 30 * 86_400_000

@@ -6,7 +6,6 @@ import { buildRegistry, type HarnessRegistry, type HarnessText } from '../core/h
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../core/harness/texts.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
 import { ROWS } from '../overflow/rows.ts'
-import type { ModelSettings } from '../usage/catalogue.ts'
 import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
 
@@ -45,10 +44,6 @@ function byRule<Key extends 'budget' | 'loop_guard', Settings>(
     rules.push({ model, upstream, headers: Object.entries(header), settings })
   }
   return { settings: settingsOf(config[key]), rules }
-}
-
-export function modelSettingsOf({ models }: Config): ModelSettings[] {
-  return models.map((entry) => ({ ...camelKeys(entry), price: entry.price && camelKeys(entry.price) }))
 }
 
 function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSettings {

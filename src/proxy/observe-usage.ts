@@ -44,7 +44,7 @@ function settle(turn: Turn, answer: Answered): void {
   const { model } = request.conversation
   const { usage } = answer
   // Tokens count at once, the cost as soon as it is known.
-  const cost = costOf(usage, { catalogue, model, upstream, estimatesPrice: policy.unknownPrice === 'estimate' })
+  const cost = costOf(usage, catalogue, model, upstream, policy.unknownPrice === 'estimate')
   if (cost instanceof Promise) {
     const { estimated } = usage
     noteUsage(turn, answer, usage, false)

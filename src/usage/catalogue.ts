@@ -2,38 +2,32 @@
  * Prices and context windows of models: from the configuration, else from the data in @pydantic/genai-prices. Uses no
  * network. The package is loaded on first need, as that takes some 40 ms and 16 MB.
  */
-import type { ModelInfo, Provider } from '@pydantic/genai-prices'
+import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
 import type { CallUsage, TokenUsage } from '../core/usage.ts'
+import type { Upstream } from '../http/upstream.ts'
 
 /** The price of one model at one upstream: returns US dollars. */
 export type Price = (usage: TokenUsage) => number
 
 /** The upstream at which a model is called. */
-export interface CatalogueUpstream {
-  readonly name: string
-  /** Scheme, host and port. */
-  readonly origin: string
-  /** Path that is prepended to the path of every request. */
-  readonly prefix: string
+export type CatalogueUpstream = Pick<Upstream, 'name' | 'origin' | 'prefix'>
+
+/** US dollars per million tokens; without prices of their own, cached tokens cost as much as others. */
+interface Prices {
+  readonly input: number
+  readonly output: number
+  readonly cached_input?: number | undefined
+  readonly cache_write?: number | undefined
 }
 
 /** The configuration of the models that match; what is not configured is unset. */
 export interface ModelSettings {
   readonly model: string
   readonly upstream?: string | undefined
-  readonly contextWindow?: number | undefined
-  /** US dollars per million tokens. */
-  readonly price?:
-    | {
-        readonly input: number
-        readonly output: number
-        /** Unset: as `input`. */
-        readonly cachedInput?: number | undefined
-        readonly cacheWrite?: number | undefined
-      }
-    | undefined
+  readonly context_window?: number | undefined
+  readonly price?: Prices | undefined
 }
 
 type Package = typeof import('@pydantic/genai-prices')
@@ -44,32 +38,28 @@ const PER_MILLION = 1_000_000
 const MAX_KNOWN = 1_000
 const MAX_NAME = 200
 
-function configuredPrice(price: NonNullable<ModelSettings['price']>): Price {
-  const { input, output, cachedInput = input, cacheWrite = input } = price
+function configuredPrice({ input, output, cached_input = input, cache_write = input }: Prices): Price {
   return (usage) => {
     const cached = Math.min(usage.cachedInput ?? 0, usage.input)
     const written = Math.min(usage.cacheWrite ?? 0, usage.input - cached)
     const plain = usage.input - cached - written
-    const dollars = plain * input + cached * cachedInput + written * cacheWrite + usage.output * output
+    const dollars = plain * input + cached * cached_input + written * cache_write + usage.output * output
     return dollars / PER_MILLION
   }
 }
 
-interface Entry {
-  readonly provider: Provider
-  readonly model: ModelInfo
-}
+type Entry = Pick<PriceCalculation, 'provider' | 'model'>
 
 /** Returns the price of a model in the package. */
 function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price {
   const { prices } = model
   if (!Array.isArray(prices) && !prices['requests_kcount']) {
     const { input_mtok: input, output_mtok: output } = prices
-    const { cache_read_mtok: cachedInput, cache_write_mtok: cacheWrite } = prices
-    const isFixed = typeof cachedInput !== 'object' && typeof cacheWrite !== 'object'
+    const { cache_read_mtok: cached_input, cache_write_mtok: cache_write } = prices
+    const isFixed = typeof cached_input !== 'object' && typeof cache_write !== 'object'
     // The same for every prompt at any time, as most are.
     if (typeof input === 'number' && typeof output === 'number' && isFixed)
-      return configuredPrice({ input, output, cachedInput, cacheWrite })
+      return configuredPrice({ input, output, cached_input, cache_write })
   }
   // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
@@ -112,7 +102,7 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
     for (const provider of [providerOf(library, upstream), undefined]) {
       for (const candidate of new Set([model, last || model])) {
         const found = library.calcPrice(nothing, candidate, provider ? { provider } : {})
-        if (found) return { provider: found.provider, model: found.model }
+        if (found) return found
       }
     }
   } catch {
@@ -128,11 +118,8 @@ interface KnownModel {
   readonly contextWindow: number | undefined
 }
 
-/**
- * Returns a value from the first matching settings that have it: a window may come from one, a price from another.
- * `upstream`: its name.
- */
-export function configuredValue<K extends 'price' | 'contextWindow'>(
+/** Returns a value from the first matching settings that have it: a window may come from one, a price from another. */
+export function configuredValue<K extends 'price' | 'context_window'>(
   settings: readonly ModelSettings[],
   name: string,
   upstream: string,
@@ -153,7 +140,7 @@ export function configuredValue<K extends 'price' | 'contextWindow'>(
 export function createCatalogue(settings: readonly ModelSettings[], failed?: (error: Error) => void) {
   // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, KnownModel>>()
-  const dearestPrices = new Map<string, { readonly price: Price | undefined }>()
+  const dearestPrices = new Map<string, Price | undefined>()
   let library: Package | undefined
   const loadOnce = async (): Promise<Error | undefined> => {
     try {
@@ -176,12 +163,9 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
     },
     /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
     dearestAt(upstream: CatalogueUpstream): Price | undefined {
-      if (!library) return undefined
-      const before = dearestPrices.get(upstream.name)
-      if (before) return before.price
-      const price = dearest(library, settings, upstream)
-      dearestPrices.set(upstream.name, { price })
-      return price
+      const { name } = upstream
+      if (library && !dearestPrices.has(name)) dearestPrices.set(name, dearest(library, settings, upstream))
+      return dearestPrices.get(name)
     },
     /** Returns what is known of a model. Starts to load the package if that lacks something. */
     modelAt(name: string, upstream: CatalogueUpstream): KnownModel {
@@ -189,7 +173,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const before = known.get(upstream.name)?.get(model)
       if (before) return before
       const price = configuredValue(settings, model, upstream.name, 'price')
-      const contextWindow = configuredValue(settings, model, upstream.name, 'contextWindow')
+      const contextWindow = configuredValue(settings, model, upstream.name, 'context_window')
       const entry = library && model !== '' ? find(library, model, upstream) : undefined
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
@@ -208,24 +192,25 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
 /** Prices and context windows by model and upstream. */
 export type Catalogue = Readonly<ReturnType<typeof createCatalogue>>
 
-/** The model and the upstream of a response. */
-interface PricedModel {
-  readonly catalogue: Catalogue
-  readonly model: string
-  readonly upstream: CatalogueUpstream
-  /** A call without a known price costs as much as the provider's dearest model would. */
-  readonly estimatesPrice: boolean
-}
-
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
-/** Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. */
-export function costOf(usage: TokenUsage, priced: PricedModel): Cost | Promise<Cost> {
-  const { catalogue, model, upstream, estimatesPrice } = priced
+/**
+ * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded.
+ * `estimates`: a call without a known price costs as much as the provider's dearest model would.
+ */
+export function costOf(
+  usage: TokenUsage,
+  catalogue: Catalogue,
+  model: string,
+  upstream: CatalogueUpstream,
+  estimates: boolean,
+): Cost | Promise<Cost> {
   const { price } = catalogue.modelAt(model, upstream)
   if (price) return { cost: price(usage) }
   if (!catalogue.isLoaded)
-    return catalogue.load().then((problem) => (problem ? { costGap: 'partial' } : costOf(usage, priced)))
-  const dearest = estimatesPrice ? catalogue.dearestAt(upstream) : undefined
+    return catalogue
+      .load()
+      .then((problem) => (problem ? { costGap: 'partial' } : costOf(usage, catalogue, model, upstream, estimates)))
+  const dearest = estimates ? catalogue.dearestAt(upstream) : undefined
   return dearest ? { cost: dearest(usage), costGap: 'estimate' } : { costGap: 'partial' }
 }

@@ -3,7 +3,7 @@
  * When the last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
  */
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
-import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
+import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { readText } from '../dialect/shared/response-tail.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
@@ -30,10 +30,6 @@ const MAX_ENCODED = 1_048_576
 const MAX_DECODED = 16 * 1_048_576
 /** Up to so many bytes, decoding at once takes less time than handing it to another thread. */
 const MAX_DECODED_AT_ONCE = 65_536
-
-interface Body extends ResponseTail {
-  readonly length: number
-}
 
 /** A response to observe, and what to report. */
 export interface ObserverTarget {
@@ -140,7 +136,7 @@ function joined(chunks: readonly Buffer[]): Buffer {
 
 /** Reads and reports what was kept of a body, after its content coding is undone. */
 function settleKept(observed: Observed): void {
-  const { target, coding, streams, withCalls, head, headLength, tail, tailLength, tailBytes, length } = observed
+  const { target, coding, head, headLength, tail, tailLength, tailBytes, length } = observed
   const whole = headLength + tailLength === length ? joined([...head, ...tail]) : undefined
   if (coding !== 'identity') {
     if (!whole || whole.length <= MAX_DECODED_AT_ONCE)
@@ -150,22 +146,18 @@ function settleKept(observed: Observed): void {
       .catch(target.fault)
     return
   }
-  if (!whole) return settle(observed, { head: joined(head), tail: joined(tail), whole, length, streams, withCalls })
+  if (!whole) return settle(observed, joined(head), joined(tail), whole, length)
   const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
-  settle(observed, { head: whole.subarray(0, headLength), tail: end, whole, length, streams, withCalls })
+  settle(observed, whole.subarray(0, headLength), end, whole, length)
 }
 
-/** Reports a body that had a content coding; `plain`: unset if that could not be undone. */
-function settleDecoded(observed: Observed, plain: Buffer | undefined): void {
-  const { streams, withCalls, tailBytes } = observed
-  if (plain) readTextOf(observed, plain)
-  // The length of a body that cannot be decoded says little: only the request is estimated.
-  const body = plain ?? Buffer.alloc(0)
-  const { length } = body
-  const isLong = length > HEAD_BYTES + tailBytes
+/** Reports a body that had a content coding. One that cannot be decoded is empty, as its length says little. */
+function settleDecoded(observed: Observed, body: Buffer = Buffer.alloc(0)): void {
+  const { tailBytes } = observed
+  readTextOf(observed, body)
+  const isLong = body.length > HEAD_BYTES + tailBytes
   const tail = isLong ? body.subarray(-tailBytes) : body
-  const whole = isLong ? undefined : body
-  settle(observed, { head: body.subarray(0, HEAD_BYTES), tail, whole, length, streams, withCalls })
+  settle(observed, body.subarray(0, HEAD_BYTES), tail, isLong ? undefined : body, body.length)
 }
 
 function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {
@@ -213,8 +205,11 @@ function decodeHead({ target, coding }: Observed) {
   }
 }
 
-function settle(observed: Observed, body: Body): void {
-  const { dialect, requestBytes, withFacts, fault, settle: report } = observed.target
+/** Reports a body of `length` bytes by its parts, as a dialect reads them. */
+function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
+  const { target, streams, withCalls } = observed
+  const { dialect, requestBytes, withFacts, fault } = target
+  const body = { head, tail, whole, streams, withCalls }
   let metadata: ResponseMetadata = {}
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined
@@ -230,10 +225,9 @@ function settle(observed: Observed, body: Body): void {
   let usage: CallUsage
   if (metadata.usage) usage = { estimated: false, ...metadata.usage }
   else {
-    const { tail, length } = body
     // The characters that the model wrote in the tail, in proportion to the whole body.
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
     usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  report({ callsNothing, facts, text: readTextOf(observed), ...metadata, usage })
+  target.settle({ callsNothing, facts, text: readTextOf(observed), ...metadata, usage })
 }

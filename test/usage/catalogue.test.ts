@@ -53,7 +53,7 @@ describe('the catalogue', () => {
   )
 
   it('is loaded only when a price or window is not configured', async () => {
-    const settings = [{ model: 'mine-*', contextWindow: 1_000, price: { input: 1, output: 2 } }]
+    const settings = [{ model: 'mine-*', context_window: 1_000, price: { input: 1, output: 2 } }]
     const catalogue = createCatalogue(settings)
     expect(catalogue.modelAt('mine-1', LOCAL).price?.(MILLION)).toBe(3)
     expect(catalogue.modelAt('mine-1', LOCAL).contextWindow).toBe(1_000)
@@ -71,10 +71,7 @@ describe('the catalogue', () => {
     try {
       const failed = vi.fn()
       const catalogue = createCatalogue([], failed)
-      const cost = costOf(
-        { input: 3, output: 2 },
-        { catalogue, model: 'gpt-4o', upstream: OPENAI, estimatesPrice: true },
-      )
+      const cost = costOf({ input: 3, output: 2 }, catalogue, 'gpt-4o', OPENAI, true)
       expect(cost).toBeInstanceOf(Promise)
       expect(await cost).toEqual({ costGap: 'partial' })
       expect(await catalogue.load()).toBeInstanceOf(Error)
@@ -128,8 +125,8 @@ describe('a price', () => {
 describe('configured prices and windows', () => {
   it('come before the catalogue, and the first match with a value counts', async () => {
     const catalogue = await loaded([
-      { model: 'gpt-4o', upstream: 'local', contextWindow: 32_000 },
-      { model: 'gpt-*', price: { input: 1, output: 1, cachedInput: 0.5, cacheWrite: 2 } },
+      { model: 'gpt-4o', upstream: 'local', context_window: 32_000 },
+      { model: 'gpt-*', price: { input: 1, output: 1, cached_input: 0.5, cache_write: 2 } },
       { model: 'gpt-4o', price: { input: 9, output: 9 } },
     ])
     expect(catalogue.modelAt('gpt-4o', LOCAL).contextWindow).toBe(32_000)

@@ -46,7 +46,7 @@ export function createWindows(
 ) {
   const keyOf = ({ upstream, model }: ModelAt) => `${upstream.name} ${keptName(model)}`
   const base = (of: ModelAt): BaseContext => {
-    const fromConfig = configuredValue(models, of.model, of.upstream.name, 'contextWindow')
+    const fromConfig = configuredValue(models, of.model, of.upstream.name, 'context_window')
     const stated = known.copyOf(keyOf(of))
     // The catalogue takes a while to load, so it is the last resort.
     const isKnown = fromConfig !== undefined || stated.declared !== undefined || stated.learned !== undefined
