@@ -3,7 +3,6 @@
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
-import type { IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { uptime } from 'node:os'
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyServerOptions } from 'fastify'
@@ -34,7 +33,7 @@ import { exchange } from './proxy/exchange.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
 import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
-import type { AccessSettings, Policies, Services } from './proxy/services.ts'
+import type { Services } from './proxy/services.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
 import { createStore } from './store/create.ts'
@@ -48,21 +47,6 @@ import { createWebhook } from './telemetry/webhook.ts'
 import { createCatalogue } from './usage/catalogue.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
-
-export interface Governor {
-  /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
-  readonly routes: ReadonlySet<string>
-  /** The address of the live page; empty before it listens. */
-  readonly page: string
-  /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
-  listen(): Promise<string>
-  /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
-  reload(config: Config): void
-  /** Refuses new requests, waits at most `server.drain_timeout` for those under way, and closes; true if all ended. */
-  drain(): Promise<boolean>
-  /** Closes at once and cuts off the requests under way. */
-  close(): Promise<void>
-}
 
 export interface GovernorOptions {
   readonly log: Logger
@@ -144,13 +128,6 @@ function createState(config: Config) {
 
 type State = ReturnType<typeof createState>
 
-/** What changes of the services that requests share. */
-interface ChangingServices extends Services {
-  policies: Policies
-  isOnLoopback: boolean
-  isCut: boolean
-}
-
 function afterDelay(delay: number, call: () => void): () => void {
   const timer = setTimeout(call, delay).unref()
   return () => clearTimeout(timer)
@@ -190,7 +167,7 @@ function createTelemetry(
 }
 
 /** Returns who may use the keys that Governor holds, and what never goes upstream. */
-function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[]): AccessSettings {
+function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[]) {
   return {
     credentialPlaces: {
       headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
@@ -211,7 +188,7 @@ function createServices(
   { emit, storeFailed }: ReturnType<typeof createTelemetry>,
   store: Store,
   now: () => number,
-): ChangingServices {
+) {
   const { server, sessions } = config
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
@@ -231,7 +208,7 @@ function createServices(
     store,
     policies: policiesOf(config),
     catalogue,
-    unpricedModels: new Set(),
+    unpricedModels: new Set<string>(),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,
@@ -280,7 +257,7 @@ function requestListener(services: Services, state: State, serveOps: http.Reques
 }
 
 /** Ends the connection after the answer if a body was not read: the rest of it may never come. */
-function closeIfUnread(request: IncomingMessage, answer: FastifyReply): void {
+function closeIfUnread(request: http.IncomingMessage, answer: FastifyReply): void {
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
@@ -391,8 +368,10 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   return { app, clients, routes: serveOwnRoutes(app, parts) }
 }
 
+export type Governor = ReturnType<typeof buildGovernor>
+
 /** Builds a Governor with the given configuration; it does not listen yet. */
-export function buildGovernor(config: Config, options: GovernorOptions): Governor {
+export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
   const { state, services, telemetry, opened } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
@@ -411,11 +390,14 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
     opened.close()
   }
   return {
+    /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
     routes,
+    /** The address of the live page; empty before it listens. */
     get page() {
       return state.page
     },
-    async listen() {
+    /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
+    async listen(): Promise<string> {
       // A limit on cost can't wait until the first response asks for its price.
       const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
       const [problem] = await Promise.all([prices, app.ready(), opened.open()])
@@ -429,11 +411,13 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       state.page = `${withoutTrailingSlashes(config.ops.url ?? reached)}/governor/`
       return url
     },
-    reload(next) {
+    /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
+    reload(next: Config): void {
       services.policies = policiesOf(next)
       if (limitsCost(services.policies.budget)) void services.catalogue.load()
     },
-    async drain() {
+    /** Refuses new requests, waits at most `server.drain_timeout` for those under way, and closes; true if all ended. */
+    async drain(): Promise<boolean> {
       state.draining.abort()
       clients.server.closeIdleConnections()
       const isComplete = await new Promise<boolean>((resolve) => {
@@ -445,6 +429,7 @@ export function buildGovernor(config: Config, options: GovernorOptions): Governo
       await close()
       return isComplete
     },
+    /** Closes at once and cuts off the requests under way. */
     close,
   }
 }
