@@ -2,7 +2,7 @@
 import { Document, Pair, Scalar, stringify, YAMLMap, YAMLSeq } from 'yaml'
 import * as z from 'zod'
 import { configSchema } from '../src/config/schema.ts'
-import { SETTINGS, type Setting, UPSTREAM, variableOf } from '../src/config/settings.ts'
+import { SETTINGS, variableOf } from '../src/config/settings.ts'
 import { isObject } from '../src/core/json-object.ts'
 
 type Properties = Readonly<Record<string, Node>>
@@ -34,9 +34,7 @@ export function jsonSchema(): object {
   })
 }
 
-const GIVEN: readonly Setting[] = [UPSTREAM, ...SETTINGS]
-
-const VARIABLES = GIVEN.flatMap((one) => (one.always ? [] : [`  ${variableOf(one).padEnd(26)}${one.path}\n`]))
+const VARIABLES = SETTINGS.flatMap((one) => (one.always ? [] : [`  ${variableOf(one).padEnd(26)}${one.path}\n`]))
 
 const HEAD = `yaml-language-server: $schema=./schema.json
 
@@ -262,7 +260,7 @@ export function configurationTable(): string {
 /** Returns the table of `docs/commands.md`: every flag and variable that sets a key of the configuration. */
 export function settingsTable(): string {
   const cell = (text: string | undefined) => (text ? code(text) : '')
-  const rows = GIVEN.filter(({ always }) => !always).map((one) => {
+  const rows = SETTINGS.filter(({ always }) => !always).map((one) => {
     const { flag, value, path, help = '' } = one
     const typed = flag && `--${flag}${value ? ` ${value}` : ''}`
     return `| ${cell(typed)} | ${cell(variableOf(one))} | ${cell(path)} | ${help} |\n`

@@ -1,7 +1,7 @@
 /** The command line: one table of commands, one of flags; parses arguments and runs a command. */
 import { parseArgs } from 'node:util'
 import { ConfigError, loadConfig } from '../config/load.ts'
-import { SETTINGS, type Setting, UPSTREAM, variableOf } from '../config/settings.ts'
+import { SETTINGS, variableOf } from '../config/settings.ts'
 import { VERSION } from '../version.ts'
 import { type Call, COMMAND_FLAGS, type Terminal, UsageError } from './command.ts'
 import { ClientError } from './sessions-client.ts'
@@ -135,8 +135,7 @@ function help(): string {
     'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
       '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]',
   )
-  const settings: readonly Setting[] = [UPSTREAM, ...SETTINGS]
-  for (const setting of settings)
+  for (const setting of SETTINGS)
     if (setting.flag) flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
   const others: Readonly<Record<string, { readonly value?: string; readonly help: string }>> = COMMAND_FLAGS
   for (const [flag, { value, help: text }] of Object.entries(others)) flags += entry(`--${flag}`, value, text)
@@ -162,12 +161,11 @@ function parse(args: readonly string[]) {
   const options: NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']> = {
     ...COMMAND_FLAGS,
     config: { type: 'string' },
-    upstream: { type: 'string', multiple: true },
     help: { type: 'boolean', short: 'h' },
     version: { type: 'boolean', short: 'v' },
   }
-  const settings: readonly Setting[] = SETTINGS
-  for (const { flag, value } of settings) if (flag) options[flag] = { type: value ? 'string' : 'boolean' }
+  for (const { flag, value, isRepeated: multiple = false } of SETTINGS)
+    if (flag) options[flag] = { type: value ? 'string' : 'boolean', multiple }
   const end = args.indexOf('--')
   const joined: string[] = []
   for (const [at, arg] of args.entries()) {

@@ -5,7 +5,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
-import { type FlagName, type Flags, SETTINGS, type Setting, UPSTREAM, variableOf } from './settings.ts'
+import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
 import { ConfigError, type Environment, lineOf, parseYaml, type YamlFile } from './yaml-file.ts'
 
@@ -44,8 +44,9 @@ function setAt(tree: Json, path: readonly string[], value: unknown): void {
 /** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
 type SetValue = readonly [path: string, value: string, origin: string]
 
-/** Returns the URL of an upstream, or of both upstreams that always exist. */
-function upstreamsSet(text: string, origin: string): SetValue[] {
+/** Returns what a flag or variable sets. */
+function setBy({ path, words, isRepeated }: Setting, text: string, origin: string): SetValue[] {
+  if (!isRepeated) return [[path, words?.[text] ?? text, origin]]
   const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
   const names = name === undefined ? Object.keys(DEFAULT_UPSTREAMS) : [name]
   return names.map((one) => [`upstreams.${one}.url`, url, origin])
@@ -53,19 +54,16 @@ function upstreamsSet(text: string, origin: string): SetValue[] {
 
 /** Returns what the environment sets, and after it what the flags set, which win. */
 function valuesSet(flags: Flags, env: Environment): readonly SetValue[] {
-  const settings: readonly Setting[] = SETTINGS
   const values: SetValue[] = []
-  // An empty variable counts as not set, because compose files pass unset variables as empty.
-  const upstream = env[variableOf(UPSTREAM)]
-  if (upstream) values.push(...upstreamsSet(upstream, variableOf(UPSTREAM)))
-  for (const setting of settings) {
-    const value = env[variableOf(setting)]
-    if (value) values.push([setting.path, setting.always ?? setting.words?.[value] ?? value, variableOf(setting)])
+  for (const setting of SETTINGS) {
+    const variable = variableOf(setting)
+    const text = env[variable]
+    // An empty variable counts as not set, because compose files pass unset variables as empty.
+    if (text) values.push(...setBy(setting, setting.always ?? text, variable))
   }
-  for (const text of flags.upstream ?? []) values.push(...upstreamsSet(text, '--upstream'))
-  for (const { path, flag, words } of settings) {
-    const value = flag && flags[flag as FlagName]
-    if (value !== undefined) values.push([path, words?.[String(value)] ?? value, `--${flag}`])
+  for (const setting of SETTINGS) {
+    const given = setting.flag && flags[setting.flag as FlagName]
+    for (const text of [given ?? []].flat()) values.push(...setBy(setting, String(text), `--${setting.flag}`))
   }
   return values
 }
@@ -180,14 +178,10 @@ export function checkConfig(tree: Json, name: string, source: Source = {}): Conf
   throw new ConfigError(error.issues.flatMap((issue) => messagesOf(issue, tree, name, source)).join('\n'))
 }
 
-export interface Loaded {
-  readonly config: Config
-  /** The name of the file; `undefined` if there was none. */
-  readonly file: string | undefined
-}
+export type Loaded = ReturnType<typeof loadConfig>
 
-/** Loads and checks the configuration. Throws `ConfigError`. */
-export function loadConfig(flags: Flags, env: Environment): Loaded {
+/** Loads and checks the configuration; `file` is the name of the file, if there was one. Throws `ConfigError`. */
+export function loadConfig(flags: Flags, env: Environment) {
   const home = env['HOME'] || env['USERPROFILE']
   const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
   const usual = ['governor.yaml', 'config/governor.yaml', ...inHome]

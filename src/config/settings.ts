@@ -12,12 +12,20 @@ export interface Setting {
   readonly words?: Readonly<Record<string, string>>
   /** What the file has, whatever the value of the variable is. */
   readonly always?: string
+  /** The flag may be given several times. A value is a URL for both upstreams that always exist, or NAME=URL for one. */
+  readonly isRepeated?: true
 }
 
 const OBSERVE = { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' }
 
-/** Later settings of a path win over earlier ones. */
-export const SETTINGS = [
+const ROWS = [
+  {
+    path: 'upstreams.NAME.url',
+    flag: 'upstream',
+    isRepeated: true,
+    value: 'URL',
+    help: 'where all requests go; NAME=URL sets one upstream; may be repeated',
+  },
   {
     path: 'server.host',
     flag: 'host',
@@ -65,21 +73,16 @@ export const SETTINGS = [
   { path: 'upstreams.anthropic.url', variable: 'ANTHROPIC_UPSTREAM_URL', help: 'the same' },
 ] as const satisfies readonly Setting[]
 
-/** The upstreams: a flag that may be repeated, and a variable that holds one. */
-export const UPSTREAM: Setting = {
-  path: 'upstreams.NAME.url',
-  flag: 'upstream',
-  value: 'URL',
-  help: 'where all requests go; NAME=URL sets one upstream; may be repeated',
-}
+/** Later settings of a path win over earlier ones. */
+export const SETTINGS: readonly Setting[] = ROWS
 
 export function variableOf({ flag = '', variable }: Setting): string {
   return variable ?? `GOVERNOR_${flag.replaceAll('-', '_').toUpperCase()}`
 }
 
-export type FlagName = Extract<(typeof SETTINGS)[number], { flag: string }>['flag']
+export type FlagName = Extract<(typeof ROWS)[number], { flag: string }>['flag']
 
 /** The values of flags by their names; `undefined`: not given. */
-export type Flags = { readonly [Name in FlagName | 'config']?: string | undefined } & {
+export type Flags = { readonly [Name in Exclude<FlagName, 'upstream'> | 'config']?: string | undefined } & {
   readonly upstream?: readonly string[] | undefined
 }
