@@ -20,23 +20,14 @@ const AN_ID = 'the id of a session (governor sessions lists them)'
 
 const COMMANDS = {
   start: { help: 'listen and guard (the default)' },
-  init: {
-    help: 'write a governor.yaml of ten lines after three questions',
-    flags: ['yes'],
-  },
-  doctor: {
-    help: 'check configuration, port, upstreams, keys, prices and store',
-    flags: ['json'],
-  },
+  init: { help: 'write a governor.yaml of ten lines after three questions', flags: ['yes'] },
+  doctor: { help: 'check configuration, port, upstreams, keys, prices and store', flags: ['json'] },
   run: {
     usage: '-- COMMAND…',
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
   },
-  report: {
-    help: 'what agents cost: the journal (--journal) as a table',
-    flags: ['by', 'since', 'json', 'csv'],
-  },
+  report: { help: 'what agents cost: the journal (--journal) as a table', flags: ['by', 'since', 'json', 'csv'] },
   'check-config': { help: 'read the configuration, say what is wrong with it, and end' },
   replay: {
     usage: 'FILE…',
@@ -51,10 +42,7 @@ const COMMANDS = {
     help: 'the sessions of a running Governor, live, those at risk first; piped: once, as a table',
     flags: ['url'],
   },
-  sessions: {
-    help: 'all of them as a table',
-    flags: ['json', 'url'],
-  },
+  sessions: { help: 'all of them as a table', flags: ['json', 'url'] },
   session: {
     usage: 'ID',
     help: "one of them in full; ID: how its id begins, or its client's own name for it",

@@ -23,12 +23,10 @@ const SUMS = Object.keys(AMOUNTS) as readonly (keyof typeof AMOUNTS)[]
 const NOTHING = { ...AMOUNTS, price_known: true }
 type Sums = typeof NOTHING
 
-const MILLISECONDS = { h: 3_600_000, d: 86_400_000 } as const
-
 /** Returns a time in milliseconds since the epoch. Throws `UsageError` for another text. */
 function timeOf(text: string): number {
   const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
-  if (unit === 'h' || unit === 'd') return Date.now() - Number(count) * MILLISECONDS[unit]
+  if (unit) return Date.now() - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)
   const time = /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(`${text}T00:00`).getTime() : Number.NaN
   if (!Number.isNaN(time)) return time
   throw new UsageError(`--since ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)

@@ -22,15 +22,13 @@ export class ClientError extends Error {
 const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
 
-/** Where a Governor is asked; `signal` ends the requests under way. */
-export interface Connection {
-  readonly base: string
-  readonly token: string | undefined
-  readonly signal: AbortSignal | undefined
-}
+export type Connection = ReturnType<typeof connect>
 
-/** Returns how to reach the Governor of these flags. Throws `ClientError`, as all functions here do. */
-export function connect({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal): Connection {
+/**
+ * Returns how to reach the Governor of these flags; `signal` ends the requests under way. Throws `ClientError`, as all
+ * functions here do.
+ */
+export function connect({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal) {
   // By default the address that a Governor with these flags and this environment would use.
   const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`
   if (!/^https?:\/\//.test(given) || !URL.canParse(given))

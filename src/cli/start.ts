@@ -34,15 +34,13 @@ export function listenProblem(error: Error, host: string, port: number): string 
   }
 }
 
-const SCHEMES: readonly string[] = ['http:', 'https:', 'socks5:', 'socks:']
-
 /** Reads a variable, in lower case first. As in curl, a host without a scheme is an HTTP proxy. */
 function proxyIn(env: Environment, name: string): string | undefined {
   const value = env[name.toLowerCase()] || env[name]
   if (!value) return undefined
   const url = value.includes('://') ? value : `http://${value}`
   // The message does not show the value, which may hold a password.
-  if (!URL.canParse(url) || !SCHEMES.includes(new URL(url).protocol))
+  if (!URL.canParse(url) || !/^(?:https?|socks5?):$/.test(new URL(url).protocol))
     throw new ConfigError(`${name}: not the URL of a proxy: expected one such as http://proxy.example:3128`)
   return url
 }
@@ -134,13 +132,7 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
 /** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
 const SAME_SIGNAL_MS = 1000
 
-async function serve(
-  { config, file }: Loaded,
-  flags: Flags,
-  terminal: Terminal,
-  log: Logger,
-  isForPeople: boolean,
-): Promise<number> {
+async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger, isForPeople: boolean) {
   const bill = createBill()
   const listening = await listen(config, terminal, log, bill.record)
   if (!listening) return 1

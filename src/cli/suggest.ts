@@ -67,13 +67,12 @@ function jsonOf(group: RunGroup): object {
   const { spreads, ...rest } = group
   const { cost, ...others } = spreads
   const limits = suggestionsFor(group)
-  const budget = { p95: { run: {} }, twice_p95: { run: {} } }
-  for (const { name, key, p95, twice } of limits) {
-    const isOfRun = name !== 'iterations'
-    Object.assign(isOfRun ? budget.p95.run : budget.p95, { [key]: p95 })
-    Object.assign(isOfRun ? budget.twice_p95.run : budget.twice_p95, { [key]: twice })
+  const budgetOf = (part: 'p95' | 'twice') => {
+    const { max_iterations, ...run } = Object.fromEntries(limits.map((limit) => [limit.key, limit[part]]))
+    return { run, max_iterations }
   }
-  return { ...rest, ...others, cost_usd: cost, budget: limits.length === 0 ? null : budget }
+  const budget = limits.length === 0 ? null : { p95: budgetOf('p95'), twice_p95: budgetOf('twice') }
+  return { ...rest, ...others, cost_usd: cost, budget }
 }
 
 /** Returns the lines of a table about a group. Each line is a comment in YAML. */
@@ -108,12 +107,10 @@ function overrideOf(group: RunGroup): readonly string[] {
   if (model !== null) keys.push(`model: ${quoted(model)}`)
   if (agent !== null) keys.push(`header: { user-agent: ${quoted(`${agent}*`)} }`)
   keys.push('budget:')
-  let isInRun = false
   // The first limit is the one on iterations, if there is one; all others stand in `run`.
   for (const { name, key, p95, twice } of limits) {
     const isOfRun = name !== 'iterations'
-    if (isOfRun && !isInRun) keys.push('  run:')
-    isInRun = isOfRun
+    if (isOfRun && !keys.includes('  run:')) keys.push('  run:')
     keys.push(`${`${isOfRun ? '    ' : '  '}${key}: ${twice}`.padEnd(30)}# p95: ${p95}`)
   }
   return [`  # of ${runs} completed runs`, `  - ${keys.join('\n    ')}`]

@@ -76,10 +76,7 @@ export function plainLines(text: string): readonly string[] {
 }
 
 /** Pads the cells of each column to one width; the columns in `right` are aligned to the right. */
-export function aligned(
-  rows: readonly (readonly string[])[],
-  right: readonly number[],
-): readonly (readonly string[])[] {
+export function aligned(rows: readonly (readonly string[])[], right: readonly number[]) {
   const widths: number[] = []
   for (const row of rows)
     for (const [column, cell] of row.entries()) widths[column] = Math.max(widths[column] ?? 0, cell.length)

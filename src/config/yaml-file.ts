@@ -8,13 +8,7 @@ export class ConfigError extends Error {
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-export interface YamlFile {
-  readonly contents: unknown
-  readonly document: Document
-  readonly lines: LineCounter
-  /** The values that hold a variable, as texts: nothing but the schema says which of them are numbers. */
-  readonly expanded: ReadonlySet<string>
-}
+export type YamlFile = ReturnType<typeof parseYaml>
 
 /** A variable. One without its last brace is taken up to the end, so that no text is read again from each start. */
 const VARIABLE = /\$(\$\{)|\$\{(\w+)(?::-([^}]*))?(\}?)/g
@@ -41,7 +35,10 @@ function expand(text: string, env: Environment, where: string): string {
   })
 }
 
-/** Replaces the variables in a document of protected text; returns the values that hold one. */
+/**
+ * Replaces the variables in a document of protected text. Returns the values that hold one, as texts: nothing but the
+ * schema says which of them are numbers.
+ */
 function expandVariables(document: Document, lines: LineCounter, file: string, env: Environment) {
   const expanded = new Set<string>()
   visit(document, {
@@ -79,7 +76,7 @@ export function lineOf({ document, lines }: YamlFile, path: readonly PropertyKey
 }
 
 /** Parses a file that is called `file` in messages. Throws `ConfigError`. */
-export function parseYaml(source: string, file: string, env: Environment): YamlFile {
+export function parseYaml(source: string, file: string, env: Environment) {
   const lines = new LineCounter()
   // In flow style, braces are maps.
   const hidden = source.replace(IN_FILE, (found, inside: string, end) => (end ? `$${OPEN}${inside}${CLOSE}` : found))
@@ -93,7 +90,8 @@ export function parseYaml(source: string, file: string, env: Environment): YamlF
   }
   const expanded = expandVariables(document, lines, file, env)
   try {
-    return { contents: document.toJS() ?? {}, document, lines, expanded }
+    const contents: unknown = document.toJS() ?? {}
+    return { contents, document, lines, expanded }
   } catch (error) {
     // An alias without an anchor, as in an unquoted glob that starts with a star.
     throw new ConfigError(`${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`)

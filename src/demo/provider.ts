@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { json } from 'node:stream/consumers'
 import type OpenAI from 'openai'
 
 type Body = OpenAI.ChatCompletionCreateParams
@@ -33,9 +34,7 @@ export async function startScriptedProvider(script: Script) {
   /** All requests so far as the model got them, oldest first. */
   const received: Body[] = []
   const server = http.createServer(async (request, response) => {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk as Buffer)
-    const body = JSON.parse(Buffer.concat(chunks).toString()) as Body
+    const body = (await json(request)) as Body
     const number = received.push(body)
     const message = messageOf(body, number, script)
     const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }
@@ -57,10 +56,8 @@ export async function startScriptedProvider(script: Script) {
     url: `http://127.0.0.1:${port}`,
     received,
     async close(): Promise<void> {
-      const closed = once(server, 'close')
-      server.close()
       server.closeAllConnections()
-      await closed
+      await once(server.close(), 'close')
     },
   }
 }

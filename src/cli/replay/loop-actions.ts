@@ -10,6 +10,8 @@ import { userText } from '../../core/transcript.ts'
 
 /** One action that the loop guard would have taken. The keys are part of the public contract. */
 export interface LoopAction {
+  /** The id of the conversation, or its file and line. */
+  readonly id: string
   /** 0-based number of the call in its conversation after whose result the guard would have acted. */
   readonly call_index: number
   readonly verdict: 'warn' | 'block' | 'stop'
@@ -18,7 +20,7 @@ export interface LoopAction {
 }
 
 /** Returns the actions that the loop guard would have taken in a conversation, in order. */
-export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, registry: HarnessRegistry): LoopAction[] {
+export function loopActionsIn(id: string, conversation: Conversation, policy: LoopPolicy, registry: HarnessRegistry) {
   conversation.work?.takeAnyTime()
   const actions: LoopAction[] = []
   const reader = { conversation, policy, callsByIndex: new Map() }
@@ -43,16 +45,16 @@ export function loopActionsIn(conversation: Conversation, policy: LoopPolicy, re
         if (!block || blockedCalls.has(block.call)) continue
         blockedCalls.add(block.call)
         const verdict = hasEnded ? 'stop' : 'block'
-        actions.push({ call_index: first + at, verdict, pattern: block.pattern, tool: block.tool })
+        actions.push({ id, call_index: first + at, verdict, pattern: block.pattern, tool: block.tool })
       }
     }
     loopState = observeMessage(loopState, reader, registry, index, { leftOut: blockedCalls })
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
     loopState = afterNotice(loopState)
-    const at = calls.findIndex(({ id }) => id === finding.id)
+    const at = calls.findIndex((call) => call.id === finding.id)
     const call_index = first + Math.max(at, 0)
-    actions.push({ call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })
+    actions.push({ id, call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })
   }
   return actions
 }

@@ -11,11 +11,6 @@ import { aligned, type Colour, coloured, counted, jsonLine, showsColours, visibl
 import { type LoopAction, loopActionsIn } from './loop-actions.ts'
 import { conversationsIn, readRecording } from './recording.ts'
 
-interface Finding extends LoopAction {
-  /** The id of the conversation, or its file and line. */
-  readonly id: string
-}
-
 const READ_SIZE = 1_048_576
 
 /** The most skipped lines of a file that are named; of the others only the number is shown. */
@@ -25,13 +20,7 @@ const NOTHING = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 
 type Count = typeof NOTHING
 
 /** Returns the findings in the conversation of one line; a text says why the line has no conversation. */
-function findingsIn(
-  text: string,
-  name: string,
-  policy: LoopPolicy,
-  registry: HarnessRegistry,
-  count: Count,
-): Finding[] | string {
+function findingsIn(text: string, name: string, policy: LoopPolicy, registry: HarnessRegistry, count: Count) {
   let recording: ReturnType<typeof readRecording>
   try {
     recording = readRecording(text)
@@ -39,16 +28,11 @@ function findingsIn(
     return error instanceof TooMuchToRead ? 'more than Governor reads of one request' : 'not JSON'
   }
   if (!recording) return 'not a conversation: expected an object with messages or input'
-  const id = recording.id ?? name
-  const { conversation } = recording
+  const { id = name, conversation } = recording
   count.conversations++
   for (let at = 0; at < conversation.length; at++) count.calls += conversation.callCount(at)
-  const verdicts = new Set<string>()
-  const findings: Finding[] = []
-  for (const action of loopActionsIn(conversation, policy, registry)) {
-    verdicts.add(action.verdict)
-    findings.push({ id, ...action })
-  }
+  const findings = loopActionsIn(id, conversation, policy, registry)
+  const verdicts = new Set(findings.map(({ verdict }) => verdict))
   if (verdicts.has('warn')) count.warned++
   if (verdicts.has('block') || verdicts.has('stop')) count.blocked++
   if (verdicts.has('stop')) count.stopped++
@@ -65,7 +49,7 @@ function shortened(text: string): string {
   return id.length <= MAX_ID ? id : `${id.slice(0, MAX_ID / 2)}…${id.slice(1 - MAX_ID / 2)}`
 }
 
-function tableOf(findings: readonly Finding[], hasColours: boolean): string {
+function tableOf(findings: readonly LoopAction[], hasColours: boolean): string {
   if (findings.length === 0) return ''
   const rows = [['conversation', 'call', 'verdict', 'pattern', 'tool']]
   for (const { id, call_index, verdict, pattern, tool } of findings)
@@ -92,7 +76,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
   const policy = policiesOf(config).loop.settings
   const registry = registryOf(config)
   const count = { ...NOTHING }
-  const kept: Finding[] = []
+  const kept: LoopAction[] = []
   const complain = (message: string) => terminal.err(`governor: ${message}\n`)
   let exitCode = 0
   for (const file of files) {
