@@ -90,7 +90,7 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
       return 0
     }
     case 'replay':
-      return (await import('./replay/replay.ts')).replay(call, terminal)
+      return (await import('./replay.ts')).replay(call, terminal)
     case 'demo':
       return (await import('../demo/demo.ts')).demo(terminal)
     case 'top':
