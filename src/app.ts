@@ -43,7 +43,7 @@ import { type Emit, logEvent } from './telemetry/event.ts'
 import { createJournal } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { createTracing } from './telemetry/tracing.ts'
-import { createWebhook } from './telemetry/webhook.ts'
+import { createWebhook, type WebhookOptions } from './telemetry/webhook.ts'
 import { createCatalogue } from './usage/catalogue.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
@@ -136,13 +136,9 @@ function afterDelay(delay: number, call: () => void): () => void {
 /** 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`. */
 const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
-/** Creates what events go to. `isFirst` returns true to the first process that asks about an occasion. */
-function createTelemetry(
-  { events, usage }: Config,
-  { log, onEvent, now = Date.now, after = afterDelay }: GovernorOptions,
-  state: State,
-  isFirst: (occasion: string) => Promise<boolean>,
-) {
+/** Creates what events go to. */
+function createTelemetry(config: Config, options: GovernorOptions, state: State, isFirst: WebhookOptions['isFirst']) {
+  const { log, onEvent, now = Date.now, after = afterDelay } = options
   const metrics = createMetrics(state)
   const pageOf = (id: string) => `${state.page}#${id}`
   const emit: Emit = (event) => {
@@ -159,9 +155,10 @@ function createTelemetry(
     journal?.record(event)
     onEvent?.(event)
   }
-  const { url, secret, on } = events.webhook
+  const { url, secret, on } = config.events.webhook
   const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, isFirst, emit, pageOf }) : undefined
-  const journal = usage.journal === '' ? undefined : createJournal({ path: usage.journal, now, after, emit })
+  const path = config.usage.journal
+  const journal = path === '' ? undefined : createJournal({ path, now, after, emit })
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
   return { metrics, emit, storeFailed, webhook, journal }
 }
@@ -233,7 +230,7 @@ function createServices(
 }
 
 /** Returns the listener for all requests; those to Governor's own paths go to `serveOps`. */
-function requestListener(services: Services, state: State, serveOps: http.RequestListener): http.RequestListener {
+function requestListener(services: Services, serveOps: http.RequestListener): http.RequestListener {
   return (request, response) => {
     const { method = 'GET', url: target = '/' } = request
     if (isOpsPath(target)) {
@@ -245,7 +242,7 @@ function requestListener(services: Services, state: State, serveOps: http.Reques
     } else if (target === '/' && /^(?:GET|HEAD)$/.test(method) && request.headers.accept?.includes('text/html')) {
       // A person opens the bare address in a browser; programs do not accept HTML.
       response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
-    } else if (state.draining.signal.aborted) {
+    } else if (services.draining.aborted) {
       response.setHeader('connection', 'close').setHeader('retry-after', '1')
       const message = 'Governor is shutting down: try again.'
       const { api } = routeOf(services, method, target, request.rawHeaders)
@@ -290,10 +287,8 @@ function createParts(config: Config, options: GovernorOptions) {
 type Parts = ReturnType<typeof createParts>
 
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
-function serveOwnRoutes(
-  app: FastifyInstance,
-  { config, state, services, telemetry, access, opened }: Parts,
-): ReadonlySet<string> {
+function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string> {
+  const { config, state, services, telemetry, access, opened } = parts
   const { store, windows, upstreams } = services
   const routes = new Set<string>()
   app.addHook('onRoute', ({ method, url }) => {
@@ -309,7 +304,7 @@ function serveOwnRoutes(
     access,
     store: opened.status,
     isMetricsPublic: config.ops.metrics_public,
-    isReady: () => !state.draining.signal.aborted,
+    isReady: () => !services.draining.aborted,
     async metrics() {
       // If the store can't be reached, the number stays as it was.
       state.sessions = await store.count().catch(() => state.sessions)
@@ -339,7 +334,7 @@ function serveOwnRoutes(
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
-  const { config, state, services, access } = parts
+  const { config, services, access } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
   const clients = createClientServer({
     clientIdle,
@@ -353,7 +348,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   })
   handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({
-    serverFactory: (serveOps) => clients.server.on('request', requestListener(services, state, serveOps)),
+    serverFactory: (serveOps) => clients.server.on('request', requestListener(services, serveOps)),
     clientErrorHandler: clients.refuseUnreadable,
     // No hooks run for a path of Governor's own with a wrong percent-encoding.
     frameworkErrors(error, { raw }, answer: FastifyReply) {
@@ -416,7 +411,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       services.policies = policiesOf(next)
       if (limitsCost(services.policies.budget)) void services.catalogue.load()
     },
-    /** Refuses new requests, waits at most `server.drain_timeout` for those under way, and closes; true if all ended. */
+    /** Refuses new requests, waits at most `server.drain_timeout` for those under way, closes; true if all ended. */
     async drain(): Promise<boolean> {
       state.draining.abort()
       clients.server.closeIdleConnections()

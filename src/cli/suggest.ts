@@ -6,17 +6,25 @@ import { allSessions, askSession, ClientError, connect } from './sessions-client
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
-export const LEAST_RUNS = 30
+const LEAST_RUNS = 30
 const AT_ONCE = 8
 
 /** What a run takes, besides time, which says more about the provider than about the run. */
 const AMOUNTS = ['iterations', 'tool_calls', 'tokens', 'cost'] as const satisfies readonly LimitName[]
 type Amount = (typeof AMOUNTS)[number]
 
-/** Completed runs of one agent with one model; `null` where runs name none. */
-export type RunGroup = ReturnType<typeof groupRuns>[number]
+/** Rounds up to what the limit counts in; money to cents. */
+function roundedUp(name: Amount, value: number): number {
+  return name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
+}
 
-/** Returns the completed runs of each agent and model, those with most runs first. */
+type RunGroup = ReturnType<typeof groupRuns>[number]
+
+/**
+ * Returns the completed runs of each agent and model, `null` where runs name none; those with most runs first.
+ * `spreads`: the amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. `limits`: at p95 and
+ * at twice that; none where too few runs are known.
+ */
 export function groupRuns(runs: readonly RunView[]) {
   const groups = new Map<string, RunView[]>()
   for (const run of runs) {
@@ -29,8 +37,9 @@ export function groupRuns(runs: readonly RunView[]) {
   const found = []
   for (const group of groups.values()) {
     const [{ agent, model } = { agent: null, model: null }] = group
-    /** The amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. */
+    const isEnough = group.length >= LEAST_RUNS && (agent !== null || model !== null)
     const spreads = {} as Record<Amount, Record<'p50' | 'p95' | 'max', number>>
+    const limits = []
     for (const name of AMOUNTS) {
       const amounts: number[] = []
       for (const run of group) {
@@ -41,32 +50,18 @@ export function groupRuns(runs: readonly RunView[]) {
       amounts.sort((a, b) => a - b)
       const [p50 = 0, p95 = 0, max = 0] = [0.5, 0.95, 1].map((part) => amounts[Math.ceil(group.length * part) - 1])
       spreads[name] = { p50, p95, max }
+      const key = METERS[name].limit.setting
+      // 0 would be no limit.
+      if (isEnough && p95 > 0) limits.push({ key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
     }
-    found.push({ agent, model, runs: group.length, spreads })
+    found.push({ agent, model, runs: group.length, spreads, limits })
   }
   return found.sort((a, b) => b.runs - a.runs)
 }
 
-/** Returns the limits for a group, at p95 and at twice that; none where too few runs are known. 0 would be no limit. */
-export function suggestionsFor({ runs, agent, model, spreads }: RunGroup) {
-  if (runs < LEAST_RUNS || (agent === null && model === null)) return []
-  // Rounds up to what the limit counts in; money to cents.
-  const roundedUp = (name: Amount, value: number) =>
-    name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
-  const limits = []
-  for (const name of AMOUNTS) {
-    const { p95 } = spreads[name]
-    const key = METERS[name].limit.setting
-    if (p95 > 0) limits.push({ name, key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
-  }
-  return limits
-}
-
 /** Returns a group as one JSON object; `budget` is `null` where too few runs are known. */
-function jsonOf(group: RunGroup): object {
-  const { spreads, ...rest } = group
+function jsonOf({ spreads, limits, ...rest }: RunGroup): object {
   const { cost, ...others } = spreads
-  const limits = suggestionsFor(group)
   const budgetOf = (part: 'p95' | 'twice') => {
     const { max_iterations, ...run } = Object.fromEntries(limits.map((limit) => [limit.key, limit[part]]))
     return { run, max_iterations }
@@ -99,17 +94,15 @@ function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): re
 /** A text as YAML and terminals take it: what clients chose may hold anything. */
 const quoted = (text: string) => escaped(JSON.stringify(text), /[^\x20-\x7e]/g)
 
-function overrideOf(group: RunGroup): readonly string[] {
-  const limits = suggestionsFor(group)
+function overrideOf({ agent, model, runs, limits }: RunGroup): readonly string[] {
   if (limits.length === 0) return []
-  const { agent, model, runs } = group
   const keys: string[] = []
   if (model !== null) keys.push(`model: ${quoted(model)}`)
   if (agent !== null) keys.push(`header: { user-agent: ${quoted(`${agent}*`)} }`)
   keys.push('budget:')
   // The first limit is the one on iterations, if there is one; all others stand in `run`.
-  for (const { name, key, p95, twice } of limits) {
-    const isOfRun = name !== 'iterations'
+  for (const { key, p95, twice } of limits) {
+    const isOfRun = key !== 'max_iterations'
     if (isOfRun && !keys.includes('  run:')) keys.push('  run:')
     keys.push(`${`${isOfRun ? '    ' : '  '}${key}: ${twice}`.padEnd(30)}# p95: ${p95}`)
   }

@@ -12,7 +12,7 @@ export interface Setting {
   readonly words?: Readonly<Record<string, string>>
   /** What the file has, whatever the value of the variable is. */
   readonly always?: string
-  /** The flag may be given several times. A value is a URL for both upstreams that always exist, or NAME=URL for one. */
+  /** The flag may be given several times: a URL for both upstreams that always exist, or NAME=URL for one. */
   readonly isRepeated?: true
 }
 

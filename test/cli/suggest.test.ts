@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
-import { groupRuns, suggestionsFor, suggestionText } from '../../src/cli/suggest.ts'
+import { groupRuns, suggestionText } from '../../src/cli/suggest.ts'
 import { checkConfig } from '../../src/config/load.ts'
 import type { RunView } from '../../src/ops/sessions/api-schema.ts'
 import { runAgent, START } from '../support/agent.ts'
@@ -139,17 +139,17 @@ describe('a suggestion', () => {
     [30, 4],
   ])('from %i runs on has %i limits', (runs, limits) => {
     const [group] = groupRuns(runsOf(runs))
-    expect(group && suggestionsFor(group)).toHaveLength(limits)
+    expect(group?.limits).toHaveLength(limits)
   })
 
   it('sets no limit on what was not used, as 0 would be no limit', () => {
     const [group] = groupRuns(runsOf(30, { tool_calls: 0, cost_usd: 0 }))
-    expect(group && suggestionsFor(group).map(({ key }) => key)).toEqual(['max_iterations', 'max_tokens'])
+    expect(group?.limits.map(({ key }) => key)).toEqual(['max_iterations', 'max_tokens'])
   })
 
   it('is none for runs that name neither agent nor model, as it would hold for all', () => {
     const [group] = groupRuns(runsOf(30, { agent: null, model: null }))
-    expect(group && suggestionsFor(group)).toEqual([])
+    expect(group?.limits).toEqual([])
   })
 
   it('stops, at p95, at most 1 in 20 of the runs that it was made of, and at twice that no more', () => {
@@ -157,7 +157,7 @@ describe('a suggestion', () => {
     fc.assert(
       fc.property(counts, (iterations) => {
         const [group] = groupRuns(iterations.map((count) => runOf({ iterations: count })))
-        const [limit] = group ? suggestionsFor(group) : []
+        const [limit] = group?.limits ?? []
         const over = (max = 0) => iterations.filter((count) => count > max).length / iterations.length
         expect(over(limit?.p95)).toBeLessThanOrEqual(0.05)
         expect(over(limit?.twice)).toBeLessThanOrEqual(over(limit?.p95))
