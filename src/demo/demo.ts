@@ -55,14 +55,15 @@ export async function demo(terminal: Terminal): Promise<number> {
     },
     'demo',
   )
+  const stage = createStage(terminal)
   const governor = buildGovernor(config, { log: pino({ level: 'silent' }) })
   try {
     const url = await governor.listen()
     // Set here, so that no environment variable changes the agent's key or makes it log.
     const options = { apiKey: 'none-needed', logLevel: 'off' } as const
-    await showBudget(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, terminal)
+    await showBudget(new OpenAI({ ...options, baseURL: `${url}/v1` }), provider, stage)
     const defaultHeaders = { 'x-governor-max-iterations': String(ROOMY) }
-    await showLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, terminal)
+    await showLoop(new OpenAI({ ...options, baseURL: `${url}/stuck/v1`, defaultHeaders }), stuck, stage)
     return 0
   } finally {
     await governor.close()
@@ -72,62 +73,53 @@ export async function demo(terminal: Terminal): Promise<number> {
 }
 
 /** Shows an agent that is stopped by its budget, asks again, and gets a new budget. */
-async function showBudget(client: OpenAI, provider: ScriptedProvider, terminal: Terminal): Promise<void> {
-  showTitle(terminal, `A research agent that never answers, with a budget of ${BUDGET} iterations`)
-  showText(
-    terminal,
-    'The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.',
-  )
+async function showBudget(client: OpenAI, provider: ScriptedProvider, stage: Stage): Promise<void> {
+  stage.title(`A research agent that never answers, with a budget of ${BUDGET} iterations`)
+  stage.say('The agent is an ordinary loop with the openai package. The model is a script. Governor sits between.')
   const instruction = { role: 'system', content: 'You are a research agent. Use the tools.' } as const
-  const last = await showRun(client, [instruction, { role: 'user', content: QUESTION }], provider, terminal)
+  const last = await showRun(client, [instruction, { role: 'user', content: QUESTION }], provider, stage)
   if (!last) return
-  showText(terminal, 'The last piece of the streamed response says how the run ended:')
+  stage.say('The last piece of the streamed response says how the run ended:')
   for (const [key, value] of Object.entries(last.governor ?? {}))
-    terminal.out(`    ${key.padEnd(18)}${JSON.stringify(value)}\n`)
+    stage.print(`    ${key.padEnd(18)}${JSON.stringify(value)}`)
   // The script starts again after its last call.
   const [first] = SCRIPT.calls
   const call = first && callText(first.name, JSON.stringify(first.arguments))
-  showText(
-    terminal,
-    `Without a budget the model would have called ${call} next and gone on: nothing in this agent counts.`,
-  )
+  stage.say(`Without a budget the model would have called ${call} next and gone on: nothing in this agent counts.`)
 
-  showTitle(terminal, 'The agent lost that answer and asks again')
+  stage.title('The agent lost that answer and asks again')
   const callsBefore = provider.received.length
   const again = await callModel(client, last.sent)
-  showColumns(terminal)
-  showStep(terminal, again, undefined)
-  showText(terminal, `model: ${again.content}`)
-  showText(terminal, `The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
+  stage.columns()
+  stage.step(again, undefined)
+  stage.say(`model: ${again.content}`)
+  stage.say(`The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
 
-  showTitle(terminal, 'A person writes again, and the budget is a new one')
-  showText(terminal, `user: ${FOLLOW_UP}`)
-  showColumns(terminal)
+  stage.title('A person writes again, and the budget is a new one')
+  stage.say(`user: ${FOLLOW_UP}`)
+  stage.columns()
   const next = await callModel(client, [...afterStep(last), { role: 'user', content: FOLLOW_UP }])
-  showStep(terminal, next, addedText(provider, next))
+  stage.step(next, addedText(provider, next))
 }
 
-async function showLoop(client: OpenAI, provider: ScriptedProvider, terminal: Terminal): Promise<void> {
-  showTitle(terminal, 'Another agent makes the same call again and again')
-  const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, terminal)
+async function showLoop(client: OpenAI, provider: ScriptedProvider, stage: Stage): Promise<void> {
+  stage.title('Another agent makes the same call again and again')
+  const last = await showRun(client, [{ role: 'user', content: STUCK_QUESTION }], provider, stage)
   const call = last?.sent.filter(({ role }) => role === 'assistant').length ?? 0
-  showText(
-    terminal,
-    `Call ${call + 1} never reached the agent: Governor took it out of the response and asked the model again.`,
-  )
-  showText(terminal, 'Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
+  stage.say(`Call ${call + 1} never reached the agent: Governor took it out of the response and asked the model again.`)
+  stage.say('Your own agent: start Governor, then set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
 }
 
 /** Shows the question, every step and the answer of an agent; returns its last step. */
-async function showRun(client: OpenAI, start: readonly Message[], provider: ScriptedProvider, terminal: Terminal) {
-  showText(terminal, `user: ${start.at(-1)?.content}`)
-  showColumns(terminal)
+async function showRun(client: OpenAI, start: readonly Message[], provider: ScriptedProvider, stage: Stage) {
+  stage.say(`user: ${start.at(-1)?.content}`)
+  stage.columns()
   let last: Step | undefined
   for await (const step of runAgent(client, start)) {
     last = step
-    showStep(terminal, step, addedText(provider, step))
+    stage.step(step, addedText(provider, step))
   }
-  showText(terminal, `model: ${last?.content}`)
+  stage.say(`model: ${last?.content}`)
   return last
 }
 
@@ -160,34 +152,34 @@ function wrapped(text: string, indent: number): string {
   return `${wordLines(text, WIDTH - indent).join('\n')}\n`.replace(/^/gm, ' '.repeat(indent)).trimEnd()
 }
 
-function showTitle(terminal: Terminal, text: string): void {
-  terminal.out(`\n${coloured(text, 'bold', showsColours(terminal))}\n`)
-}
+type Stage = ReturnType<typeof createStage>
 
-function showText(terminal: Terminal, text: string): void {
-  terminal.out(`\n${wrapped(text, 2)}\n`)
-}
-
-/** Shows the titles of the columns of steps. */
-function showColumns(terminal: Terminal): void {
-  terminal.out(`\n${coloured('  iteration  budget      verdict  the model', 'grey', showsColours(terminal))}\n`)
-}
-
-/** Shows a step, and the text that Governor added to its request. */
-function showStep(terminal: Terminal, { headers, calls }: Step, added: string | undefined): void {
+/** Creates what the demonstration is shown on. */
+function createStage(terminal: Terminal) {
   const hasColours = showsColours(terminal)
-  const iteration = headers.get('x-governor-iteration') ?? ''
-  const [used = 0, max = 1] = iteration.split('/').map(Number)
-  const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
-  const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
-  const decided = headers.get('x-governor-verdict')
-  const tier = headers.get('x-governor-tier')
-  let label: keyof typeof COLOURS = headers.has('x-governor-loop') ? 'LOOP' : 'allow'
-  if (tier) label = tier === 'caution' ? 'CAUTION' : 'WARNING'
-  if (decided === 'block') label = 'BLOCK'
-  if (decided === 'stop') label = 'STOP'
-  const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
-  const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
-  terminal.out(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}\n`)
-  if (added !== undefined) terminal.out(`${coloured(wrapped(`Governor said: ${added}`, 26), 'grey', hasColours)}\n`)
+  const print = (text: string) => terminal.out(`${text}\n`)
+  return {
+    print,
+    title: (text: string) => print(`\n${coloured(text, 'bold', hasColours)}`),
+    say: (text: string) => print(`\n${wrapped(text, 2)}`),
+    /** Shows the titles of the columns of steps. */
+    columns: () => print(`\n${coloured('  iteration  budget      verdict  the model', 'grey', hasColours)}`),
+    /** Shows a step, and the text that Governor added to its request. */
+    step({ headers, calls }: Step, added: string | undefined): void {
+      const iteration = headers.get('x-governor-iteration') ?? ''
+      const [used = 0, max = 1] = iteration.split('/').map(Number)
+      const filled = Math.min(BAR, Math.ceil((used / max) * BAR))
+      const bar = '█'.repeat(filled) + '░'.repeat(BAR - filled)
+      const decided = headers.get('x-governor-verdict')
+      const tier = headers.get('x-governor-tier')
+      let label: keyof typeof COLOURS = headers.has('x-governor-loop') ? 'LOOP' : 'allow'
+      if (tier) label = tier === 'caution' ? 'CAUTION' : 'WARNING'
+      if (decided === 'block') label = 'BLOCK'
+      if (decided === 'stop') label = 'STOP'
+      const verdict = coloured(label.padEnd(7), COLOURS[label], hasColours)
+      const does = calls.map(({ function: called }) => callText(called.name, called.arguments)).join(', ')
+      print(`  ${iteration.padStart(9)}  ${bar}  ${verdict}  ${does || 'answers'}`)
+      if (added !== undefined) print(coloured(wrapped(`Governor said: ${added}`, 26), 'grey', hasColours))
+    },
+  }
 }
