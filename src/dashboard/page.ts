@@ -1,6 +1,6 @@
 /** Serves the live page: three files without data, so that everyone may load them. */
 import { existsSync, readFileSync } from 'node:fs'
-import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 
 /** Where the build puts them: beside the bundle; seen from here, in dist. */
 const FOLDERS = ['./dashboard/', '../../dist/dashboard/'] as const
@@ -24,29 +24,20 @@ const HEADERS = {
   'cache-control': 'no-cache',
 }
 
-const FILES = {
-  'page.js': 'text/javascript; charset=utf-8',
-  'page.css': 'text/css; charset=utf-8',
-} as const
+const FILES = { 'page.js': 'text/javascript; charset=utf-8', 'page.css': 'text/css; charset=utf-8' } as const
 
-/**
- * Registers the routes. `mayRead`: whether a request may read sessions; otherwise the page has status 401 and asks
- * for the token.
- */
-export const livePage: FastifyPluginCallback<{ readonly mayRead: (request: FastifyRequest) => boolean }> = (
-  app,
-  { mayRead },
-  done,
-) => {
+interface PageSettings {
+  /** Whether a request may read sessions; otherwise the page has status 401 and asks for the token. */
+  readonly mayRead: (request: FastifyRequest) => boolean
+}
+
+/** Registers the routes. */
+export async function livePage(app: FastifyInstance, { mayRead }: PageSettings): Promise<void> {
   app.get('/governor', (_request, reply) => reply.headers(HEADERS).redirect('/governor/', 308))
-  app.get('/governor/', (request, reply) =>
-    reply
-      .code(mayRead(request) ? 200 : 401)
-      .headers(HEADERS)
-      .type('text/html; charset=utf-8')
-      .send(read('page.html')),
-  )
+  app.get('/governor/', (request, reply) => {
+    reply.code(mayRead(request) ? 200 : 401).headers(HEADERS)
+    return reply.type('text/html; charset=utf-8').send(read('page.html'))
+  })
   for (const [name, type] of Object.entries(FILES))
     app.get(`/governor/${name}`, (_request, reply) => reply.headers(HEADERS).type(type).send(read(name)))
-  done()
 }
