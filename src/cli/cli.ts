@@ -3,8 +3,7 @@ import { parseArgs } from 'node:util'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import { SETTINGS, variableOf } from '../config/settings.ts'
 import { VERSION } from '../version.ts'
-import { type Call, COMMAND_FLAGS, type Terminal, UsageError } from './command.ts'
-import { ClientError } from './sessions-client.ts'
+import { type Call, COMMAND_FLAGS, CommandError, type Terminal, UsageError } from './command.ts'
 import { wordLines } from './terminal-text.ts'
 
 interface Command {
@@ -197,8 +196,8 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
       terminal.err(`governor: the configuration is wrong\n  ${error.message.replaceAll('\n', '\n  ')}\n`)
     else if (error instanceof UsageError)
       terminal.err(`governor: ${error.message}: --help shows the commands and flags\n`)
-    else if (error instanceof ClientError) terminal.err(`governor: ${error.message}\n`)
+    else if (error instanceof CommandError) terminal.err(`governor: ${error.message}\n`)
     else throw error
-    return error instanceof ClientError ? 1 : 2
+    return error instanceof CommandError ? 1 : 2
   }
 }

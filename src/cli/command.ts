@@ -6,6 +6,13 @@ export class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
+/** Thrown where a command can't do its work; the message is one line for people. The exit code is 1. */
+export class CommandError extends Error {
+  override readonly name = 'CommandError'
+  /** The HTTP status with which a Governor refused a request; unset where there was none. */
+  status?: number
+}
+
 /** The flags of some commands, as `parseArgs` of Node takes them; all others set keys of the configuration. */
 export const COMMAND_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },

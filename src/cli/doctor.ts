@@ -110,9 +110,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     events: { webhook: { ...config.events.webhook, url: undefined } },
     usage: { journal: '' },
   }
-  const listening = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
-  if (!listening) return 1
-  const { governor, address } = listening
+  const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
   const keys = config.server.access_keys
   const checks = Object.entries(config.upstreams).map(([name, settings]) =>
     checkUpstream(address, upstreamOf(name, settings), keys),

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
-import type { Call, Terminal } from './command.ts'
+import { type Call, CommandError, type Terminal } from './command.ts'
 
 const FILE = 'governor.yaml'
 const ADDRESS = 'http://127.0.0.1:8787'
@@ -49,7 +49,7 @@ async function ask(terminal: Terminal): Promise<typeof DEFAULTS> {
   return { client, dollars, mode }
 }
 
-/** Writes the file. Returns 1 if there is one already, or it can't be written. */
+/** Writes the file. Throws `CommandError` if there is one already, or it can't be written. */
 export async function init({ flags: { yes } }: Call, terminal: Terminal): Promise<number> {
   const { client, dollars, mode } = yes ? DEFAULTS : await ask(terminal)
   const { name, use } = client
@@ -68,8 +68,7 @@ usage:
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     const why = code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
-    terminal.err(`governor: ${FILE} ${why}\n`)
-    return 1
+    throw new CommandError(`${FILE} ${why}`)
   }
   const isRun = use.startsWith('governor run')
   terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)

@@ -14,7 +14,7 @@ import { TooMuchToRead } from '../core/work.ts'
 import { chat } from '../dialect/chat/index.ts'
 import { messages as anthropic } from '../dialect/messages/index.ts'
 import { responses } from '../dialect/responses/index.ts'
-import type { Call, Terminal } from './command.ts'
+import { type Call, CommandError, type Terminal } from './command.ts'
 import { linesOf } from './lines.ts'
 import { aligned, type Colour, coloured, counted, jsonLine, showsColours, visible } from './terminal-text.ts'
 
@@ -172,12 +172,12 @@ function tableOf(findings: readonly LoopAction[], hasColours: boolean): string {
 }
 
 const NOTHING_READ =
-  'governor: no conversation was read: each line is expected to be one JSON object with messages or input, ' +
-  'such as a request body; `jq -c . FILE` writes JSON of many lines in one\n'
+  'no conversation was read: each line is expected to be one JSON object with messages or input, ' +
+  'such as a request body; `jq -c . FILE` writes JSON of many lines in one'
 
 /**
  * Runs all conversations of the files through the loop guard; `-` is standard input. Lines without a conversation are
- * reported and skipped. Returns 1 if a file can't be read or no line holds a conversation.
+ * reported and skipped. Returns 1 if a file can't be read. Throws `CommandError` if no line holds a conversation.
  */
 export async function replay({ args: files, flags }: Call, terminal: Terminal): Promise<number> {
   const { config } = loadConfig(flags, terminal.env)
@@ -206,10 +206,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
     }
     if (skipped > NAMED_LINES) complain(`${name}: ${skipped - NAMED_LINES} more lines skipped`)
   }
-  if (count.conversations === 0) {
-    terminal.err(NOTHING_READ)
-    return 1
-  }
+  if (count.conversations === 0) throw new CommandError(NOTHING_READ)
   if (!flags.json) {
     const read = `${counted(count.conversations, 'conversation')}, ${counted(count.calls, 'tool call')}`
     terminal.out(tableOf(kept, showsColours(terminal)))

@@ -4,7 +4,7 @@ import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
 import { parseObject } from '../core/json-object.ts'
 import { DEFAULT_JOURNAL, type JournalLine, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
-import { type Call, type Terminal, UsageError } from './command.ts'
+import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
 import { linesOf } from './lines.ts'
 import { aligned, fitted, jsonLine } from './terminal-text.ts'
 
@@ -82,7 +82,7 @@ function csvText(text: string): string {
   return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
 }
 
-/** Adds the journal up. Returns 1 if there is nothing to add. Throws `UsageError` and `ConfigError`. */
+/** Adds the journal up. Throws `UsageError`, `ConfigError`, and `CommandError` if there is nothing to add. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, json, csv } = flags
   if (!Object.hasOwn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
@@ -101,8 +101,7 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
   }
   if (groups.size === 0) {
     const when = since === undefined ? '' : ` since ${since}`
-    terminal.err(`governor: ${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE\n`)
-    return 1
+    throw new CommandError(`${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE`)
   }
   const rows = [...groups].sort(([a, x], [b, y]) => (by !== 'day' ? y.cost_usd - x.cost_usd : a < b ? -1 : 1))
   if (json) for (const [key, sums] of rows) terminal.out(jsonLine({ [by]: key, ...sums }))

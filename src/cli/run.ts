@@ -48,9 +48,7 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   // The screen is the program's: Governor logs only if it is asked to.
   const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
   const bill = createBill()
-  const listening = await listen(config, terminal, log, bill.record)
-  if (!listening) return 1
-  const { governor, address } = listening
+  const { governor, address } = await listen(config, terminal, log, bill.record)
   terminal.err(`governor: guards ${file} at ${address}, page ${governor.page}\n`)
   // Two programs do not read the variables of base URLs.
   const provider = { options: { baseURL: `${address}/v1` } }

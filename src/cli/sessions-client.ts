@@ -3,21 +3,9 @@
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import type { SessionDetail as Detail, SessionRow as Row, SessionPage } from '../ops/sessions/api-schema.ts'
-import type { Call } from './command.ts'
+import { type Call, CommandError } from './command.ts'
 
 export type { Detail, Row }
-
-/** A request that Governor refused or that did not reach it; the message is one line for people. */
-export class ClientError extends Error {
-  override readonly name = 'ClientError'
-  /** The HTTP status of the refusal; unset where there was none. */
-  readonly status: number | undefined
-
-  constructor(message: string, { status, ...options }: ErrorOptions & { readonly status?: number } = {}) {
-    super(message, options)
-    this.status = status
-  }
-}
 
 const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
@@ -25,14 +13,14 @@ const PATIENCE = 10_000
 export type Connection = ReturnType<typeof connect>
 
 /**
- * Returns how to reach the Governor of these flags; `signal` ends the requests under way. Throws `ClientError`, as all
+ * Returns how to reach the Governor of these flags; `signal` ends the requests under way. Throws `CommandError`, as all
  * functions here do.
  */
 export function connect({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal) {
   // By default the address that a Governor with these flags and this environment would use.
   const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`
   if (!/^https?:\/\//.test(given) || !URL.canParse(given))
-    throw new ClientError(`--url ${given}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
+    throw new CommandError(`--url ${given}: expected an address such as http://127.0.0.1:${DEFAULT_PORT}`)
   return { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
 }
 
@@ -48,7 +36,7 @@ async function send<Reply>({ base, token, signal }: Connection, path: string, bo
     })
     text = await response.text()
   } catch (cause) {
-    throw new ClientError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
+    throw new CommandError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
   }
   let reply: { readonly error?: { readonly message?: string } } | undefined
   try {
@@ -58,9 +46,10 @@ async function send<Reply>({ base, token, signal }: Connection, path: string, bo
   }
   const problem = reply?.error?.message
   const { status } = response
-  if (status === 401) throw new ClientError(`${base} refuses: ${problem ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
-  if (!response.ok) throw new ClientError(problem ?? `${base} answered with ${status}: is it a Governor?`, { status })
-  if (!reply) throw new ClientError(`${base} is no Governor: its answer is no JSON`)
+  if (status === 401) throw new CommandError(`${base} refuses: ${problem ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
+  if (!response.ok)
+    throw Object.assign(new CommandError(problem ?? `${base} answered with ${status}: is it a Governor?`), { status })
+  if (!reply) throw new CommandError(`${base} is no Governor: its answer is no JSON`)
   return reply as Reply
 }
 
@@ -69,7 +58,7 @@ export async function listSessions(connection: Connection, query: Readonly<Recor
   const page = await send<SessionPage>(connection, `sessions?${new URLSearchParams(query)}`)
   // Every command asks for a list first, so that another server at this address is noticed here.
   if (!Array.isArray(page.sessions))
-    throw new ClientError(`${connection.base} is no Governor: its answer lists no sessions`)
+    throw new CommandError(`${connection.base} is no Governor: its answer lists no sessions`)
   return page
 }
 
@@ -83,10 +72,10 @@ export async function idOfSession(connection: Connection, text: string): Promise
   const { sessions } = await listSessions(connection, { id: text, limit: '2' })
   const [first, second] = sessions
   if (first && second && first.id !== text)
-    throw new ClientError(`several sessions begin with ${text}: give more of the id`)
+    throw new CommandError(`several sessions begin with ${text}: give more of the id`)
   if (first) return first.id
   const [named] = (await listSessions(connection, { name: text, limit: '1' })).sessions
-  if (!named) throw new ClientError(`no session begins with ${text}, and no client calls one so`)
+  if (!named) throw new CommandError(`no session begins with ${text}, and no client calls one so`)
   return named.id
 }
 

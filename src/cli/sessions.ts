@@ -138,7 +138,7 @@ export function sessionLines(session: Detail, columns: number) {
   return { facts, iterations, answer: answer ? plainLines(answer.text) : [] }
 }
 
-/** Prints all sessions. Throws `ClientError` if Governor can't be reached or refuses, as all commands here do. */
+/** Prints all sessions. Throws `CommandError` if Governor can't be reached or refuses, as all commands here do. */
 export async function sessions({ flags }: Call, terminal: Terminal): Promise<number> {
   const { rows, complete } = await allSessions(connect(flags, terminal.env))
   if (!complete) terminal.err(`governor: ${INCOMPLETE}\n`)

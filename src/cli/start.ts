@@ -9,7 +9,7 @@ import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
 import type { Emit, ProxyEvent } from '../telemetry/event.ts'
 import { VERSION } from '../version.ts'
-import type { Call, Terminal } from './command.ts'
+import { type Call, CommandError, type Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
 import { counted, fitted, jsonLine } from './terminal-text.ts'
 
@@ -53,7 +53,7 @@ export function proxiesIn(env: Environment): Proxies | undefined {
   return { http, https, noProxy: env['no_proxy'] ?? env['NO_PROXY'] }
 }
 
-/** Builds a Governor that listens; returns `undefined` after the reason on standard error. Throws `ConfigError`. */
+/** Builds a Governor that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
 export async function listen(config: Config, terminal: Terminal, log: Logger, onEvent: Emit) {
   const governor = buildGovernor(config, {
     log,
@@ -66,9 +66,8 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
   try {
     return { governor, address: await governor.listen() }
   } catch (error) {
-    terminal.err(`governor: ${listenProblem(error as Error, config.server.host, config.server.port)}\n`)
     await governor.close()
-    return undefined
+    throw new CommandError(listenProblem(error as Error, config.server.host, config.server.port))
   }
 }
 
@@ -134,9 +133,7 @@ const SAME_SIGNAL_MS = 1000
 
 async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger, isForPeople: boolean) {
   const bill = createBill()
-  const listening = await listen(config, terminal, log, bill.record)
-  if (!listening) return 1
-  const { governor, address } = listening
+  const { governor, address } = await listen(config, terminal, log, bill.record)
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   // A reload requires the file that was read: without it, the defaults would silently come back.
   const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }

@@ -1,8 +1,8 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
 import type { RunView } from '../ops/sessions/api-schema.ts'
-import type { Call, Terminal } from './command.ts'
-import { allSessions, askSession, ClientError, connect } from './sessions-client.ts'
+import { type Call, CommandError, type Terminal } from './command.ts'
+import { allSessions, askSession, connect } from './sessions-client.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
@@ -129,7 +129,7 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
   return `${lines.join('\n')}\n`
 }
 
-/** Suggests limits for each agent and model. Throws `ClientError` if Governor can't be reached or refuses. */
+/** Suggests limits for each agent and model. Throws `CommandError` if Governor can't be reached or refuses. */
 export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
   const connection = connect(flags, terminal.env)
   const { rows } = await allSessions(connection)
@@ -139,7 +139,7 @@ export async function suggest({ flags }: Call, terminal: Terminal): Promise<numb
     for (const asked of await Promise.allSettled(some.map(({ id }) => askSession(connection, id)))) {
       if (asked.status === 'fulfilled') runs.push(...asked.value.runs)
       // A session that was forgotten meanwhile has no runs.
-      else if (!(asked.reason instanceof ClientError && asked.reason.status === 404)) throw asked.reason
+      else if (!(asked.reason instanceof CommandError && asked.reason.status === 404)) throw asked.reason
     }
   }
   const groups = groupRuns(runs)

@@ -1,11 +1,10 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
 import { headText, labelOf, nextLimit, ORDERS } from '../ops/sessions/labels.ts'
-import type { Call, Terminal } from './command.ts'
+import { type Call, CommandError, type Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import {
   askSession,
-  ClientError,
   type Connection,
   connect,
   type Detail,
@@ -108,7 +107,7 @@ function draw(terminal: Terminal, screen: Screen): void {
 
 /** Returns why Governor refused something. Throws what is a fault. */
 function refusal(error: unknown): string {
-  if (!(error instanceof ClientError)) throw error
+  if (!(error instanceof CommandError)) throw error
   return `! ${error.message}`
 }
 
@@ -241,7 +240,7 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
   }
 }
 
-/** Shows sessions until q is pressed; once if the output is no terminal. Throws `ClientError` at the start. */
+/** Shows sessions until q is pressed; once if the output is no terminal. Throws `CommandError` at the start. */
 export async function top({ flags }: Call, terminal: Terminal): Promise<number> {
   const { sessions } = await listSessions(connect(flags, terminal.env), { limit: MOST_ROWS })
   if (terminal.isInteractive && terminal.onKey) await live(flags, terminal)
