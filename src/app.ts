@@ -22,7 +22,7 @@ import { reply } from './http/response.ts'
 import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import type { Upstream } from './http/upstream.ts'
-import { type AdminSettings, adminAccess, unauthorized } from './ops/admin-access.ts'
+import { adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
@@ -260,7 +260,7 @@ function closeIfUnread(request: http.IncomingMessage, answer: FastifyReply): voi
 
 function createParts(config: Config, options: GovernorOptions) {
   const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
-  const { ops, sessions, redis } = config
+  const { sessions, redis } = config
   const state = createState(config)
   const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(store, occasion))
   const { emit, storeFailed } = telemetry
@@ -276,19 +276,15 @@ function createParts(config: Config, options: GovernorOptions) {
   )
   const store = options.store ?? opened.store
   const services = createServices(config, options, state, telemetry, store, now)
-  const access: AdminSettings = {
-    token: ops.admin_token,
-    trustsLoopback: ops.trust_loopback,
-    namesNeedToken: ops.names === 'token',
-  }
-  return { config, state, telemetry, opened, services, access }
+  return { config, state, telemetry, opened, services }
 }
 
 type Parts = ReturnType<typeof createParts>
 
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
 function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string> {
-  const { config, state, services, telemetry, access, opened } = parts
+  const { config, state, services, telemetry, opened } = parts
+  const access = config.ops
   const { store, windows, upstreams } = services
   const routes = new Set<string>()
   app.addHook('onRoute', ({ method, url }) => {
@@ -303,7 +299,6 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     version: VERSION,
     access,
     store: opened.status,
-    isMetricsPublic: config.ops.metrics_public,
     isReady: () => !services.draining.aborted,
     async metrics() {
       // If the store can't be reached, the number stays as it was.
@@ -334,7 +329,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
 
 /** Creates the server for clients and Governor's own routes, which do not listen yet. */
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
-  const { config, services, access } = parts
+  const { config, services } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
   const clients = createClientServer({
     clientIdle,
@@ -353,7 +348,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     // No hooks run for a path of Governor's own with a wrong percent-encoding.
     frameworkErrors(error, { raw }, answer: FastifyReply) {
       closeIfUnread(raw, answer)
-      return adminAccess(raw, access) ? replyToProblem(error, answer) : unauthorized(answer, access)
+      return adminAccess(raw, config.ops) ? replyToProblem(error, answer) : unauthorized(answer, config.ops)
     },
     exposeHeadRoutes: true,
     schemaController: NO_COMPILERS,

@@ -5,13 +5,16 @@ import type { FastifyReply } from 'fastify'
 import { isLoopback } from '../http/loopback.ts'
 import { problemBody } from './problem.ts'
 
+/** The section `ops` of the configuration. */
 export interface AdminSettings {
   /** Unset: requests from loopback alone are allowed. */
-  readonly token: string | undefined
+  readonly admin_token?: string | undefined
   /** False if a reverse proxy on this machine passes on requests from other machines. */
-  readonly trustsLoopback: boolean
-  /** Only requests with the token see the names that clients chose for their sessions. */
-  readonly namesNeedToken: boolean
+  readonly trust_loopback: boolean
+  /** `token`: only requests with the token see the names that clients chose for their sessions. */
+  readonly names: 'all' | 'token'
+  /** Everyone may read the metrics, even if there is a token. */
+  readonly metrics_public: boolean
 }
 
 /** How a request may read and steer sessions. */
@@ -46,16 +49,16 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
 
 /** Returns how a request may read and steer sessions, if it may. A wrong token is refused from loopback as well. */
 export function adminAccess(request: IncomingMessage, settings: AdminSettings): AdminAccess | undefined {
-  const { token, trustsLoopback, namesNeedToken } = settings
+  const { admin_token: token, trust_loopback, names } = settings
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined)
     // In constant time, so that the time reveals nothing about the token.
     return timingSafeEqual(digest(given), digest(token)) ? { by: 'token', seesNames: true } : undefined
-  return trustsLoopback && isFromHere(request) ? { by: 'loopback', seesNames: !namesNeedToken } : undefined
+  return trust_loopback && isFromHere(request) ? { by: 'loopback', seesNames: names === 'all' } : undefined
 }
 
 /** Sends 401 to a request that may not use the API, in the same way for existing and unknown sessions. */
-export function unauthorized(reply: FastifyReply, { token }: AdminSettings): FastifyReply {
+export function unauthorized(reply: FastifyReply, { admin_token: token }: AdminSettings): FastifyReply {
   const message = token
     ? 'Send the admin token as Authorization: Bearer.'
     : 'Only requests from this machine may do this. Set GOVERNOR_ADMIN_TOKEN to allow others.'

@@ -9,8 +9,6 @@ export interface OpsSources {
   /** Returns where sessions are stored, and whether the store can be reached. Governor accepts requests either way. */
   readonly store: () => { readonly kind: string; readonly status: 'ok' | 'degraded' }
   readonly access: AdminSettings
-  /** Everyone may read the metrics, even if there is a token. */
-  readonly isMetricsPublic: boolean
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
 
@@ -21,8 +19,8 @@ export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
     return reply.code(isReady ? 200 : 503).send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
   })
   app.get('/metrics', async (request, reply) => {
-    const { access, isMetricsPublic } = sources
-    const isOpen = isMetricsPublic || access.token === undefined
+    const { access } = sources
+    const isOpen = access.metrics_public || access.admin_token === undefined
     if (!isOpen && !adminAccess(request.raw, access)) return unauthorized(reply, access)
     const { contentType, text } = await sources.metrics()
     return reply.header('content-type', contentType).send(text)
