@@ -122,9 +122,8 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   say('prices', await checkPrices(config))
   if (config.store === 'memory') say('store', ['ok', 'memory: sessions are forgotten at the end'])
   else {
-    const token = config.ops.admin_token
-    const { reply } = await ask(`${address}/ready`, token ? { authorization: `Bearer ${token}` } : {})
-    const isUp = reply.store !== undefined && reply.store.status !== 'degraded'
+    const { reply } = await ask(`${address}/ready`)
+    const isUp = reply.store?.status === 'ok'
     say('store', isUp ? ['ok', 'redis answers'] : ['wrong', 'redis does not answer: see redis.url'])
   }
   const { journal } = config.usage

@@ -127,15 +127,9 @@ async function refresh(connection: Connection, screen: Screen): Promise<void> {
   }
 }
 
-const ARROWS: Readonly<Record<string, number>> = {
-  k: -1,
-  j: 1,
-  '\u001b[A': -1,
-  '\u001b[B': 1,
-  // In a terminal's application mode.
-  '\u001bOA': -1,
-  '\u001bOB': 1,
-}
+/** The arrows come in two ways: the second is that of a terminal's application mode. */
+const UP: readonly string[] = ['k', '\u001b[A', '\u001bOA']
+const DOWN: readonly string[] = ['j', '\u001b[B', '\u001bOB']
 
 function typedAfter(typed: string, key: string, allowed: RegExp): string {
   if (key === '\u007f' || key === '\b') return typed.slice(0, -1)
@@ -178,9 +172,8 @@ async function press(connection: Connection, screen: Screen, key: string): Promi
   if (question) return pressAnswer(connection, screen, question, key)
   const chosen = selectedRow(screen)
   const row = screen.detail ?? chosen
-  const by = Object.hasOwn(ARROWS, key) ? ARROWS[key] : undefined
-  if (by !== undefined) {
-    const at = (chosen ? screen.rows.indexOf(chosen) : 0) + by
+  if (UP.includes(key) || DOWN.includes(key)) {
+    const at = (chosen ? screen.rows.indexOf(chosen) : 0) + (UP.includes(key) ? -1 : 1)
     screen.selected = screen.rows[Math.min(screen.rows.length - 1, Math.max(0, at))]?.id
   } else if (key === '\u001b' || (key === 'i' && screen.detail)) screen.detail = undefined
   else if ((key === 'i' || ENTER.includes(key)) && row) screen.detail = await askSession(connection, row.id)

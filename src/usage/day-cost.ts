@@ -2,14 +2,14 @@
 import { type CallUsage, gapOfSum } from '../core/usage.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
-/** US dollars that one replica, or all of them, have counted. `since`: when that began, in milliseconds since the epoch. */
+/** US dollars that one replica, or all of them, have counted. `since`: when that began, in ms since the epoch. */
 interface Part extends Pick<CallUsage, 'cost' | 'costGap'> {
   readonly since: number
 }
 
 /**
- * The parts of a day by replica. Each writes its own alone, and whole: after an outage of the store the parts are merged,
- * and one that the store did not take or has lost is there again with the next.
+ * The parts of a day by replica. Each writes its own alone, and whole: after an outage of the store the parts are
+ * merged, and one that the store did not take or has lost is there again with the next.
  */
 const DAYS: ValueKind<Readonly<Record<string, Part>>> = { name: 'day_costs', ttl: 172_800_000, empty: {} }
 /** Milliseconds for which a replica keeps costs to itself. */

@@ -40,8 +40,8 @@ export interface ObserverTarget {
   readonly withFacts?: boolean
   readonly withText?: boolean
   /**
-   * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled. Set
-   * if the provider keeps the response: then its tool calls are reported too.
+   * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled.
+   * Set if the provider keeps the response: then its tool calls are reported too.
    */
   readonly begin?: ((id: string) => Promise<unknown>) | undefined
   /** Called once after `end`: synchronously, except for large bodies with a content coding. */
@@ -59,7 +59,6 @@ function newObserved(target: ObserverTarget) {
     target,
     coding,
     streams,
-    withCalls: begin !== undefined,
     tailBytes: begin ? TAIL_WITH_CALLS : TAIL_BYTES,
     head: [] as Buffer[],
     headLength: 0,
@@ -207,9 +206,9 @@ function decodeHead({ target, coding }: Observed) {
 
 /** Reports a body of `length` bytes by its parts, as a dialect reads them. */
 function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
-  const { target, streams, withCalls } = observed
+  const { target, streams } = observed
   const { dialect, requestBytes, withFacts, fault } = target
-  const body = { head, tail, whole, streams, withCalls }
+  const body = { head, tail, whole, streams, withCalls: target.begin !== undefined }
   let metadata: ResponseMetadata = {}
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined
