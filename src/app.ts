@@ -1,5 +1,4 @@
 /** Builds a Governor from its parts. */
-
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
@@ -131,7 +130,6 @@ function afterDelay(delay: number, call: () => void): () => void {
 /** 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`. */
 const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
-/** Creates what events go to. */
 function createTelemetry(config: Config, options: GovernorOptions, state: State, isFirst: WebhookOptions['isFirst']) {
   const { log, onEvent, now = Date.now, after = afterDelay } = options
   const metrics = createMetrics(state)

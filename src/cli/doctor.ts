@@ -1,5 +1,4 @@
 /** `governor doctor`: checks what a start needs, by a Governor on a port of its own. */
-
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { pino } from 'pino'

@@ -1,5 +1,4 @@
 /** `governor run -- COMMAND…`: guards one program and everything that it starts, and says at the end what it used. */
-
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
 import { basename } from 'node:path'

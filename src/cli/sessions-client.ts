@@ -1,5 +1,4 @@
 /** A client of a running Governor's API of sessions. */
-
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import type { SessionDetail as Detail, SessionRow as Row, SessionPage } from '../ops/sessions/api-schema.ts'

@@ -27,7 +27,6 @@ type Question =
   | { readonly action: 'stop'; readonly row: Row }
   | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
 
-/** What is shown at the start. */
 const START = {
   rows: [] as readonly Row[],
   total: 0,

@@ -44,7 +44,6 @@ function setAt(tree: Json, path: readonly string[], value: unknown): void {
 /** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
 type SetValue = readonly [path: string, value: string, origin: string]
 
-/** Returns what a flag or variable sets. */
 function setBy({ path, words, isRepeated }: Setting, text: string, origin: string): SetValue[] {
   if (!isRepeated) return [[path, words?.[text] ?? text, origin]]
   const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []

@@ -1,5 +1,4 @@
 /** Converts checked settings to the policies of the core. */
-
 import { amountsBy, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule, Rule } from '../core/budget/policy.ts'
 import { buildRegistry, type HarnessRegistry, type HarnessText } from '../core/harness/match.ts'

@@ -26,13 +26,8 @@ const HEADERS = {
 
 const FILES = { 'page.js': 'text/javascript; charset=utf-8', 'page.css': 'text/css; charset=utf-8' } as const
 
-interface PageSettings {
-  /** Whether a request may read sessions; otherwise the page has status 401 and asks for the token. */
-  readonly mayRead: (request: FastifyRequest) => boolean
-}
-
-/** Registers the routes. */
-export async function livePage(app: FastifyInstance, { mayRead }: PageSettings): Promise<void> {
+/** Registers the routes. The page has status 401, and asks for the token, where a request may not read sessions. */
+export async function livePage(app: FastifyInstance, { mayRead }: { mayRead: (request: FastifyRequest) => boolean }) {
   app.get('/governor', (_request, reply) => reply.headers(HEADERS).redirect('/governor/', 308))
   app.get('/governor/', (request, reply) => {
     reply.code(mayRead(request) ? 200 : 401).headers(HEADERS)

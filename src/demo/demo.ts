@@ -154,7 +154,6 @@ function wrapped(text: string, indent: number): string {
 
 type Stage = ReturnType<typeof createStage>
 
-/** Creates what the demonstration is shown on. */
 function createStage(terminal: Terminal) {
   const hasColours = showsColours(terminal)
   const print = (text: string) => terminal.out(`${text}\n`)
@@ -162,7 +161,6 @@ function createStage(terminal: Terminal) {
     print,
     title: (text: string) => print(`\n${coloured(text, 'bold', hasColours)}`),
     say: (text: string) => print(`\n${wrapped(text, 2)}`),
-    /** Shows the titles of the columns of steps. */
     columns: () => print(`\n${coloured('  iteration  budget      verdict  the model', 'grey', hasColours)}`),
     /** Shows a step, and the text that Governor added to its request. */
     step({ headers, calls }: Step, added: string | undefined): void {
