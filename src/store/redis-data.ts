@@ -1,11 +1,11 @@
 /** The data of replicas in Redis. Every method rejects if Redis fails; this process keeps no copies here. */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Session } from '../core/session/session.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type SessionKey } from './store.ts'
+import { createSessionForm, type StoredForm } from './stored-session.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -63,31 +63,35 @@ async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: re
   }
 }
 
+/** Values that are stored as they are. */
+const PLAIN: StoredForm<unknown> = { write: (value) => value, read: (stored) => stored }
+
 /** Reads a value, stored as its operations `o` and itself `v`. @throws if a newer version of Governor wrote it. */
-function decode<Value>(reply: unknown): Versioned<Value> {
+function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED
   if (Number(schema) > SCHEMA) throw new Error('written by a newer version of Governor')
-  const { o, v } = JSON.parse(data) as { readonly o: readonly string[]; readonly v: Value }
-  return { operations: o, value: v }
+  const { o, v } = JSON.parse(data) as { readonly o: readonly string[]; readonly v: unknown }
+  return { operations: o, value: form.read(v) }
 }
 
-/** Values whose keys begin with `prefix`. `written` is called after each write. */
+/** Values whose keys begin with `prefix`, stored in a form. `written` is called after each write. */
 function createRemoteValues<Value>(
   { send, isUp }: RedisConnection,
   prefix: string,
+  form: StoredForm<Value>,
   written?: (key: SessionKey, isNew: boolean) => void,
 ): RemoteValues<Value> {
   return {
     isUp,
-    read: async (key) => decode(await send(['HMGET', `${prefix}{${key}}`, 's', 'd'])),
+    read: async (key) => decode(await send(['HMGET', `${prefix}{${key}}`, 's', 'd']), form),
     async replace(key, expected, { operations, value }, ttl) {
       const before = expected.operations[0] ?? ''
-      const data = value === undefined ? '' : JSON.stringify({ o: operations, v: value })
+      const data = value === undefined ? '' : JSON.stringify({ o: operations, v: form.write(value) })
       if (data.length > MAX_VALUE) throw new Error('too large to be kept')
       const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
       const reply = await run(send, 'replace', `${prefix}{${key}}`, args)
-      if (Array.isArray(reply)) return decode(reply)
+      if (Array.isArray(reply)) return decode(reply, form)
       written?.(key, before === '')
       return undefined
     },
@@ -182,14 +186,14 @@ export function createRedis(
   const { send } = connection
   return {
     ...connection,
-    sessions: createRemoteValues<Session>(connection, `${prefix}s:`, (key, isNew) => {
+    sessions: createRemoteValues(connection, `${prefix}s:`, createSessionForm(), (key, isNew) => {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)
       const noted = [indexOf(prefix), indexOf(prefix, idOfKey(key))].map((name) => run(send, 'note', name, [key, life]))
       // If that fails, a later write notes the session.
       Promise.all(noted).catch(() => renewed.delete(key))
     }),
-    values: createRemoteValues<unknown>(connection, `${prefix}v:`),
+    values: createRemoteValues(connection, `${prefix}v:`, PLAIN),
     keys: (ids?: readonly string[]) => keysOf(send, prefix, ids),
     count: async () => Number(await run(send, 'count', indexOf(prefix), [])),
     /** Says in all replicas which sessions have changed. */

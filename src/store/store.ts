@@ -81,17 +81,13 @@ function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, 
   return size
 }
 
-/** Bytes of an iteration or a minute, and of a run that is over, that are kept for people to read. */
-const BYTES_PER_LINE = 96
-const BYTES_PER_RUN = 384
+/** Bytes of an iteration, or of a run that is over, that is kept for people to read. */
+const BYTES_PER_RECORD = 256
 
 /** Returns the bytes that a session takes in memory, roughly. */
 export function sizeOfSession({ threads, reductions = [], record }: Session): number {
   let size = BYTES_PER_THREAD + reductions.length * BYTES_PER_CALL
-  if (record) {
-    const { iterationLines = [], minuteLines = [], runs } = record
-    size += (iterationLines.length + minuteLines.length) * BYTES_PER_LINE + runs.length * BYTES_PER_RUN
-  }
+  if (record) size += (record.iterations.length + record.runs.length) * BYTES_PER_RECORD
   for (const thread of threads) size += sizeOfThread(thread)
   return size
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts'
-import { type IterationRecord, iterationLine } from '../../src/core/operator/session-record.ts'
+import type { IterationRecord } from '../../src/core/operator/session-record.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
@@ -41,7 +41,7 @@ const sessionOf = (threads: readonly Thread[], iterations: readonly IterationRec
   ...NEW_SESSION,
   threads,
   totals: { startedAt: NOW - 10 * MINUTE, iterations: 9, toolCalls: 8, acknowledged: 1, ignored: 2 },
-  record: { name: 'mine', threads: threads.length, iterationLines: iterations.map(iterationLine), runs: [] },
+  record: { name: 'mine', threads: threads.length, iterations, runs: [] },
 })
 
 const iteration = (changes: Partial<IterationRecord> = {}): IterationRecord => ({

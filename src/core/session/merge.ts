@@ -9,15 +9,7 @@
  * what the copies have in common.
  */
 
-import {
-  iterationIn,
-  iterationLine,
-  MAX_ITERATIONS_KEPT,
-  MAX_MINUTES_KEPT,
-  MAX_RUNS_KEPT,
-  minuteIn,
-  minuteLine,
-} from '../operator/session-record.ts'
+import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_RECENT_REQUESTS, MAX_THREADS, type Run, retryOf, type Session, type Thread, withIds } from './session.ts'
 
@@ -151,14 +143,12 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
   if (local.record && remote.record) {
     const [here, there] = [local.record, remote.record]
     const keys = ['thread', 'iteration', 'at'] as const
-    const iterations = [here.iterationLines?.map(iterationIn), there.iterationLines?.map(iterationIn)] as const
-    const minutes = [here.minuteLines?.map(minuteIn), there.minuteLines?.map(minuteIn)] as const
     record = {
       name: there.name ?? here.name,
       threads: Math.max(there.threads, here.threads),
-      iterationLines: joinEntries(...iterations, keys, 'at', MAX_ITERATIONS_KEPT).map(iterationLine),
+      iterations: joinEntries(here.iterations, there.iterations, keys, 'at', MAX_ITERATIONS_KEPT),
       runs: joinEntries(here.runs, there.runs, ['thread', 'startedAt'], 'endedAt', MAX_RUNS_KEPT),
-      minuteLines: joinEntries(...minutes, ['at'], 'at', MAX_MINUTES_KEPT).map(minuteLine),
+      minutes: joinEntries(here.minutes, there.minutes, ['at'], 'at', MAX_MINUTES_KEPT),
     }
   }
   return {

@@ -8,13 +8,7 @@ import type { BaseContext, EffectiveContext } from '../../core/context-window.ts
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
-import {
-  type IterationRecord,
-  iterationIn,
-  MAX_ITERATIONS_KEPT,
-  minuteIn,
-  type RunRecord,
-} from '../../core/operator/session-record.ts'
+import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
 import {
   limitsInForce,
@@ -291,8 +285,7 @@ function errorOf(newest: IterationRecord | undefined): string | null {
 
 function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer) {
   const { threads, totals, record, usage } = session
-  const { name = null, iterationLines = [], threads: known = 0 } = record ?? {}
-  const iterations = iterationLines.map(iterationIn)
+  const { name = null, iterations = [], threads: known = 0 } = record ?? {}
   const startedAt = totals?.startedAt ?? now
   const meters = sessionMeters(session, now)
   const agents: Agent[] = []
@@ -354,11 +347,6 @@ function iterationView(one: IterationRecord): SessionDetail['iterations'][number
   const times = { at: iso(one.at), duration_ms: one.durationMs }
   const usage = { input: one.input, output: one.output, ...costView(one) }
   return { thread, iteration, ...times, status, verdict, tier, loop, overflow, said, tools, usage }
-}
-
-function minuteView(line: string): SessionDetail['minutes'][number] {
-  const minute = minuteIn(line)
-  return { at: iso(minute.at), tokens: minute.tokens, ...costView(minute) }
 }
 
 function runView(run: RunRecord, key: SessionKey, viewer: Viewer): RunView {
@@ -429,7 +417,7 @@ export function detailOf(
     threads,
     runs,
     iterations: iterations.map(iterationView),
-    minutes: (record?.minuteLines ?? []).map(minuteView),
+    minutes: (record?.minutes ?? []).map((one) => ({ at: iso(one.at), tokens: one.tokens, ...costView(one) })),
     meters,
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),

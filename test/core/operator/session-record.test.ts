@@ -3,14 +3,8 @@ import { describe, expect, it } from 'vitest'
 import {
   EMPTY_RECORD,
   type IterationFacts,
-  type IterationRecord,
-  iterationIn,
-  iterationLine,
   MAX_ITERATIONS_KEPT,
   MAX_RUNS_KEPT,
-  type MinuteRecord,
-  minuteIn,
-  minuteLine,
   type RunRecord,
   type SessionRecord,
   withIteration,
@@ -31,8 +25,6 @@ const facts = (changes: Partial<IterationFacts> = {}): IterationFacts => ({
 
 const usage = (input: number, output: number, cost?: number) => ({ input, output, cost, estimated: false })
 
-const iterationsIn = ({ iterationLines = [] }: SessionRecord) => iterationLines.map(iterationIn)
-
 const run = (startedAt: number): RunRecord => ({
   thread: 1,
   startedAt,
@@ -47,14 +39,14 @@ const run = (startedAt: number): RunRecord => ({
 
 describe('the record of an iteration', () => {
   it('has when it was asked for, how long it took, what became of it and what it used', () => {
-    const record = withIteration(
+    const { iterations } = withIteration(
       EMPTY_RECORD,
       2,
       7,
       facts({ verdict: 'warn', tier: 'caution', loop: 'cycle' }),
       usage(90, 10, 0.5),
     )
-    expect(iterationsIn(record)).toEqual([
+    expect(iterations).toEqual([
       {
         thread: 2,
         iteration: 7,
@@ -78,7 +70,7 @@ describe('the record of an iteration', () => {
     record = withTools(record, 1, ['search'])
     record = withIteration(record, 1, 1, facts({ endedAt: 3_000, verdict: 'block' }), usage(50, 5))
     record = withIteration(record, 1, 1, facts({ endedAt: 3_000, verdict: 'block' }), usage(0, 0, 0.25))
-    expect(iterationsIn(record)).toMatchObject([
+    expect(record.iterations).toMatchObject([
       { durationMs: 2_000, verdict: 'block', tools: ['search'], input: 140, output: 15, cost: 0.25 },
     ])
   })
@@ -93,7 +85,7 @@ describe('the record of an iteration', () => {
         // A request that the run has forgotten has the number of the newest.
         for (const one of late)
           record = withIteration(record, 1, one > 8 ? one : 12, { ...asked(one), endedAt: 99_000 }, usage(0, 0, one))
-        expect(iterationsIn(record).map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs])).toEqual(
+        expect(record.iterations.map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs])).toEqual(
           Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : 0, 500]),
         )
       }),
@@ -103,22 +95,22 @@ describe('the record of an iteration', () => {
   it('is another one for another request of the same number, as one that failed was not counted', () => {
     const failed = withIteration(EMPTY_RECORD, 1, 1, facts({ status: 500 }), undefined)
     const record = withIteration(failed, 1, 1, facts({ askedAt: 2_000, endedAt: 2_100 }), usage(1, 1))
-    expect(iterationsIn(record)).toMatchObject([
+    expect(record.iterations).toMatchObject([
       { iteration: 1, status: 500, input: 0 },
       { iteration: 1, status: 200, input: 1 },
     ])
   })
 
   it('takes no time where the clock went back', () => {
-    const record = withIteration(EMPTY_RECORD, 1, 1, facts({ endedAt: 0 }), undefined)
-    expect(iterationsIn(record)).toMatchObject([{ durationMs: 0 }])
+    const { iterations } = withIteration(EMPTY_RECORD, 1, 1, facts({ endedAt: 0 }), undefined)
+    expect(iterations).toMatchObject([{ durationMs: 0 }])
   })
 
   it('has the names of the tools that it called, once and cut to their bounds', () => {
     const begun = withIteration(EMPTY_RECORD, 1, 1, facts(), undefined)
     const names = Array.from({ length: 20 }, (_, at) => `${at}`.padEnd(100, 'x'))
     const record = withTools(begun, 1, names)
-    expect(iterationsIn(record)[0]?.tools).toEqual(names.slice(0, 8).map((name) => name.slice(0, 64)))
+    expect(record.iterations[0]?.tools).toEqual(names.slice(0, 8).map((name) => name.slice(0, 64)))
     expect(withTools(record, 1, ['other'])).toBe(record)
   })
 
@@ -127,53 +119,6 @@ describe('the record of an iteration', () => {
     ['a request that failed', withIteration(EMPTY_RECORD, 1, 1, facts({ status: 500 }), undefined), 1],
   ])('has no tools of %s', (_, record: SessionRecord, thread) => {
     expect(withTools(record, thread, ['search'])).toBe(record)
-  })
-})
-
-describe('the lines of a record', () => {
-  const count = fc.nat()
-  const cost = fc.nat({ max: 1e12 }).map((billionths) => billionths / 1e9)
-  const costGap = fc.constantFrom(undefined, 'partial' as const, 'estimate' as const)
-
-  it('have all of any iteration', () => {
-    const iteration: fc.Arbitrary<IterationRecord> = fc.record({
-      thread: count,
-      iteration: count,
-      at: count,
-      durationMs: count,
-      status: fc.constantFrom(200, 0, 400, 529),
-      verdict: fc.constantFrom('allow', 'warn', 'block', 'stop'),
-      tier: fc.constantFrom(undefined, 'caution', 'warning'),
-      loop: fc.constantFrom(undefined, 'repetition', 'cycle'),
-      overflow: fc.constantFrom(undefined, 'shrink_context'),
-      tools: fc.array(fc.string({ minLength: 1, unit: 'grapheme' })),
-      said: fc.option(fc.string({ unit: 'binary' }), { nil: undefined }),
-      input: count,
-      output: count,
-      cost,
-      costGap,
-    })
-    fc.assert(
-      fc.property(iteration, (one) => {
-        expect(iterationIn(iterationLine(one))).toEqual(one)
-      }),
-    )
-  })
-
-  it('have all of any minute', () => {
-    const at = fc.nat({ max: 100_000_000 }).map((minute) => minute * 60_000)
-    const minute: fc.Arbitrary<MinuteRecord> = fc.record({ at, tokens: count, cost, costGap })
-    fc.assert(
-      fc.property(minute, (one) => {
-        expect(minuteIn(minuteLine(one))).toEqual(one)
-      }),
-    )
-  })
-
-  it('take names of tools that are cut within a character', () => {
-    const begun = withIteration(EMPTY_RECORD, 1, 1, facts(), undefined)
-    const record = withTools(begun, 1, [`${'x'.repeat(63)}\u{1f600}`, 'a, b'])
-    expect(iterationsIn(record)[0]?.tools).toEqual(['x'.repeat(63), 'a, b'])
   })
 })
 
@@ -191,7 +136,7 @@ describe('the record of a session', () => {
         const runs = places.filter(({ isRun }) => isRun).slice(-MAX_RUNS_KEPT)
         const iterations = places.filter(({ isRun }) => !isRun).slice(-MAX_ITERATIONS_KEPT)
         expect(record.runs.map(({ startedAt }) => startedAt)).toEqual(runs.map(({ at }) => at))
-        expect(iterationsIn(record).map((one) => one.at)).toEqual(iterations.map(({ at }) => at))
+        expect(record.iterations.map((one) => one.at)).toEqual(iterations.map(({ at }) => at))
       }),
       { numRuns: 50 },
     )
