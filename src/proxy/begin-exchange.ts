@@ -37,12 +37,13 @@ export interface Exchange {
 export function beginExchange(services: Services, request: IncomingMessage, response: ServerResponse): Exchange {
   const route = routeOf(services, request.method ?? 'GET', request.url ?? '/', request.rawHeaders)
   const { dialect, upstream } = route
+  const { tracing } = services
   const x: Exchange = {
     services,
     request,
     response,
     route,
-    span: dialect && beginSpan(services.tracing, request.rawHeaders, dialect.name, upstream.origin),
+    span: dialect && tracing && beginSpan(tracing, request.rawHeaders, dialect.name, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,

@@ -178,7 +178,8 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const body = isRead ? await errorBodyOf(response, dialect !== undefined) : undefined
   const explained = watched && body && (await explainRefusal(watched, response, body))
   // An error about the request itself does not show whether the provider is overloaded.
-  if (turn) noteOutcome(turn, explained ? { ...head, status: 400 } : head, body)
+  if (turn && (isError || services.streaks.size > 0))
+    noteOutcome(turn, explained ? { ...head, status: 400 } : head, body)
   if (!explained) return response
   const { overflow } = explained
   const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined

@@ -117,7 +117,7 @@ export interface Services extends AccessSettings {
   /** Bounds the bytes of all bodies in memory. */
   readonly buffers: BufferBudget
   readonly emit: Emit
-  readonly tracing: Tracing
+  readonly tracing: Tracing | undefined
   /** True once the drain time is over and Governor cuts off running requests. */
   readonly isCut: boolean
   /** Aborted once Governor accepts no more requests. */

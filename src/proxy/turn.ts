@@ -89,15 +89,17 @@ export function updateSession<Result, Args extends readonly unknown[]>(
 }
 
 /** Changes the session without a result. Never rejects: a change that the store loses is a counted fault. */
-export function changeSession<Args extends readonly unknown[]>(
-  turn: Turn,
+export async function changeSession<Args extends readonly unknown[]>(
+  { services, key, counted }: Turn,
   by: (session: Session, request: CountedRequest, ...args: Args) => Session,
   ...args: Args
 ): Promise<void> {
-  return updateSession<void, []>(turn, undefined, (session, request) => ({
-    session: by(session, request, ...args),
+  if (key === undefined) return
+  const updated = services.store.update(key, (session = NEW_SESSION) => ({
+    session: by(session, counted, ...args),
     result: undefined,
   }))
+  await unlessLost(services.emit, updated, undefined)
 }
 
 /** Returns the outcome of a request whose answer is over. */

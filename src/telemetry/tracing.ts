@@ -7,6 +7,7 @@ import {
   type Attributes,
   type Context,
   metrics,
+  ProxyTracerProvider,
   propagation,
   ROOT_CONTEXT,
   type Span,
@@ -80,7 +81,7 @@ const GETTER: TextMapGetter<RawHeaders> = {
 }
 
 /** What the spans of all requests are made with. */
-export type Tracing = ReturnType<typeof createTracing>
+export type Tracing = NonNullable<ReturnType<typeof createTracing>>
 
 /** The span of one request. A fault in the user's SDK costs no request: no function here throws. */
 export interface RequestSpan {
@@ -176,7 +177,7 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
   }
 }
 
-/** Begins the span of a guarded request; `undefined` if no SDK records it. `origin`: scheme, host and port upstream. */
+/** Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port upstream. */
 export function beginSpan(
   tracing: Tracing,
   headers: RawHeaders,
@@ -187,7 +188,7 @@ export function beginSpan(
   try {
     const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
     const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
-    // There is no SDK, or the trace is not sampled.
+    // The trace is not sampled.
     if (!span.isRecording()) return undefined
     const context = trace.setSpan(parent, span)
     const { hostname, port, protocol } = new URL(origin)
@@ -204,17 +205,19 @@ export function beginSpan(
 }
 
 /**
- * Creates what spans are made with: the SDK that the process has registered by then, if any. `optIn`: the value of
+ * Creates what spans are made with; `undefined` if the process has registered no SDK by then. `optIn`: the value of
  * `OTEL_SEMCONV_STABILITY_OPT_IN`, a list with commas.
  */
 export function createTracing(version: string, optIn = '') {
+  const provider = trace.getTracerProvider()
+  if (provider instanceof ProxyTracerProvider && !provider.getDelegateTracer('agent-governor')) return undefined
   const names: GenAiNames = optIn.split(/[,\s]/).includes('gen_ai_latest_experimental') ? LATEST : V1_36
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
   const meter = metrics.getMeter('agent-governor', version, schema)
   return {
     names,
-    tracer: trace.getTracerProvider().getTracer('agent-governor', version, schema),
+    tracer: provider.getTracer('agent-governor', version, schema),
     tokens: meter.createHistogram(names.tokenUsage, { unit: '{token}' }),
     duration: meter.createHistogram(names.duration, { unit: 's' }),
   }
