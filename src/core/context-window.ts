@@ -95,22 +95,17 @@ export const STANDARD_TIER = 200_000
 
 const MAX_REDUCTIONS = 16
 
-interface OverflowedRequest extends ModelPlace {
-  readonly overflow: Overflow
-  /** Milliseconds since the epoch. */
-  readonly now: number
-  /** Milliseconds for which the reduction holds. */
-  readonly ttl: number
-}
-
 function isOf({ upstream, model }: Reduction, of: ModelPlace): boolean {
   return upstream === of.upstream && model === of.model
 }
 
-/** Returns the reductions after an overflow: to its stated limit, or to the standard tier, else the same. */
+/**
+ * Returns the reductions after an overflow: to its stated limit, or to the standard tier, else the same. `now`:
+ * milliseconds since the epoch; `ttl`: milliseconds for which the reduction holds.
+ */
 export function reduce(
   reductions: readonly Reduction[],
-  { upstream, model, overflow, now, ttl }: OverflowedRequest,
+  { upstream, model, overflow, now, ttl }: ModelPlace & { overflow: Overflow; now: number; ttl: number },
 ): readonly Reduction[] {
   const isTier = overflow.recovery === 'tier_downgrade'
   const tokens = isTier ? STANDARD_TIER : statedLimit(overflow)

@@ -64,14 +64,12 @@ export const GUARDS: readonly CallGuard[] = [
       if (!loop.enabled || !loopState) return { ...NONE, thread }
       const policy = inMode(loop, runState.loopMode)
       const made = blockCalls(loopState.memory, calls, policy, facts.fingerprint, isAgain, now)
-      const blocked: (Block | undefined)[] = []
-      for (const found of made.blocked) {
-        if (found) {
-          const { tool, count } = found
-          const texts = { text: blockText(tool, count), fallback: fallbackText(tool, count) }
-          blocked.push({ guard: 'loop_guard', tool, ...texts, loop: found })
-        } else blocked.push(undefined)
-      }
+      const blocked = made.blocked.map((found): Block | undefined => {
+        if (!found) return undefined
+        const { tool, count } = found
+        const texts = { text: blockText(tool, count), fallback: fallbackText(tool, count) }
+        return { guard: 'loop_guard', tool, ...texts, loop: found }
+      })
       return { thread: { ...thread, loopState: { ...loopState, memory: made.memory } }, blocked, endsRun: made.endsRun }
     },
   },

@@ -1,7 +1,7 @@
 /** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
 
 import { fill, type NoticeTexts } from './budget/budget-notices.ts'
-import { LIMITS, type LimitName, type LimitReason, METERS, type Meter } from './budget/meters.ts'
+import { LIMITS, type LimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
@@ -55,46 +55,39 @@ interface ReasonRow {
   /** The template of what the footer says. */
   readonly footer: string
   /** The run resumes when its limit is raised. */
-  readonly mayResume: boolean
+  readonly mayResume?: true
   /** The request that ended the run counts as one of its iterations. */
-  readonly countsLast: boolean
+  readonly countsLast?: true
   /** A loop ended the run, which is named to clients that ask again. */
-  readonly isLoop: boolean
+  readonly isLoop?: true
   /** It is a command, which is carried out even if Governor only observes. */
-  readonly isCommand: boolean
+  readonly isCommand?: true
 }
 
 /** The reasons why runs end. Those of limits come from the meters. */
-export const REASONS = {
+export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
   ...(Object.fromEntries(
     LIMITS.map((name) => {
-      const { isCounted, limit } = METERS[name]
+      const { isCounted, limit }: MeterRow = METERS[name]
       const state = isCounted ? 'tool_limit_reached' : 'budget_exceeded'
       const text = isCounted ? 'stop' : 'stopAtLimit'
-      const footer = '{used} of {max} {unit}'
-      const row = { state, text, footer, mayResume: true, countsLast: false, isLoop: false, isCommand: false }
-      return [limit.reason, row]
+      return [limit.reason, { state, text, footer: '{used} of {max} {unit}', mayResume: true }]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
   loop_guard: {
     state: 'loop_detected',
     text: 'stopInLoop',
     footer: 'the agent was in a loop',
-    mayResume: false,
     countsLast: true,
     isLoop: true,
-    isCommand: false,
   },
   operator: {
     state: 'stopped',
     text: 'operatorStop',
     footer: 'an operator stopped the run',
-    mayResume: false,
-    countsLast: false,
-    isLoop: false,
     isCommand: true,
   },
-} as const satisfies Readonly<Record<TerminalReason, ReasonRow>>
+}
 
 /** Returns why a run ends. */
 export function reasonOf({ meter, reason }: Limit): TerminalReason {

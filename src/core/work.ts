@@ -12,6 +12,8 @@ export class TooMuchToRead extends SyntaxError {
 export const STEPS_PER_VALUE = 4
 /** Steps to hash a tool call, and once more to guess from its words what it does. */
 export const STEPS_PER_CALL = 60
+/** Steps to search a text with regular expressions, for each of its characters. */
+export const STEPS_PER_SEARCHED = 1 / 4
 
 /** Steps in one go: 10 ms, and 6 ms for each megabyte of the body, which the index of small messages takes. */
 const MAX_STEPS = 200_000
@@ -67,11 +69,6 @@ export class Work {
   /** Counts the decoding of a text of so many bytes. Throws `TooMuchToRead`. */
   decode(bytes: number): void {
     this.spend(bytes / 16)
-  }
-
-  /** Counts the search of a text of so many characters with regular expressions. Throws `TooMuchToRead`. */
-  search(characters: number): void {
-    this.spend(characters / 4)
   }
 
   /** Nobody else waits: nothing is too much in one go from now on. */

@@ -1,7 +1,7 @@
 /** Reads a request, counts it in its session, and decides how to handle it. */
 
 import { costLimit, NO_LIMITS } from '../core/budget/meters.ts'
-import { type Declared, policyFor, settingsFor } from '../core/budget/policy.ts'
+import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody, nameOf } from '../core/hash.ts'
@@ -147,7 +147,7 @@ function requestOf(
   const { budget: budgets, loop, observesOnly } = services.policies
   const header = (name: string) => headerOf(headers, name)
   const subject = { model: conversation.model, upstream: upstream.name, header }
-  const declared: Declared = {
+  const declared = {
     iterations: wholeNumber(header('x-governor-max-iterations')),
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
   }

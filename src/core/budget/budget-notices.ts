@@ -98,12 +98,6 @@ export interface Thresholds {
   readonly adaptive: boolean
 }
 
-/** The highest tier of a run's meters, and the meter that has it, which the notice names. */
-export interface Pressure {
-  readonly tier: Tier
-  readonly meter: Meter
-}
-
 /**
  * How many units are left when a tier starts, with `adaptive`. With fixed shares, an agent with 5 iterations would hear
  * of it when one is left, which is too late, and one with 1,000 when 300 are left, which is nagging.
@@ -115,29 +109,27 @@ const COUNTDOWN = { caution: 3, warning: 1 } as const
 const TRACKER_NEAR_END = 20
 
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
-function reached(name: 'caution' | 'warning', meter: Meter, thresholds: Thresholds): boolean {
-  const { used, max } = meter
-  const { tiers, isCounted }: MeterRow = METERS[meter.name]
-  if (tiers) return used / max >= tiers[name].share
+function reached(name: 'caution' | 'warning', { name: meter, used, max }: Meter, thresholds: Thresholds): boolean {
+  const { tiers, isCounted }: MeterRow = METERS[meter]
   const left = max - used
-  if (isCounted) {
-    if (thresholds.style === 'countdown') return left <= COUNTDOWN[name]
-    const floor = FLOORS[name]
-    if (thresholds.adaptive && left <= floor.least) return true
-    if (thresholds.adaptive && left > floor.most) return false
+  if (isCounted && thresholds.style === 'countdown') return left <= COUNTDOWN[name]
+  if (isCounted && thresholds.adaptive) {
+    const { least, most } = FLOORS[name]
+    if (left <= least || left > most) return left <= least
   }
-  return used / max >= thresholds[name]
+  return used / max >= (tiers?.[name].share ?? thresholds[name])
 }
 
 /** True if a tracker states this meter at this iteration (from 1). `every`: iterations between two statements. */
 export function isStatementDue({ name, used, max }: Meter, iteration: number, every: number): boolean {
-  return (METERS[name].isCounted && max - used < TRACKER_NEAR_END) || iteration % every === 0
+  const { isCounted }: MeterRow = METERS[name]
+  return (isCounted && max - used < TRACKER_NEAR_END) || iteration % every === 0
 }
 
 /** True if this is certainly the last call before the run is stopped. Tokens, cost and time never tell it. */
 export function isLastCall({ name, used, max }: Meter): boolean {
-  const { isCounted, includesCurrent } = METERS[name]
-  return isCounted && max - used <= (includesCurrent ? 0 : 1)
+  const { isCounted, includesCurrent }: MeterRow = METERS[name]
+  return isCounted === true && max - used <= (includesCurrent ? 0 : 1)
 }
 
 /** Returns the tier of one meter; `none` if nothing is used yet. */
@@ -147,10 +139,13 @@ export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   return reached('caution', meter, thresholds) ? 'caution' : 'none'
 }
 
-/** Returns the meter with the highest tier, and the tier; among equals, the one with the largest share used. */
-export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pressure | undefined {
+/**
+ * Returns the meter with the highest tier, which the notice names, and the tier; among equals, the one with the largest
+ * share used.
+ */
+export function pressureOf(meters: readonly Meter[], thresholds: Thresholds) {
   const ranks = { none: 0, caution: 1, warning: 2 }
-  let highest: Pressure | undefined
+  let highest: { readonly tier: Tier; readonly meter: Meter } | undefined
   for (const meter of meters) {
     const tier = tierOf(meter, thresholds)
     const above = highest ? ranks[tier] - ranks[highest.tier] : 1
@@ -161,15 +156,9 @@ export function pressureOf(meters: readonly Meter[], thresholds: Thresholds): Pr
 }
 
 /** Returns the notice for a tier. For style `tracker` see `trackerNotice` in decide.ts. */
-export function noticeFor(
-  tier: Exclude<Tier, 'none'>,
-  meter: Meter,
-  texts: NoticeTexts,
-  style: Style = 'tiers',
-): string {
+export function noticeFor(tier: Exclude<Tier, 'none'>, meter: Meter, texts: NoticeTexts, style?: Style): string {
   const { tiers }: MeterRow = METERS[meter.name]
-  const isLast = tier === 'warning'
   if (tiers) return fill(texts[tiers[tier].text], meter)
-  if (style === 'countdown') return fill(isLast ? texts.countdownLast : texts.countdown, meter)
-  return fill(isLast ? texts.warning : texts.caution, meter)
+  if (style === 'countdown') return fill(tier === 'warning' ? texts.countdownLast : texts.countdown, meter)
+  return fill(texts[tier], meter)
 }

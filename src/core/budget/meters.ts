@@ -62,22 +62,20 @@ export interface MeterRow {
   readonly unit: string
   readonly format: (used: number, max: number) => FormattedAmounts
   /** It counts steps that the model can plan with; a single token, cent or second means nothing. */
-  readonly isCounted: boolean
+  readonly isCounted?: true
   /** `used` includes the current request, so that `max` itself is still allowed. */
-  readonly includesCurrent: boolean
-  /** The limit that users set; `undefined` for a limit of the model, which never ends a run. */
-  readonly limit:
-    | {
-        /** Key of the configuration, in `budget.run` and `budget.session`. */
-        readonly setting: string
-        /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
-        readonly value: 'whole' | 'count' | 'decimal'
-        readonly help: string
-        readonly reason: string
-        /** The limit in the sentence that tells the model of it, as `{limit}`. */
-        readonly noun: string
-      }
-    | undefined
+  readonly includesCurrent?: true
+  /** The limit that users set; unset for a limit of the model, which never ends a run. */
+  readonly limit?: {
+    /** Key of the configuration, in `budget.run` and `budget.session`. */
+    readonly setting: string
+    /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
+    readonly value: 'whole' | 'count' | 'decimal'
+    readonly help: string
+    readonly reason: string
+    /** The limit in the sentence that tells the model of it, as `{limit}`. */
+    readonly noun: string
+  }
   /** Shares at which its tiers start, and the names of their texts; unset if those of the budget hold. */
   readonly tiers?: Readonly<
     Record<'caution' | 'warning', { readonly share: number; readonly text: 'contextCaution' | 'contextWarning' }>
@@ -105,7 +103,6 @@ export const METERS = {
     unit: 'tool calls',
     format: whole,
     isCounted: true,
-    includesCurrent: false,
     limit: {
       setting: 'max_tool_calls',
       value: 'whole',
@@ -118,8 +115,6 @@ export const METERS = {
     word: 'Tokens',
     unit: 'tokens',
     format: tokens,
-    isCounted: false,
-    includesCurrent: false,
     limit: {
       setting: 'max_tokens',
       value: 'count',
@@ -134,8 +129,6 @@ export const METERS = {
     word: 'Cost',
     unit: '',
     format: dollars,
-    isCounted: false,
-    includesCurrent: false,
     limit: {
       setting: 'max_cost_usd',
       value: 'decimal',
@@ -148,8 +141,6 @@ export const METERS = {
     word: 'Time',
     unit: '',
     format: seconds,
-    isCounted: false,
-    includesCurrent: false,
     limit: {
       setting: 'max_seconds',
       value: 'decimal',
@@ -162,9 +153,6 @@ export const METERS = {
     word: 'Context',
     unit: 'tokens',
     format: tokens,
-    isCounted: false,
-    includesCurrent: false,
-    limit: undefined,
     tiers: {
       caution: { share: 0.8, text: 'contextCaution' },
       warning: { share: 0.92, text: 'contextWarning' },
@@ -177,7 +165,7 @@ export type MeterName = keyof typeof METERS
 
 /** Meters that users can set a limit on. */
 export type LimitName = {
-  [Name in MeterName]: (typeof METERS)[Name]['limit'] extends undefined ? never : Name
+  [Name in MeterName]: (typeof METERS)[Name] extends { readonly limit: object } ? Name : never
 }[MeterName]
 
 type Limit = (typeof METERS)[LimitName]['limit']
@@ -189,7 +177,7 @@ export type LimitReason = Limit['reason']
 
 /** The meters with a limit, in the order in which limits are checked. */
 export const LIMITS: readonly LimitName[] = (Object.keys(METERS) as MeterName[]).filter(
-  (name): name is LimitName => METERS[name].limit !== undefined,
+  (name): name is LimitName => 'limit' in METERS[name],
 )
 
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
@@ -229,7 +217,7 @@ export interface Meter<Name extends MeterName = MeterName> {
  */
 export function isExhausted(meter: Meter): meter is Meter<LimitName> {
   const { name, used, max } = meter
-  const { limit, includesCurrent } = METERS[name]
+  const { limit, includesCurrent }: MeterRow = METERS[name]
   if (max <= 0 || !limit) return false
   return includesCurrent ? used > max : used >= max
 }

@@ -4,13 +4,11 @@ import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
 import { costLimit, LIMITS, type LimitName } from './meters.ts'
 
-/** Whether the system text states the budget; `auto`: if the client declared it. */
-export type Announce = 'auto' | 'always' | 'never'
-
 /** A configured budget. `policyFor` decides for each request what the policy announces. */
 export interface BudgetSettings {
   readonly policy: BudgetPolicy
-  readonly announce: Announce
+  /** Whether the system text states the budget; `auto`: if the client declared it. */
+  readonly announce: 'auto' | 'always' | 'never'
   readonly clientOverride: boolean | 'lower_only'
 }
 
@@ -52,12 +50,11 @@ export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, sub
   return settings
 }
 
-/** Limits of a run that a client declares in headers; unset if it declares none. 0: no limit. */
-export type Declared = { readonly [Name in LimitName]?: number | undefined }
-
-/** Returns the budget policy of one request, with the limits that its client declares. */
-export function policyFor(settings: BudgetSettings, declared: Declared): BudgetPolicy {
-  const { policy, clientOverride, announce } = settings
+/** Returns the budget policy of one request, with the limits that its client declares in headers; 0 is no limit. */
+export function policyFor(
+  { policy, clientOverride, announce }: BudgetSettings,
+  declared: { readonly [Name in LimitName]?: number | undefined },
+): BudgetPolicy {
   // A tracker begins with the announcement.
   const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
   const names = LIMITS.filter((name) => declared[name] !== undefined)

@@ -5,7 +5,7 @@
  */
 import type { Conversation, RawResult } from '../conversation.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
-import { STEPS_PER_VALUE, type Work } from '../work.ts'
+import { STEPS_PER_SEARCHED, STEPS_PER_VALUE, type Work } from '../work.ts'
 import type { ToolCallRecord } from './call-history.ts'
 import { withoutNotices } from './loop-notices.ts'
 import type { MaskMode } from './patterns.ts'
@@ -76,7 +76,7 @@ export function textHashes(result: string, volatile: MaskMode, work?: Work): Res
     const hash = hashOfText(text)
     return { resultHash: hash, maskedHash: hash }
   }
-  work?.search(result.length)
+  work?.spend(result.length * STEPS_PER_SEARCHED)
   const said = withoutHarnessNoise(text)
   return {
     resultHash: `${COMPARED}${hashOfText(said)}` as Hash,

@@ -284,7 +284,7 @@ export const extendBody = z.union([
 const limit = z.number().min(0).max(HIGHEST_LIMIT).nullable().optional()
 const wholeLimit = z.int().min(0).max(1_000_000_000).nullable().optional()
 const limits = Object.fromEntries(
-  LIMITS.map((name) => [METERS[name].limit.setting, METERS[name].isCounted ? wholeLimit : limit]),
+  LIMITS.map((name) => [METERS[name].limit.setting, METERS[name].limit.value === 'whole' ? wholeLimit : limit]),
 ) as Readonly<Record<LimitSetting, typeof limit>>
 export const budgetBody = z
   .strictObject({ ...limits, thread: only })
