@@ -34,7 +34,7 @@ async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 
       conversation.results(at),
     ])
     const { fields, list, items } = index ?? {}
-    const prompt = promptOf(facts, facts.newestAssistant)
+    const prompt = promptOf(facts, facts.assistantHashes.at(-1))
     const more = [prompt, beginningsOf(facts, conversation), request.demands(), request.notice('n', 'user')]
     return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()])
   } catch (error) {

@@ -10,7 +10,6 @@ import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run.ts'
 import {
   type Changed,
-  type Demand,
   isLate,
   type LimitPair,
   limitsInForce,
@@ -107,8 +106,8 @@ function numberOf({ known, run }: Place, { facts, isDerived }: Request, before: 
   const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
   const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
-  const { previous, newestAssistant, messages } = facts
-  const showsSame = previous === undefined && known?.newest === newestAssistant && known?.messages === messages
+  const { previous, assistantHashes, messages } = facts
+  const showsSame = previous === undefined && known?.newest === assistantHashes.at(-1) && known?.messages === messages
   // A run that was stopped counts no more, and the same step in other bytes is not a further one.
   const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
   return {
@@ -123,9 +122,8 @@ function reactionOf(
   { facts, conversation }: Request,
   isRetry: boolean,
 ): WarningReaction | undefined {
-  const { newestAssistant: newest, transcript } = facts
-  const shown = transcript.assistantMessages.at(-1)
-  if (!known?.run.isWarned || isRetry || newest === known.newest || !shown) return undefined
+  const shown = facts.transcript.assistantMessages.at(-1)
+  if (!known?.run.isWarned || isRetry || facts.assistantHashes.at(-1) === known.newest || !shown) return undefined
   const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
   return speaks ? 'acknowledged' : 'ignored'
 }
@@ -162,16 +160,12 @@ const MAX_DEMANDS = 32
  */
 function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fingerprint: string): Run['demands'] {
   if (names.length === 0) return demands
-  const known = new Set<Hash>()
-  const late = new Set<string>()
-  for (const { name, lateIn } of demands ?? []) {
-    known.add(name)
-    if (lateIn !== undefined) late.add(lateIn)
-  }
-  if (known.size >= MAX_DEMANDS || (finalAnswer && late.size >= MAX_LATE)) return demands
-  const all: Demand[] = [...(demands ?? [])]
-  for (const name of names) if (!known.has(name)) all.push({ name, lateIn: finalAnswer && fingerprint })
-  return all.length > (demands?.length ?? 0) ? all : demands
+  const known = demands ?? []
+  const late = new Set(known.flatMap(({ lateIn = [] }) => lateIn))
+  if (known.length >= MAX_DEMANDS || (finalAnswer && late.size >= MAX_LATE)) return demands
+  const more = names.filter((name) => !known.some((demand) => demand.name === name))
+  if (more.length === 0) return demands
+  return [...known, ...more.map((name) => ({ name, lateIn: finalAnswer && fingerprint }))]
 }
 
 /**
@@ -187,7 +181,8 @@ function runAfter(
   reaction: WarningReaction | undefined,
   limits: LimitPair,
 ): Run {
-  const { fingerprint, newestAssistant: newest, callCounts } = facts
+  const { fingerprint, assistantHashes, callCounts } = facts
+  const newest = assistantHashes.at(-1)
   // A request that was changed and sent again shows the same calls again.
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
   const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
@@ -270,14 +265,15 @@ function threadAfter(
 
 /** Returns what a thread keeps of what its newest request has shown. */
 function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | undefined) {
-  const { previous, endsInUserMessage, messages, assistantHashes, newestAssistant } = facts
+  const { previous, endsInUserMessage, messages, assistantHashes } = facts
+  const newest = assistantHashes.at(-1)
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
   // In the middle of a run a harness may write what looks like a user's message: the next request shows whether it did.
   const mayContinue = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
   // The request that ends a run shows the calls of its newest answer.
-  const newCalls = from?.newest === newestAssistant ? 0 : (facts.callCounts.at(-1) ?? 0)
+  const newCalls = from?.newest === newest ? 0 : (facts.callCounts.at(-1) ?? 0)
   const toolCalls = (over?.toolCalls ?? 0) + newCalls
   return {
     userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
@@ -286,7 +282,7 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
     messages,
     promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
     first: from?.first ?? assistantHashes[0],
-    newest: newestAssistant ?? kept?.newest,
+    newest: newest ?? kept?.newest,
     interrupted: mayContinue ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
   }
 }
@@ -311,7 +307,8 @@ function totalsAfter(
     toolCalls = 0
   } else if (totals && !known) {
     iterations = 1
-    toolCalls = threads.some(({ newest }) => newest === facts.newestAssistant) ? 0 : facts.newToolCalls
+    const shown = facts.assistantHashes.at(-1)
+    toolCalls = threads.some(({ newest }) => newest === shown) ? 0 : facts.newToolCalls
   }
   return {
     startedAt: totals ? totals.startedAt : now,

@@ -22,12 +22,10 @@ export interface RequestFacts
   readonly fingerprint: string
   /** Iteration by the transcript alone: assistant messages since the last user message, plus one. */
   readonly iteration: number
-  /** The first and the newest assistant messages, in order. */
+  /** The first and the newest assistant messages, in order. The last shows whether a transcript grew or went back. */
   readonly assistantHashes: readonly Hash[]
   /** How many calls each of these messages made. */
   readonly callCounts: readonly number[]
-  /** The newest assistant message: it shows whether a transcript grew or went back. */
-  readonly newestAssistant: Hash | undefined
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The client says that it replaced its history by a summary. */
@@ -54,8 +52,7 @@ export interface RequestFacts
 export function endsInPrefill(conversation: Conversation, last: number): boolean {
   if (last < 0 || conversation.role(last) !== 'assistant') return false
   const ran = conversation.ranByProvider?.(last) ?? []
-  let before = last - 1
-  while (before > 0 && conversation.role(before) === 'part') before--
+  const before = lastMessage(conversation, last)
   const isAfterAnswer = before >= 0 && conversation.role(before) === 'assistant'
   return conversation.callCount(last) === 0 && ran.length === 0 && !isAfterAnswer
 }
@@ -97,7 +94,6 @@ export function factsOf(
     newToolCalls: transcript.newToolCalls,
     assistantHashes,
     callCounts,
-    newestAssistant: assistantHashes.at(-1),
     endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
     isPrompt: users > 0 && users === userMessageHashes.length,
     asksForSummary:
@@ -148,7 +144,6 @@ export function withPrevious(
     previousStep,
     assistantHashes: [previousStep, ...facts.assistantHashes],
     callCounts: [ids.length, ...facts.callCounts],
-    newestAssistant: facts.newestAssistant ?? previousStep,
     ...(isSameRun ? { toolCalls: ids.length, newToolCalls: ids.length } : {}),
   }
 }

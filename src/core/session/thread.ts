@@ -149,9 +149,7 @@ function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number |
 /** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */
 function isBetter(one: Fit, other: Fit): boolean {
   if (one.kind !== other.kind) return one.kind < other.kind
-  if (one.newer === 0 || other.newer === 0) {
-    if (one.newer !== other.newer) return one.newer !== 0
-  } else if (one.newer !== other.newer) return one.newer < other.newer
+  if (one.newer !== other.newer) return one.newer !== 0 && (other.newer === 0 || one.newer < other.newer)
   return one.thread.userMessageCount > other.thread.userMessageCount
 }
 

@@ -23,12 +23,12 @@ const MAX_READ = 64
 export interface ShownText {
   readonly role: 'user' | 'assistant'
   readonly text: string
-  /** The message called no tool. */
-  readonly callsNothing: boolean
+  /** It is of an assistant's message that called no tool. */
+  readonly callsNothing?: true | undefined
 }
 
 /** One text of a transcript. */
-export interface TranscriptEntry extends Pick<ShownText, 'role' | 'text'> {
+export interface TranscriptEntry extends ShownText {
   /** Counts the texts of a session from 1, those included that were dropped. */
   readonly number: number
   /** The number of its thread. */
@@ -41,18 +41,7 @@ export interface TranscriptEntry extends Pick<ShownText, 'role' | 'text'> {
   readonly at: number
   /** Fingerprint of the request that it answers; unset where only a later request showed it. */
   readonly request?: string | undefined
-  /** An answer that called no tool. */
-  readonly callsNothing?: true | undefined
   /** Set on the answer that ended the run, if the client got a terminal state with it. */
-  readonly terminal?: Terminal | undefined
-}
-
-/** What is known of the answer to a request. */
-export interface AnswerText {
-  readonly text: string
-  /** Fingerprint of the request. */
-  readonly request: string
-  readonly callsNothing: boolean
   readonly terminal?: Terminal | undefined
 }
 
@@ -84,7 +73,8 @@ export function textsOf(conversation: Conversation, registry: HarnessRegistry): 
     const text =
       role === 'user' ? (userText(conversation, at, registry) ?? '') : withoutFooter(joinedText(conversation.texts(at)))
     if (role === 'user' ? text.trim() === '' : !isRealAnswer(text)) continue
-    texts.push({ role, text, callsNothing: role === 'assistant' && conversation.callCount(at) === 0 })
+    const callsNothing = role === 'assistant' && conversation.callCount(at) === 0
+    texts.push({ role, text, callsNothing: callsNothing || undefined })
     left -= text.length
   }
   return texts.reverse()
@@ -168,8 +158,7 @@ export function withShown(
   const hashed = texts.map(({ role, text }) => ({ role, hash: hashOfWords(text) }))
   const start = isContinued ? 0 : startOfNew(kept, endsInNew ? hashed.slice(0, -1) : hashed)
   const all = [...entries]
-  for (const { role, text, callsNothing } of texts.slice(start))
-    all.push(entryOf({ thread, role, text, at, callsNothing: callsNothing || undefined }, nextNumber(all)))
+  for (const text of texts.slice(start)) all.push(entryOf({ ...text, thread, at }, nextNumber(all)))
   return all.length === entries.length ? entries : bounded(all)
 }
 
@@ -183,21 +172,11 @@ function nextNumber(entries: readonly TranscriptEntry[]): number {
  */
 export function withAnswerText(
   entries: readonly TranscriptEntry[],
-  thread: number,
-  { text, request, callsNothing, terminal }: AnswerText,
-  at: number,
+  answer: Omit<NewEntry, 'role'>,
 ): readonly TranscriptEntry[] {
+  const { text, thread, request } = answer
   if (text.trim() === '') return entries
   const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
-  const facts = {
-    thread,
-    role: 'assistant',
-    text,
-    at,
-    request,
-    terminal,
-    callsNothing: callsNothing || undefined,
-  } as const
-  const answer = entryOf(facts, entries[place]?.number ?? nextNumber(entries))
-  return bounded(place === -1 ? [...entries, answer] : entries.with(place, answer))
+  const entry = entryOf({ ...answer, role: 'assistant' }, entries[place]?.number ?? nextNumber(entries))
+  return bounded(place === -1 ? [...entries, entry] : entries.with(place, entry))
 }

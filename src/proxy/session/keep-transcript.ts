@@ -54,13 +54,14 @@ function keep(
 ): void {
   if (!key || !texts) return
   const { store, emit, now } = services
-  const endedAt = now()
   const { shown } = texts
+  const { thread } = shown
   // What was kept when the request came is not new any more.
   texts.shown = { ...shown, texts: shown.isContinued ? [] : shown.texts, endsInNew: false }
-  const answer = { text, request: request.facts.fingerprint, callsNothing, terminal }
+  const { fingerprint } = request.facts
+  const answer = { thread, text, at: now(), request: fingerprint, callsNothing: callsNothing || undefined, terminal }
   const kept = store.updateValue(TRANSCRIPTS, key, (entries) => ({
-    value: withAnswerText(withShown(entries, shown, request.now), shown.thread, answer, endedAt),
+    value: withAnswerText(withShown(entries, shown, request.now), answer),
     result: undefined,
   }))
   void unlessLost(emit, kept, undefined)

@@ -24,7 +24,7 @@ const request = (entries: readonly TranscriptEntry[], messages: readonly Message
   withShown(entries, { thread, texts: shows(messages), isContinued: false, endsInNew: isNew }, 1)
 
 const answer = (entries: readonly TranscriptEntry[], text: string, name: string, thread = 1) =>
-  withAnswerText(entries, thread, { text, request: name, callsNothing: true }, 2)
+  withAnswerText(entries, { thread, text, at: 2, request: name, callsNothing: true })
 
 describe('what a request shows', () => {
   it('is what the user and the assistant said, without system texts, tool results and calls', () => {
@@ -39,10 +39,10 @@ describe('what a request shows', () => {
       user('Thanks.'),
     ]
     expect(shows(messages)).toEqual([
-      { role: 'user', text: 'Find it.', callsNothing: false },
-      { role: 'assistant', text: 'Let me look.', callsNothing: false },
+      { role: 'user', text: 'Find it.' },
+      { role: 'assistant', text: 'Let me look.' },
       { role: 'assistant', text: 'Found.', callsNothing: true },
-      { role: 'user', text: 'Thanks.', callsNothing: false },
+      { role: 'user', text: 'Thanks.' },
     ])
   })
 
