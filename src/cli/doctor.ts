@@ -55,6 +55,7 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
 
 /** Asks an upstream for its models, as a client without a key would; returns what that says about it and its key. */
 async function checkUpstream(address: string, { name, origin, holdsKey }: Upstream, [accessKey]: readonly string[]) {
+  const found = new Map<string, Finding>()
   const path = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? '/v1/models' : `/${name}/v1/models`
   const { status, reply } = await ask(`${address}${path}`, {
     ...(accessKey ? { authorization: `Bearer ${accessKey}` } : {}),
@@ -63,12 +64,12 @@ async function checkUpstream(address: string, { name, origin, holdsKey }: Upstre
   })
   if (status === 0 || status === 502 || status === 504) {
     const why = reply.error?.message ?? `no answer within ${PATIENCE_MS / 1_000} s`
-    return { name, upstream: ['wrong', `${origin}: ${why}`] as Finding }
+    return found.set(`upstream ${name}`, ['wrong', `${origin}: ${why}`])
   }
   let key: Finding = ['ok', holdsKey ? 'held by Governor' : "the client's own, passed on"]
   if (holdsKey && (status === 401 || status === 403)) key = ['wrong', `held by Governor, and refused with ${status}`]
-  const upstream: Finding = [status >= 500 ? 'warning' : 'ok', `${origin} answers with ${status}`]
-  return { name, upstream, key }
+  found.set(`upstream ${name}`, [status >= 500 ? 'warning' : 'ok', `${origin} answers with ${status}`])
+  return found.set(`key of ${name}`, key)
 }
 
 /** Checks that prices are there, and known for the models that the journal has of the last 30 days. */
@@ -114,10 +115,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   const checks = Object.entries(config.upstreams).map(([name, settings]) =>
     checkUpstream(address, upstreamOf(name, settings), keys),
   )
-  for (const { name, upstream, key } of await Promise.all(checks)) {
-    say(`upstream ${name}`, upstream)
-    if (key) say(`key of ${name}`, key)
-  }
+  for (const found of await Promise.all(checks)) for (const [check, finding] of found) say(check, finding)
   say('prices', await checkPrices(config))
   if (config.store === 'memory') say('store', ['ok', 'memory: sessions are forgotten at the end'])
   else {

@@ -61,15 +61,11 @@ export function governorOf(response: unknown): GovernorEnd | undefined {
     if (found) return found
   }
   for (const from of [headers, response]) {
-    const state = headerOf(from, 'x-governor-terminal-state')
-    const reason = headerOf(from, 'x-governor-terminal-reason')
+    const terminal_state = headerOf(from, 'x-governor-terminal-state') as GovernorState | undefined
+    const terminal_reason = headerOf(from, 'x-governor-terminal-reason') as GovernorReason | undefined
     const session = headerOf(from, 'x-governor-session')
-    if (state !== undefined && reason !== undefined)
-      return {
-        terminal_state: state as GovernorState,
-        terminal_reason: reason as GovernorReason,
-        ...(session === undefined ? {} : { session }),
-      }
+    if (terminal_state !== undefined && terminal_reason !== undefined)
+      return { terminal_state, terminal_reason, ...(session === undefined ? {} : { session }) }
   }
   return undefined
 }

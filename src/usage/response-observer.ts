@@ -84,7 +84,7 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     take(chunk) {
       if (chunk) {
         keep(observed, chunk)
-        if (isPlain) readTextOf(observed, chunk)
+        if (isPlain && observed.text) readTextOf(observed, chunk)
         if (decoding) return decoding.take(chunk)
       }
       const isDue = observed.nextSearch > 0 && (!chunk || observed.headLength >= observed.nextSearch)
@@ -228,5 +228,5 @@ function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | 
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
     usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  target.settle({ callsNothing, facts, text: readTextOf(observed), ...metadata, usage })
+  target.settle({ callsNothing, facts, text: observed.text && readTextOf(observed), ...metadata, usage })
 }
