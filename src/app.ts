@@ -156,21 +156,6 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State,
   return { metrics, emit, storeFailed, webhook, journal }
 }
 
-/** Returns who may use the keys that Governor holds, and what never goes upstream. */
-function accessSettingsOf({ server, ops }: Config, dialects: readonly Dialect[]) {
-  return {
-    credentialPlaces: {
-      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
-      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
-    },
-    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
-    allowedOrigins: server.allowed_origins,
-    allowedHosts: server.allowed_hosts,
-    isOnLoopback: true,
-  }
-}
-
 function createServices(
   config: Config,
   options: GovernorOptions,
@@ -179,7 +164,7 @@ function createServices(
   store: Store,
   now: () => number,
 ) {
-  const { server, sessions } = config
+  const { server, sessions, ops } = config
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
   const upstreams = new Map<string, Upstream>()
@@ -191,7 +176,15 @@ function createServices(
     emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
   )
   return {
-    ...accessSettingsOf(config, dialects),
+    credentialPlaces: {
+      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
+    },
+    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
+    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
+    allowedOrigins: server.allowed_origins,
+    allowedHosts: server.allowed_hosts,
+    isOnLoopback: true,
     upstreams,
     dialects,
     transport: createTransport({ connect, firstByte, idle, proxies: options.proxies }),
