@@ -1,15 +1,12 @@
 /** The settings of receivers of events, besides log and metrics. */
 import * as z from 'zod'
 import { SECRET_PREFIX, WEBHOOK_TOPICS, type WebhookTopic } from '../telemetry/event.ts'
-import { key, optional } from './units.ts'
+import { address, key, optional } from './units.ts'
 
 const TOPICS = Object.keys(WEBHOOK_TOPICS) as WebhookTopic[]
 
 const webhook = z.strictObject({
-  url: optional(
-    z.url({ protocol: /^https?$/, error: 'expected an address such as https://hooks.example/governor' }),
-    'https://hooks.example/governor',
-  ).describe(
+  url: address('https://hooks.example/governor').describe(
     'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
       'posts nothing. It follows no redirect.',
   ),

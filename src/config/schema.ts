@@ -12,7 +12,7 @@ import { events } from './events.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape, withOverride } from './override.ts'
 import { redis } from './redis.ts'
-import { choice, duration, filled, flag, headerName, key, optional, section, size, whole } from './units.ts'
+import { address, choice, duration, filled, flag, headerName, key, optional, section, size, whole } from './units.ts'
 import { upstreams } from './upstreams.ts'
 
 const origin = z
@@ -229,10 +229,7 @@ const ops = section({
     'Who sees the names that clients give their sessions, which may be secrets. all: everyone who may stop a ' +
       'session; token: only requests with the token.',
   ),
-  url: optional(
-    z.url({ protocol: /^https?$/, error: 'expected an address such as https://governor.example.com' }),
-    'https://governor.example.com',
-  ).describe(
+  url: address('https://governor.example.com').describe(
     'Address at which people reach Governor, for links to the live page in webhook messages and in the log. ' +
       'Without it they name the address that Governor listens on.',
   ),

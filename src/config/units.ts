@@ -41,14 +41,14 @@ export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX
 export const filled = z.string().min(1)
 
 /** A key with a default, as the file writes it. */
-export const key = <Schema extends z.ZodType>(
-  schema: Schema,
-  otherwise: z.input<Schema>,
-  ...examples: z.input<Schema>[]
-) => schema.prefault(otherwise as never).meta(examples.length > 0 ? { examples } : {})
+export const key = <Schema extends z.ZodType>(schema: Schema, otherwise: z.input<Schema>, example?: z.input<Schema>) =>
+  schema.prefault(otherwise as never).meta(example === undefined ? {} : { examples: [example] })
 
-export const optional = <Schema extends z.ZodType>(schema: Schema, ...examples: unknown[]) =>
-  schema.optional().meta(examples.length > 0 ? { examples } : {})
+export const optional = <Schema extends z.ZodType>(schema: Schema, example?: unknown) =>
+  schema.optional().meta(example === undefined ? {} : { examples: [example] })
+
+export const address = (example: string) =>
+  optional(z.url({ protocol: /^https?$/, error: `expected an address such as ${example}` }), example)
 
 /** A section whose keys all have defaults. */
 export const section = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
