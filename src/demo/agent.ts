@@ -28,15 +28,14 @@ export async function callModel(client: OpenAI, sent: readonly Message[]) {
     .create({ model: 'demo-model', tools: TOOLS, messages: [...sent], stream: true })
     .withResponse()
   const completion = await ChatCompletionStream.fromReadableStream(data.toReadableStream()).finalChatCompletion()
-  const { content, tool_calls = [] } = completion.choices[0]?.message ?? {}
-  const calls = tool_calls.filter((call) => call.type === 'function')
-  return { sent, headers: response.headers, content: content ?? '', calls, governor: governorOf(completion) }
+  const message = completion.choices[0]?.message
+  const calls = message?.tool_calls ?? []
+  return { sent, headers: response.headers, message, calls, governor: governorOf(completion) }
 }
 
 /** Returns the transcript after a step: with the model's message and a result for each of its calls. */
-export function afterStep({ sent, content, calls }: Step): Message[] {
-  if (calls.length === 0) return [...sent, { role: 'assistant', content }]
-  const messages: Message[] = [...sent, { role: 'assistant', content: content || null, tool_calls: [...calls] }]
+export function afterStep({ sent, message, calls }: Step): Message[] {
+  const messages: Message[] = message ? [...sent, message] : [...sent]
   for (const { id, function: called } of calls) {
     const result = `${called.name}: ok, but nothing that settles the question`
     messages.push({ role: 'tool', tool_call_id: id, content: result })

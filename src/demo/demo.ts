@@ -92,7 +92,7 @@ async function showBudget(client: OpenAI, provider: ScriptedProvider, stage: Sta
   const again = await callModel(client, last.sent)
   stage.columns()
   stage.step(again, undefined)
-  stage.say(`model: ${again.content}`)
+  stage.say(`model: ${again.message?.content}`)
   stage.say(`The recorded answer. Calls to the provider for it: ${provider.received.length - callsBefore}.`)
 
   stage.title('A person writes again, and the budget is a new one')
@@ -119,7 +119,7 @@ async function showRun(client: OpenAI, start: readonly Message[], provider: Scri
     last = step
     stage.step(step, addedText(provider, step))
   }
-  stage.say(`model: ${last?.content}`)
+  stage.say(`model: ${last?.message?.content}`)
   return last
 }
 
