@@ -68,8 +68,7 @@ export function askSession<Reply = Detail>(connection: Connection, id: string, a
 
 /** Returns the id of the session whose id begins with a text, or whose client calls it so. */
 export async function idOfSession(connection: Connection, text: string): Promise<string> {
-  const { sessions } = await listSessions(connection, { id: text, limit: '2' })
-  const [first, second] = sessions
+  const [first, second] = (await listSessions(connection, { id: text, limit: '2' })).sessions
   if (first && second && first.id !== text)
     throw new CommandError(`several sessions begin with ${text}: give more of the id`)
   if (first) return first.id
