@@ -352,7 +352,6 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
   const { state, services, telemetry, opened } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
-
   const close = async (): Promise<void> => {
     state.draining.abort()
     services.isCut = true
@@ -379,13 +378,12 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
       const [problem] = await Promise.all([prices, app.ready(), opened.open()])
       if (problem) throw problem
-      const { host, port: configuredPort } = config.server
-      await app.listen({ host, port: configuredPort })
+      await app.listen({ host: config.server.host, port: config.server.port })
       const { address, family, port } = clients.server.address() as AddressInfo
       services.isOnLoopback = isLoopback(address)
       const url = `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
-      const reached = url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
-      state.page = `${withoutTrailingSlashes(config.ops.url ?? reached)}/governor/`
+      const page = config.ops.url ?? url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, '//localhost')
+      state.page = `${withoutTrailingSlashes(page)}/governor/`
       return url
     },
     /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
