@@ -1,10 +1,8 @@
 /** A client of a running Governor's API of sessions. */
 import type { Environment } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
-import type { SessionDetail as Detail, SessionRow as Row, SessionPage } from '../ops/sessions/api-schema.ts'
+import type { SessionDetail, SessionPage } from '../ops/sessions/api-schema.ts'
 import { type Call, CommandError } from './command.ts'
-
-export type { Detail, Row }
 
 const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
@@ -62,7 +60,7 @@ export async function listSessions(connection: Connection, query: Readonly<Recor
 }
 
 /** Asks about one session, or does something to it if there is a `body`. */
-export function askSession<Reply = Detail>(connection: Connection, id: string, action = '', body?: object) {
+export function askSession<Reply = SessionDetail>(connection: Connection, id: string, action = '', body?: object) {
   return send<Reply>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, body)
 }
 

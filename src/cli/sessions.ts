@@ -1,32 +1,21 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
-import type { Transcript } from '../ops/sessions/api-schema.ts'
-import {
-  amount,
-  clock,
-  doing,
-  labelOf,
-  money,
-  rate,
-  shortModel,
-  span,
-  stateOf,
-  type Tone,
-} from '../ops/sessions/labels.ts'
+import type { SessionDetail, SessionRow, Transcript } from '../ops/sessions/api-schema.ts'
+import { amount, clock, doing, labelOf, money, rate, shortModel, span, stateOf } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
-import { allSessions, askSession, connect, type Detail, INCOMPLETE, idOfSession, type Row } from './sessions-client.ts'
+import { allSessions, askSession, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const NUMBERS: readonly (string | undefined)[] = ['RISK', 'ITERATION', 'COST', '$/MIN']
 /** Of an amount below a cent, so that any amount fits its column. */
 const DECIMALS = 3
-const COLOURS: Readonly<Record<Tone, Colour>> = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' }
+const COLOURS = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' } as const
 
 /**
  * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a
  * session without a name is shown by client, model and begin.
  */
-export function tableLines(rows: readonly Row[], columns: number, hasColours = false, hasLabels = false): string[] {
+export function tableLines(rows: readonly SessionRow[], columns: number, hasColours = false, hasLabels = false) {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
   // A state is as long as `stopped: iterations`.
@@ -65,7 +54,7 @@ export function tableLines(rows: readonly Row[], columns: number, hasColours = f
   return lines
 }
 
-export function sessionTable(rows: readonly Row[], columns: number): string {
+export function sessionTable(rows: readonly SessionRow[], columns: number): string {
   if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
   return `${tableLines(rows, columns).join('\n')}\n`
 }
@@ -82,7 +71,7 @@ function transcriptText({ entries, truncated }: Transcript): string {
   return said.slice(0, -1)
 }
 
-function iterationLine(one: Detail['iterations'][number], columns: number): string {
+function iterationLine(one: SessionDetail['iterations'][number], columns: number): string {
   const head = [
     one.at.slice(11, 19),
     fitted(`#${one.thread}`, 4),
@@ -98,7 +87,7 @@ function iterationLine(one: Detail['iterations'][number], columns: number): stri
 const TAIL = 20
 
 /** Returns one session in full, for people, in three parts; no line has a character that a terminal acts on. */
-export function sessionLines(session: Detail, columns: number) {
+export function sessionLines(session: SessionDetail, columns: number) {
   const facts: string[] = []
   const add = (name: string, text: string) => facts.push(fitted(`${`${name}:`.padEnd(13)}${text}`, columns).trimEnd())
   const { terminal, final_answer: answer, loop, asking, agents, seconds_to_limit: left } = session
@@ -151,20 +140,20 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
   const [given = '', by = '25%'] = args
   const connection = connect(flags, terminal.env)
   const id = await idOfSession(connection, given)
-  let shown: Detail | Transcript
+  let shown: SessionDetail | Transcript
   let text: string
   if (command === 'stop') {
-    shown = await askSession<Detail>(connection, id, 'stop', {})
+    shown = await askSession<SessionDetail>(connection, id, 'stop', {})
     text = `${id}: ${shown.stopping ? 'its next request is the last' : 'had ended already'}\n`
   } else if (command === 'extend') {
-    shown = await askSession<Detail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
+    shown = await askSession<SessionDetail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
     const { iteration, max_iterations: max } = shown
     text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}\n`
   } else if (flags.transcript) {
     shown = await askSession<Transcript>(connection, id, 'transcript')
     text = transcriptText(shown)
   } else {
-    shown = await askSession<Detail>(connection, id)
+    shown = await askSession<SessionDetail>(connection, id)
     const { facts, iterations, answer } = sessionLines(shown, terminal.columns)
     text = `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
   }

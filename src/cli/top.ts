@@ -1,17 +1,10 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 import { setTimeout as pause } from 'node:timers/promises'
+import type { SessionDetail, SessionRow } from '../ops/sessions/api-schema.ts'
 import { headText, labelOf, nextLimit, ORDERS } from '../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
-import {
-  askSession,
-  type Connection,
-  connect,
-  type Detail,
-  INCOMPLETE,
-  listSessions,
-  type Row,
-} from './sessions-client.ts'
+import { askSession, type Connection, connect, INCOMPLETE, listSessions } from './sessions-client.ts'
 import { coloured, fitted, showsColours, wrapped } from './terminal-text.ts'
 
 const REFRESH_MS = 1_000
@@ -24,11 +17,11 @@ const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[]
 /** What waits for further keys: an action for its confirmation, a search for its words. */
 type Question =
   | { readonly action: 'search'; readonly typed: string }
-  | { readonly action: 'stop'; readonly row: Row }
-  | { readonly action: 'extend'; readonly row: Row; readonly typed: string }
+  | { readonly action: 'stop'; readonly row: SessionRow }
+  | { readonly action: 'extend'; readonly row: SessionRow; readonly typed: string }
 
 const START = {
-  rows: [] as readonly Row[],
+  rows: [] as readonly SessionRow[],
   total: 0,
   /** `7 at work · $2.91/min`. */
   head: 'Governor',
@@ -36,7 +29,7 @@ const START = {
   /** Words that the shown sessions match. */
   search: '',
   selected: undefined as string | undefined,
-  detail: undefined as Detail | undefined,
+  detail: undefined as SessionDetail | undefined,
   question: undefined as Question | undefined,
   /** What became of the newest key. */
   message: '',
@@ -46,7 +39,7 @@ const START = {
 
 type Screen = typeof START
 
-function selectedRow({ rows, selected }: Screen): Row | undefined {
+function selectedRow({ rows, selected }: Screen): SessionRow | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
 }
 
@@ -54,7 +47,7 @@ function selectedRow({ rows, selected }: Screen): Row | undefined {
 const HELP = 'q quit · ↑↓ · s sort · / search · i inspect · e extend · x stop'
 
 /** Returns true if an extension of a session is a number of iterations, and no share of some other limit. */
-const isCounted = ({ max_iterations: max, asking }: Row) => max > 0 && (asking?.limit ?? 'iterations') === 'iterations'
+const isCounted = ({ max_iterations: max, asking }: SessionRow) => max > 0 && (!asking || asking.limit === 'iterations')
 
 /** Returns the limit of iterations that an extension has: what was typed, or a quarter more. */
 function extendedTo({ row, typed }: Question & { readonly action: 'extend' }): number {
