@@ -1,8 +1,8 @@
 /** What an operator can do to a session. */
 import { useState } from 'preact/hooks'
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
-import type { SessionDetail } from './requests.ts'
 import { change, type Store, steer } from './state.ts'
 
 /** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */

@@ -1,8 +1,8 @@
 /** What a session used minute by minute, as a curve. */
 import { useEffect, useRef } from 'preact/hooks'
 import UPlot from 'uplot'
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { amount } from '../../ops/sessions/labels.ts'
-import type { SessionDetail } from './requests.ts'
 
 const MINUTE = 60_000
 const HEIGHT = 110

@@ -1,5 +1,6 @@
 /** One session: what it does, what it has used, what Governor said, and what an operator can do. */
 import { useEffect, useRef } from 'preact/hooks'
+import type { SessionDetail, Transcript } from '../../ops/sessions/api-schema.ts'
 import {
   amount,
   clock,
@@ -16,7 +17,6 @@ import { Actions, CopyButtons } from './actions.tsx'
 import { Chart } from './chart.tsx'
 import { agentName, Lanes } from './lanes.tsx'
 import { Bar, Chip, Section } from './parts.tsx'
-import type { SessionDetail, Transcript } from './requests.ts'
 import type { Store } from './state.ts'
 
 type Loop = NonNullable<SessionDetail['loop']>

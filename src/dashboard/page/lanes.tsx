@@ -1,6 +1,7 @@
 /** The agents of a session on one clock. */
+
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { clock, stateOf } from '../../ops/sessions/labels.ts'
-import type { SessionDetail } from './requests.ts'
 
 type Iteration = SessionDetail['iterations'][number]
 

@@ -1,9 +1,9 @@
 /** The list of sessions: those that need a person first. */
 import type { ComponentChild } from 'preact'
 import { useMemo } from 'preact/hooks'
+import type { SessionRow } from '../../ops/sessions/api-schema.ts'
 import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/labels.ts'
 import { Bar, Chip } from './parts.tsx'
-import type { SessionRow } from './requests.ts'
 import { hold, PAGE_ROWS, type Store, show } from './state.ts'
 
 function Spark({ tokens }: { tokens: readonly number[] }) {

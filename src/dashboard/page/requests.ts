@@ -1,7 +1,5 @@
 /** The page's requests to Governor's API of sessions. */
-import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
-
-export type { SessionDetail, SessionPage, SessionRow, Transcript }
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 
 /** Governor does not let this page read sessions without a token, or with the one it has. */
 export class RefusedError extends Error {

@@ -1,18 +1,7 @@
 /** What the page knows, and what changes it: the list, one session, the connection. */
+import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
 import { groupOf, labelOf, stateOf } from '../../ops/sessions/labels.ts'
-import {
-  type ActionName,
-  act,
-  askJson,
-  follow,
-  RefusedError,
-  type SessionDetail,
-  type SessionPage,
-  type SessionRow,
-  type StreamEvent,
-  type Transcript,
-  type Visit,
-} from './requests.ts'
+import { type ActionName, act, askJson, follow, RefusedError, type StreamEvent, type Visit } from './requests.ts'
 
 /** Rows that one request loads, and that are added at a time. */
 export const PAGE_ROWS = 200
