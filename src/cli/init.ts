@@ -17,14 +17,10 @@ const CLIENTS = [
   { name: 'another client', use: `its base URL: ${ADDRESS}/v1, or ${ADDRESS} for Anthropic's API` },
 ] as const
 
-const DEFAULTS = {
-  client: CLIENTS[0] as (typeof CLIENTS)[number],
-  dollars: 5,
-  mode: 'enforce' as 'enforce' | 'observe',
-}
+const DEFAULTS = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
 
 /** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
-async function ask(terminal: Terminal): Promise<typeof DEFAULTS> {
+async function ask(terminal: Terminal) {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
   const answer = async <Value>(question: string, otherwise: Value, read: (text: string) => Value | undefined) => {

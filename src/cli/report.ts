@@ -15,7 +15,6 @@ const GROUPINGS = {
   client: ({ client }: JournalLine) => client ?? 'unknown',
   session: ({ session, id }: JournalLine) => session ?? id ?? 'without a name',
 } as const
-type Grouping = keyof typeof GROUPINGS
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
 const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
@@ -86,7 +85,7 @@ function csvText(text: string): string {
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, json, csv } = flags
   if (!Object.hasOwn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
-  const keyOf = GROUPINGS[by as Grouping]
+  const keyOf = GROUPINGS[by as keyof typeof GROUPINGS]
   const from = since === undefined ? 0 : timeOf(since)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
   const groups = new Map<string, Sums>()

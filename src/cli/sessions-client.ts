@@ -9,10 +9,7 @@ const PATIENCE = 10_000
 
 export type Connection = ReturnType<typeof connect>
 
-/**
- * Returns how to reach the Governor of these flags; `signal` ends the requests under way. Throws `CommandError`, as all
- * functions here do.
- */
+/** Returns how to reach a Governor; `signal` ends the requests. Throws `CommandError`, as all functions here do. */
 export function connect({ url, port }: Call['flags'], env: Environment, signal?: AbortSignal) {
   // By default the address that a Governor with these flags and this environment would use.
   const given = url ?? `http://127.0.0.1:${port ?? (env['PORT'] || DEFAULT_PORT)}`

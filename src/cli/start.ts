@@ -119,7 +119,7 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
       output.close()
     }
   }
-  /** Writes log lines for people on standard error: the time, the message, and its facts. */
+  // For people: the time, the message, and its facts.
   const write = (line: string) => {
     const { level: _, time, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
     terminal.err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
@@ -155,13 +155,10 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
     { address, page, version: VERSION, config: file ?? null, store: config.store, upstreams, max_iterations },
     'listening',
   )
+  const { host, access_keys } = config.server
   const sharesKeys = Object.values(config.upstreams).some(holdsKey)
-  if (sharesKeys && config.server.access_keys.length === 0 && !isLoopback(config.server.host)) {
-    log.warn(
-      { host: config.server.host },
-      'anybody who reaches this address can use the upstream keys: set server.access_keys',
-    )
-  }
+  if (sharesKeys && access_keys.length === 0 && !isLoopback(host))
+    log.warn({ host }, 'anybody who reaches this address can use the upstream keys: set server.access_keys')
   if (isForPeople) {
     terminal.err(
       `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n` +

@@ -395,7 +395,6 @@ const file = z.strictObject({
   }).describe('What Governor logs.'),
 })
 
-/** Names and addresses of this machine. */
 const LOCAL = /^(?:localhost|127\.0\.0\.1|::1)$/
 /** All addresses of this machine for a server; this machine for a client. */
 const ANY = /^(?:0\.0\.0\.0|::)$/

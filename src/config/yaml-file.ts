@@ -26,19 +26,15 @@ function expand(text: string, env: Environment, where: string): string {
     if (literal) return literal
     if (end === '') return found.replaceAll('$${', '${')
     const value = env[name] || fallback
-    if (value === undefined) {
+    if (value === undefined)
       throw new ConfigError(
         `${where}: the environment variable ${name} is not set: set it, or write \${${name}:-default}`,
       )
-    }
     return value
   })
 }
 
-/**
- * Replaces the variables in a document of protected text. Returns the values that hold one, as texts: nothing but the
- * schema says which of them are numbers.
- */
+/** Replaces the variables in a document; returns the texts that hold one: only the schema knows which are numbers. */
 function expandVariables(document: Document, lines: LineCounter, file: string, env: Environment) {
   const expanded = new Set<string>()
   visit(document, {

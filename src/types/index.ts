@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTsIgnore: an error is expected only where a package is not installed
 /**
  * The package's export `agent-governor/types`: how an agent in TypeScript sees that Governor ended its run. An import
  * adds the field `governor` to the responses of the packages `openai` and `@anthropic-ai/sdk`.
@@ -76,27 +77,23 @@ export interface WithGovernor {
 }
 
 // A package that is not installed can't be augmented, which is no error of the agent.
-// biome-ignore lint/suspicious/noTsIgnore: an error is expected only where the package is not installed
 /** @ts-ignore */
 declare module 'openai/resources/chat/completions/completions' {
   interface ChatCompletion extends WithGovernor {}
   interface ChatCompletionChunk extends WithGovernor {}
 }
 
-// biome-ignore lint/suspicious/noTsIgnore: an error is expected only where the package is not installed
 /** @ts-ignore */
 declare module 'openai/resources/responses/responses' {
   interface Response extends WithGovernor {}
 }
 
-// biome-ignore lint/suspicious/noTsIgnore: an error is expected only where the package is not installed
 /** @ts-ignore */
 declare module '@anthropic-ai/sdk/resources/messages/messages' {
   interface Message extends WithGovernor {}
   interface RawMessageDeltaEvent extends WithGovernor {}
 }
 
-// biome-ignore lint/suspicious/noTsIgnore: an error is expected only where the package is not installed
 /** @ts-ignore */
 declare module '@anthropic-ai/sdk/resources/beta/messages/messages' {
   interface BetaMessage extends WithGovernor {}

@@ -133,10 +133,7 @@ export function configuredValue<K extends 'price' | 'context_window'>(
   return undefined
 }
 
-/**
- * Creates the catalogue; `settings` come before the package's data, the first match first. `failed` is called once if
- * the package can't be loaded.
- */
+/** Creates the catalogue. The first of the `settings` that match win; `failed` is called once if loading fails. */
 export function createCatalogue(settings: readonly ModelSettings[], failed?: (error: Error) => void) {
   // By upstream, whose number the configuration bounds, and by model.
   const known = new Map<string, LRUCache<string, KnownModel>>()

@@ -11,7 +11,6 @@ const RELOAD_MS = 60_000
 /** Milliseconds without a sign of life after which the page says so. */
 const STALE_MS = 12_000
 
-/** What is shown of sessions. */
 const NOTHING = {
   rows: new Map() as ReadonlyMap<string, SessionRow>,
   /** Ids and groups of the rows that are shown, and of those that are shown once no pointer holds the rows. */
