@@ -56,7 +56,7 @@ export interface Terminal {
   readonly rows: number
   /** Calls `handle` with each key that is pressed; returns a function that ends this. Unset if there is no keyboard. */
   readonly onKey?: ((handle: (key: string) => void) => () => void) | undefined
-  /** In bytes, as far as the process may use it. */
+  /** Bytes of memory that the process may use. */
   readonly memory: number
   /** How many files and connections the process may have open. */
   readonly maxOpenFiles: number

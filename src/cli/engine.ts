@@ -1,10 +1,7 @@
-/** Sets flags of V8 for a process that runs for weeks and is often idle. */
+/** Sets flags of V8 for a process that runs for weeks and is often idle, however it is started. */
 import { setFlagsFromString } from 'node:v8'
 
-/**
- * Flags are set here, so that every way of starting gets them. V8 reads each of them when the collector needs it, not
- * only at its start; a version of V8 that does not know a flag ignores it.
- */
+/** V8 reads a flag when its collector needs it, not only at its start, and ignores one that it does not know. */
 const FLAGS = [
   // Without it, V8 drops code that did not run between a few collections, and compiles it again for the next agent.
   '--no-flush-bytecode',

@@ -125,10 +125,9 @@ const READ_SIZE = 1_048_576
 const NAMED_LINES = 10
 
 const NOTHING = { conversations: 0, calls: 0, warned: 0, blocked: 0, stopped: 0 }
-type Count = typeof NOTHING
 
 /** Returns the findings in the conversation of one line; a text says why the line has no conversation. */
-function findingsIn(text: string, name: string, policy: LoopPolicy, registry: HarnessRegistry, count: Count) {
+function findingsIn(text: string, name: string, policy: LoopPolicy, registry: HarnessRegistry, count: typeof NOTHING) {
   let recording: ReturnType<typeof readRecording>
   try {
     recording = readRecording(text)

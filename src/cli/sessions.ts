@@ -11,10 +11,7 @@ const NUMBERS: readonly (string | undefined)[] = ['RISK', 'ITERATION', 'COST', '
 const DECIMALS = 3
 const COLOURS = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' } as const
 
-/**
- * Returns the lines of a table: the titles of the columns that fit, and one line for each session. With labels, a
- * session without a name is shown by client, model and begin.
- */
+/** Returns the titles that fit, and a line for each session; with labels, unnamed ones by client, model and begin. */
 export function tableLines(rows: readonly SessionRow[], columns: number, hasColours = false, hasLabels = false) {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40

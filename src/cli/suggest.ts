@@ -21,9 +21,8 @@ function roundedUp(name: Amount, value: number): number {
 type RunGroup = ReturnType<typeof groupRuns>[number]
 
 /**
- * Returns the completed runs of each agent and model, `null` where runs name none; those with most runs first.
- * `spreads`: the amounts that half of the runs, 19 in 20 of them, and all of them did not exceed. `limits`: at p95 and
- * at twice that; none where too few runs are known.
+ * Returns the completed runs of each agent and model, those with most runs first. `spreads`: what half of the runs, 19
+ * in 20, and all of them did not exceed. `limits`: at p95 and at twice that; none where too few runs are known.
  */
 export function groupRuns(runs: readonly RunView[]) {
   const groups = new Map<string, RunView[]>()

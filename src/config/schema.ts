@@ -7,8 +7,8 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { isLoopback } from '../http/loopback.ts'
+import { SECRET_PREFIX, WEBHOOK_TOPICS, type WebhookTopic } from '../telemetry/event.ts'
 import { budget, text } from './budget.ts'
-import { events } from './events.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape, withOverride } from './override.ts'
 import { redis } from './redis.ts'
@@ -311,6 +311,44 @@ const sessions = section({
       'them each looks like a new human message and starts a fresh budget.',
   ),
 }).describe('How Governor distinguishes and remembers conversations.')
+
+const TOPICS = Object.keys(WEBHOOK_TOPICS) as WebhookTopic[]
+
+const webhook = z.strictObject({
+  url: address('https://hooks.example/governor').describe(
+    'Address to which Governor posts messages about events that need a person, as JSON. Without an address it ' +
+      'posts nothing. It follows no redirect.',
+  ),
+  secret: optional(
+    z
+      .string()
+      .min(16, 'expected at least 16 characters')
+      .refine((secret) => {
+        if (!secret.startsWith(SECRET_PREFIX)) return true
+        const unpadded = secret.slice(SECRET_PREFIX.length).replace(/={1,2}$/, '')
+        const bytes = Buffer.from(unpadded, 'base64')
+        return bytes.length >= 16 && bytes.toString('base64').replace(/={1,2}$/, '') === unpadded
+      }, 'expected base64 of at least 16 bytes after whsec_'),
+    '$' + '{GOVERNOR_WEBHOOK_SECRET}',
+  ).describe(
+    'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
+      '`whsec_` and base64.',
+  ),
+  on: key(z.array(z.enum(TOPICS)).min(1), TOPICS).describe(
+    'Topics of the messages; there is one message per session and threshold. They are: ' +
+      `${Object.values(WEBHOOK_TOPICS).join(', ')}.`,
+  ),
+})
+
+const events = z.strictObject({
+  webhook: webhook
+    .refine(
+      ({ url, secret }) => url === undefined || secret !== undefined,
+      'has a url and no secret: receivers could not tell the messages from forged ones',
+    )
+    .prefault({})
+    .describe('A receiver of messages.'),
+})
 
 /** All conditions of an override must match. */
 const override = z
