@@ -136,8 +136,7 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
   const { governor, address } = await listen(config, terminal, log, bill.record)
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   // A reload requires the file that was read: without it, the defaults would silently come back.
-  const reloadFlags: Flags = file === undefined ? flags : { ...flags, config: file }
-  terminal.onSignal('SIGHUP', () => reload(governor, config, reloadFlags, terminal, log))
+  terminal.onSignal('SIGHUP', () => reload(governor, config, { ...flags, config: file }, terminal, log))
   let stoppingSince: number | undefined
   const stopped = new Promise<void>((resolve) => {
     for (const name of ['SIGTERM', 'SIGINT'] as const)

@@ -71,8 +71,7 @@ export function wordLines(text: string, width: number): readonly string[] {
 
 /** Returns the lines of a text, without characters that a terminal acts on. */
 export function plainLines(text: string): readonly string[] {
-  const lines = text.split('\n')
-  return lines.map((line) => visible(line.replace(/\s/g, ' ')))
+  return text.split('\n').map((line) => visible(line.replace(/\s/g, ' ')))
 }
 
 /** Pads the cells of each column to one width; the columns in `right` are aligned to the right. */
