@@ -29,8 +29,7 @@ import {
   agentNameOf,
   type FoundSession,
   findSession,
-  isCompacted,
-  isStep,
+  hintsIn,
   presentable,
   threadNameOf,
   UNCLAIMED_USAGE,
@@ -68,11 +67,12 @@ export async function evaluate(
     const asked = dialect.read({ path: route.asked, body: json, known })
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
-    if (!(isStep(headers) ?? isAgentic(conversation))) return undefined
+    const { isStep, isCompacted } = hintsIn(headers)
+    if (!(isStep ?? isAgentic(conversation))) return undefined
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
-    if (isCompacted(headers)) facts = { ...facts, isCompacted: true }
+    if (isCompacted) facts = { ...facts, isCompacted: true }
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)

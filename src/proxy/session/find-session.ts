@@ -155,19 +155,18 @@ export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): s
   return name === undefined ? '' : presentable(name)
 }
 
-// Claude Code says these facts, which come before any guess by the request's form, to a gateway if
-// CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol
-
-/** Returns whether a request is a step of a run; `undefined` if its headers do not say so in a known word. */
-export function isStep(headers: RawHeaders): boolean | undefined {
+/**
+ * Returns what Claude Code says of a request, before any guess by its form, to a gateway if
+ * CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol.
+ * `isStep`: it is a step of a run; `undefined` if that is not said in a known word. `isCompacted`: its history was
+ * replaced by a summary.
+ */
+export function hintsIn(headers: RawHeaders): { readonly isStep: boolean | undefined; readonly isCompacted: boolean } {
   const compaction = headerOf(headers, 'x-claude-code-compaction')?.trim() ?? ''
   const kind = headerOf(headers, 'x-claude-code-request-class')?.trim() ?? ''
+  const compacted = headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? ''
   // It asks for a summary of the history, or for a title, a classification or a summary for people.
-  if (/^(?:auto|manual|reactive)$/.test(compaction) || /^(?:compaction|auxiliary)$/.test(kind)) return false
-  return /^(?:main|subagent|workflow)$/.test(kind) || undefined
-}
-
-/** Returns whether the client says that it replaced its history by a summary. */
-export function isCompacted(headers: RawHeaders): boolean {
-  return /^(?:true|1)$/i.test(headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? '')
+  const isNoStep = /^(?:auto|manual|reactive)$/.test(compaction) || /^(?:compaction|auxiliary)$/.test(kind)
+  const isStep = isNoStep ? false : /^(?:main|subagent|workflow)$/.test(kind) || undefined
+  return { isStep, isCompacted: /^(?:true|1)$/i.test(compacted) }
 }
