@@ -22,13 +22,17 @@ export interface Block {
   readonly loop?: { readonly pattern: Pattern; readonly count: number } | undefined
 }
 
-/** What guards find in the calls of one response. */
+/** What guards find in the calls of one response, and the faults that kept guards from it. */
 export interface Judgement {
   /** One entry for each call, in order; `undefined`: the call passes. */
   readonly blocked: readonly (Block | undefined)[]
   /** The run ends with this response. */
   readonly endsRun: boolean
+  readonly faults: readonly { readonly guard: CallGuardName; readonly error: Error }[]
 }
+
+/** No call is blocked. */
+export const NOTHING_BLOCKED: Judgement = { blocked: [], endsRun: false, faults: [] }
 
 /** The request that a response answers. */
 export interface Judged {
@@ -46,10 +50,8 @@ interface CallGuard {
   /** True if some call of a request's response could be blocked; else the response need not be read. */
   mayBlock(request: Request, runState: RunState): boolean
   /** Judges calls, and returns the thread that remembers it. Pure, as a store may run it twice. */
-  judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Judgement & { readonly thread: Thread }
+  judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Omit<Judgement, 'faults'> & { thread: Thread }
 }
-
-const NONE = { blocked: [], endsRun: false } as const
 
 /** The guards; of several that block one call the first counts. */
 export const GUARDS: readonly CallGuard[] = [
@@ -61,7 +63,7 @@ export const GUARDS: readonly CallGuard[] = [
     judge(calls, thread, { request, runState, isAgain, now }) {
       const { loop, facts } = request
       const { loopState } = thread
-      if (!loop.enabled || !loopState) return { ...NONE, thread }
+      if (!loop.enabled || !loopState) return { ...NOTHING_BLOCKED, thread }
       const policy = inMode(loop, runState.loopMode)
       const made = blockCalls(loopState.memory, calls, policy, facts.fingerprint, isAgain, now)
       const blocked = made.blocked.map((found): Block | undefined => {
@@ -75,26 +77,18 @@ export const GUARDS: readonly CallGuard[] = [
   },
 ]
 
-/** A judgement, and the faults that kept guards from theirs. */
-export type Judgements = Judgement & {
-  readonly faults: readonly { readonly guard: CallGuardName; readonly error: Error }[]
-}
-
-/** No call is blocked. */
-export const NOTHING_BLOCKED: Judgements = { ...NONE, faults: [] }
-
 /** Asks all guards about the calls of a response; a guard that fails blocks none. */
 export function judgeCalls(
   session: Session,
   counted: CountedRequest,
   calls: readonly ToolCall[],
   judged: Judged,
-): Changed<Judgements> {
+): Changed<Judgement> {
   const known = threadOf(session, counted)
   if (!known) return { session, result: NOTHING_BLOCKED }
   let thread = known
   const blocked = new Array<Block | undefined>(calls.length).fill(undefined)
-  const faults: { guard: CallGuardName; error: Error }[] = []
+  const faults: Judgement['faults'][number][] = []
   let endsRun = false
   for (const guard of GUARDS) {
     try {

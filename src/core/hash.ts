@@ -35,14 +35,14 @@ export function hashOfBytes(bytes: Uint8Array): Hash {
 /** Bytes between two places at which a body's hash is taken. */
 export const BLOCK = 8_192
 
-/** Hashes of a body: of all of it, as `hashOfBytes` writes it, of its first block, its first two blocks, and so on. */
-export interface BodyHashes {
-  readonly whole: Hash
-  readonly prefixes: readonly bigint[]
-}
+/** The hashes of a body. */
+export type BodyHashes = Readonly<ReturnType<typeof hashBody>>
 
-/** Hashes a body in one pass. Equal bytes have equal hashes only under one `scope`, whose name others need not know. */
-export function hashBody(bytes: Uint8Array, scope: string): BodyHashes {
+/**
+ * Hashes a body in one pass: all of it, as `hashOfBytes` writes it, and its first block, its first two blocks, and so
+ * on. Equal bytes have equal hashes only under one `scope`, whose name others need not know.
+ */
+export function hashBody(bytes: Uint8Array, scope: string) {
   const state = xxh.create64(xxh.h64(scope))
   const prefixes: bigint[] = []
   let at = 0

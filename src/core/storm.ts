@@ -71,11 +71,7 @@ export function withError(
 }
 
 /** Returns the reply that a request gets in a storm; `undefined` if it goes through, in a storm as a probe. */
-export function enterStorm(
-  streak: ErrorStreak | undefined,
-  policy: StormPolicy,
-  now: number,
-): { readonly streak: ErrorStreak | undefined; readonly reply?: StormReply } {
+export function enterStorm(streak: ErrorStreak | undefined, policy: StormPolicy, now: number) {
   if (!streak || !isStorm(streak, policy)) return { streak }
   const { errors, newest, newestAt, failedProbes, probeUntil } = streak
   const wait = newest.waitMs ?? WAITS_MS[failedProbes] ?? LONGEST_WAIT_MS
@@ -83,5 +79,6 @@ export function enterStorm(
   // A longer wait than there is comes from a clock that was set back, here or in another replica.
   if (now >= probeAt || probeAt - now > PROBE_MS) return { streak: { ...streak, probeUntil: now + PROBE_MS } }
   const left = probeUntil > now ? WAITS_MS[0] : newestAt + wait - now
-  return { streak, reply: { error: newest, retryAfter: Math.max(1, Math.ceil(left / 1_000)), errors } }
+  const reply: StormReply = { error: newest, retryAfter: Math.max(1, Math.ceil(left / 1_000)), errors }
+  return { streak, reply }
 }

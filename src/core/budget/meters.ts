@@ -19,11 +19,7 @@ function short(amount: number, decimals: number): string {
 }
 
 /** The numbers of a meter as a model reads them, with their unit sign: `$1.20`, `12.3k`. `left` is never negative. */
-interface FormattedAmounts {
-  readonly used: string
-  readonly max: string
-  readonly left: string
-}
+type FormattedAmounts = Readonly<Record<'used' | 'max' | 'left', string>>
 
 function whole(used: number, max: number): FormattedAmounts {
   return { used: String(used), max: String(max), left: String(Math.max(0, max - used)) }
@@ -44,14 +40,6 @@ function dollars(used: number, max: number): FormattedAmounts {
 function seconds(used: number, max: number): FormattedAmounts {
   const passed = Math.floor(used)
   return { used: `${passed}s`, max: `${max}s`, left: `${Math.ceil(Math.max(0, max - passed))}s` }
-}
-
-/** What is counted of a run or a session. */
-export interface Sums {
-  readonly iterations: number
-  readonly toolCalls: number
-  readonly usage: Pick<Usage, 'input' | 'output' | 'cost'> | undefined
-  readonly seconds: number
 }
 
 /** All that is particular about one meter. */
@@ -191,7 +179,12 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
 }
 
 /** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */
-export function amountsOf({ iterations, toolCalls, usage, seconds }: Sums): Amounts {
+export function amountsOf(
+  iterations: number,
+  toolCalls: number,
+  usage: Pick<Usage, 'input' | 'output' | 'cost'> | undefined,
+  seconds: number,
+): Amounts {
   return {
     iterations: iterations || 0,
     tool_calls: toolCalls || 0,

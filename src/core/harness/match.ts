@@ -18,17 +18,6 @@ export interface HarnessText {
   readonly end?: string | undefined
 }
 
-/** The harness texts as one expression for each kind, anchored at the start of a part: `buildRegistry` makes them. */
-export interface HarnessRegistry {
-  /** Texts that are removed from the start of a part, up to their ends. */
-  readonly ended: RegExp
-  readonly prefixes: RegExp
-  /** Whole texts: exact ones, and requests for a summary. */
-  readonly whole: RegExp
-  readonly human: RegExp
-  readonly summaryRequests: RegExp
-}
-
 /** A word of at most 80 characters, which `{}` stands for in a request for a summary. */
 const WORD = '[^\\s()]{1,80}'
 
@@ -40,11 +29,14 @@ const folded = (text: string) => text.trim().split(/\s+/).map(escaped).join('\\s
 const anchored = (sources: readonly string[], end = '') =>
   new RegExp(sources.length === 0 ? '(?!)' : `^(?:${sources.join('|')})${end}`)
 
-/** Prepares harness texts for matching, once per configuration. In a summary request, `{}` stands for one word. */
-export function buildRegistry(
-  harnessTexts: readonly HarnessText[],
-  summaryRequests: readonly string[],
-): HarnessRegistry {
+/** The harness texts, prepared for matching. */
+export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
+
+/**
+ * Prepares harness texts for matching, once per configuration: one expression for each kind, anchored at the start of a
+ * part. In a summary request, `{}` stands for one word.
+ */
+export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
   const sources = { prefix: [] as string[], exact: [] as string[], human: [] as string[] }
   const ended: string[] = []
   for (const { match, text, end } of harnessTexts) {
@@ -57,8 +49,10 @@ export function buildRegistry(
   }
   const summaries = summaryRequests.map((text) => folded(text).replaceAll('\\{\\}', WORD))
   return {
+    /** Texts that are removed from the start of a part, up to their ends. */
     ended: anchored(ended),
     prefixes: anchored(sources.prefix),
+    /** Whole texts: exact ones, and requests for a summary. */
     whole: anchored([...sources.exact, ...summaries], '$'),
     human: anchored(sources.human),
     summaryRequests: anchored(summaries, '$'),

@@ -91,7 +91,7 @@ type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | u
 function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const { pattern, hasNews, isWaiting } = loop
   const { history, loops, levels, warnedCalls } = memory
-  const { mayBlock } = PATTERNS[pattern]
+  const { onlyWarns } = PATTERNS[pattern]
   const hash = hashOfAll(loop.calls)
   const known = loops.find((other) => other.loop === hash)
   if (hasNews && (known || loop.calls.every((call) => warnedCalls.includes(call))))
@@ -103,7 +103,7 @@ function react(memory: LoopMemory, loop: Loop, id: string): Observed {
     // A pattern that may not block leaves equal results in a row, else a threshold above its own were never reached.
     history: {
       ...history,
-      repeats: { ...history.repeats, any: 0, ...(mayBlock ? { equal: 0, similar: 0 } : {}) },
+      repeats: { ...history.repeats, any: 0, ...(onlyWarns ? {} : { equal: 0, similar: 0 }) },
       handledAt: history.steps,
     },
     loops: [...loops.filter((other) => other !== known).slice(1 - MAX_LOOPS), { loop: hash, pattern, count }],
@@ -118,7 +118,7 @@ function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const tools: string[] = []
   for (const call of calls) tools.push(history.window.findLast((entry) => entry.call === call)?.tool ?? '')
   const warnings = hasNews ? 1 : isWaiting ? doublings(count) + 1 : (levels[pattern] ?? 0) + 1
-  const advised = isWaiting || !mayBlock ? warnings : warnings - 1
+  const advised = isWaiting || onlyWarns ? warnings : warnings - 1
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
   const backOff = BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
   const notice = loopNotice(described, tools, backOff)
@@ -207,7 +207,7 @@ function loopToBlock(
     if (!last) return undefined
     const next = addToHistory(history, last, history.steps + 1, repetitionThreshold)
     const found = findLoop(next, policy, wasWarned, isLast)
-    if (!found || found.hasNews || found.isWaiting || !PATTERNS[found.pattern].mayBlock) return undefined
+    if (!found || found.hasNews || found.isWaiting || PATTERNS[found.pattern].onlyWarns) return undefined
     // Results that are too short to show any progress need twice the warnings.
     const isTerse = history.window.every((entry) => entry.isTerse || !found.calls.includes(entry.call))
     if ((levels[found.pattern] ?? 0) < maxWarningsBeforeBlock * (isTerse ? 2 : 1)) return undefined

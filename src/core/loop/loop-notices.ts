@@ -1,6 +1,6 @@
 /** The notices for a model that repeats itself, and how Governor recognises its own notices. */
 import { LIMITS, METERS } from '../budget/meters.ts'
-import { type Loop, PATTERNS, type PatternRow } from './patterns.ts'
+import { type Loop, PATTERNS } from './patterns.ts'
 
 /** Seconds to wait before polling again: by the number of the advice, the last for all further ones. */
 export const BACK_OFF_SECONDS: readonly number[] = [5, 10, 30, 60]
@@ -41,7 +41,7 @@ export function loopNotice(
   tools: readonly string[],
   backOff: number | undefined,
 ): string {
-  const { notice, noticeBetween = notice }: PatternRow = PATTERNS[pattern]
+  const { notice, noticeBetween = notice } = PATTERNS[pattern]
   const text = (span > count ? noticeBetween : notice).replace('{count}', String(count)).replace('{span}', String(span))
   const description = `${REPEATING}${text} (Repeated: '${[...new Set(tools)].join("', '")}'.)`
   if (backOff === undefined) return description

@@ -41,17 +41,17 @@ export interface LoopState {
   readonly currentNotice?: string | undefined
 }
 
+/** No loop is known, and no notice is due. */
+export const NO_NOTICE = { finding: undefined, isWarned: false, pendingNotice: undefined, currentNotice: undefined }
+
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
 export const INITIAL_LOOP_STATE: LoopState = {
   memory: NO_LOOP,
   assistantHashes: [],
   newestIndex: -1,
   lastUserMessage: undefined,
-  finding: undefined,
-  isWarned: false,
   pendingCalls: undefined,
-  pendingNotice: undefined,
-  currentNotice: undefined,
+  ...NO_NOTICE,
 }
 
 /** The most hashes of assistant messages and calls without results that are remembered, the newest. */
@@ -247,9 +247,7 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
     ...loopState,
     assistantHashes: previousStep === undefined ? newestHashes : [previousStep, ...newestHashes],
     newestIndex: newest?.index ?? -1,
-    finding: undefined,
-    pendingNotice: undefined,
-    currentNotice: undefined,
+    ...NO_NOTICE,
   }
 }
 

@@ -148,56 +148,47 @@ function sameCallInARow(context: SearchContext): FoundLoop | undefined {
 
 const CHANGE = 'Try a different approach.'
 
-export interface PatternRow {
+/** The name of a pattern, as in metrics and headers. */
+export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
+
+interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
-  readonly isOfResponses: boolean
+  readonly isOfResponses?: true
   /** The notice after `REPEATING`, without the names of the tools: `{count}` and `{span}` stand for those of the loop. */
   readonly notice: string
   /** The same if there were other calls in between. */
   readonly noticeBetween?: string
-  /** Its calls are blocked if the model ignores the warnings. If false, the first warning already advises to wait. */
-  readonly mayBlock: boolean
-  /** How many different calls a repetition of it has, as far as that is always the same. */
-  readonly span: number
+  /** Its calls are not blocked if the model ignores the warnings, and the first warning already advises to wait. */
+  readonly onlyWarns?: true
+  /** How many different calls a repetition of it has, if that is always the same and more than one. */
+  readonly span?: number
 }
 
-/** The patterns; of two loops of one length the first one counts. A new one is a row here and in `docs/loops.md`. */
-export const PATTERNS = {
+/** The patterns; of two loops of one length the first one counts. A new one is a name, a row here and one in `docs/loops.md`. */
+export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   ping_pong: {
     find: twoInTurn,
-    isOfResponses: false,
     notice: `s. The last {span} tool calls alternated between the same two, with the same results. ${CHANGE}`,
-    mayBlock: true,
     span: 2,
   },
   cycle: {
     find: standstill,
     isOfResponses: true,
     notice: `s. The last {count} responses made only tool calls that were made before, with the same results. ${CHANGE}`,
-    mayBlock: true,
-    span: 1,
   },
   repetition: {
     find: equalCalls,
-    isOfResponses: false,
     notice: `. The last {count} tool calls were identical. ${CHANGE}`,
     noticeBetween: `. {count} of the last {span} tool calls were identical, with identical results. ${CHANGE}`,
-    mayBlock: true,
-    span: 1,
   },
   same_call: {
     find: sameCallInARow,
-    isOfResponses: false,
     notice: '. The last {count} tool calls were identical, though their results may differ.',
-    mayBlock: false,
-    span: 1,
+    onlyWarns: true,
   },
-} as const satisfies Record<string, PatternRow>
-
-/** The name of a pattern, as in metrics and headers. */
-export type Pattern = keyof typeof PATTERNS
+}
 
 /** A loop that was found. */
 export interface Loop extends FoundLoop {

@@ -1,6 +1,7 @@
 /** What operators change in a session, and what they are asked. Pure: a store may run each change again. */
 import { type Amounts, isExhausted, LIMITS, type LimitName, type Meter, metersOf } from '../budget/meters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
+import { NO_NOTICE } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import {
   type Changed,
@@ -127,14 +128,7 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
       question: undefined,
       operator: { base: usedBy({ ...run, operator: undefined }, now) },
     },
-    loopState: loopState && {
-      ...loopState,
-      memory: NO_LOOP,
-      finding: undefined,
-      isWarned: false,
-      pendingNotice: undefined,
-      currentNotice: undefined,
-    },
+    loopState: loopState && { ...loopState, memory: NO_LOOP, ...NO_NOTICE },
   }))
   if (only !== undefined) return after
   const base = usedIn({ ...session, operator: undefined }, now)

@@ -129,20 +129,17 @@ function reactionOf(
 }
 
 /** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
-function observeCalls(
-  { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now }: Request,
-  { from, skipsHistory, skipsLast }: Place,
-  mode: LoopMode | undefined,
-): { readonly loopState?: LoopState; readonly fault?: Error | undefined } {
+function observeCalls(request: Request, { from, skipsHistory, skipsLast }: Place, mode: LoopMode | undefined) {
+  const { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now } = request
   // The budget may need to know whether a run stagnates.
   const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
-  if (!isNeeded) return {}
+  if (!isNeeded) return { loopState: undefined, fault: undefined }
   const before = from?.loopState ?? INITIAL_LOOP_STATE
   const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast }
   const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
   let fault: Error | undefined
   try {
-    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now) }
+    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now), fault }
   } catch (error) {
     fault = error as Error
   }
@@ -233,39 +230,9 @@ function threadAfter(
   loopState: LoopState | undefined,
 ): Thread {
   // A request that was counted before may be older than the newest one.
-  const isRetry = from !== undefined && retryOf(from.run, facts) !== undefined
-  const shown = isRetry ? from : shownAfter(facts, from, over)
-  const { previous, mayFork } = facts
-  const continued = from?.continuedFrom
-  return {
-    id: known ? known.id : operation,
-    name,
-    number,
-    operator: known?.operator,
-    // The first system text counts: it may change with each request, or not be sent again.
-    system: from ? from.system : facts.system,
-    userMessageHashes: shown.userMessageHashes,
-    userMessageCount: shown.userMessageCount,
-    endsInUserMessage: shown.endsInUserMessage,
-    messages: shown.messages,
-    promptLength: shown.promptLength,
-    isPromptRepeated: from?.isPromptRepeated || (isRetry && facts.isPrompt) ? true : undefined,
-    first: shown.first,
-    newest: shown.newest,
-    interrupted: shown.interrupted,
-    run,
-    responses: from?.responses,
-    context: from?.context,
-    continuedFrom: previous !== undefined && mayFork ? withIds(continued, [previous]) : continued,
-    loopState,
-    noticeSent: known?.noticeSent,
-    dropsThinking: known?.dropsThinking,
-  } satisfies Required<Thread>
-}
-
-/** Returns what a thread keeps of what its newest request has shown. */
-function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | undefined) {
-  const { previous, endsInUserMessage, messages, assistantHashes } = facts
+  if (from && retryOf(from.run, facts))
+    return { ...from, number, run, loopState, isPromptRepeated: facts.isPrompt || from.isPromptRepeated }
+  const { previous, mayFork, endsInUserMessage, messages, assistantHashes } = facts
   const newest = assistantHashes.at(-1)
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
@@ -275,16 +242,31 @@ function shownAfter(facts: RequestFacts, from: Thread | undefined, over: Run | u
   // The request that ends a run shows the calls of its newest answer.
   const newCalls = from?.newest === newest ? 0 : (facts.callCounts.at(-1) ?? 0)
   const toolCalls = (over?.toolCalls ?? 0) + newCalls
+  const continued = from?.continuedFrom
   return {
+    id: known ? known.id : operation,
+    name,
+    number,
+    operator: known?.operator,
+    // The first system text counts: it may change with each request, or not be sent again.
+    system: from ? from.system : facts.system,
     userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
     endsInUserMessage,
     messages,
     promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
+    isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
     interrupted: mayContinue ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
-  }
+    run,
+    responses: from?.responses,
+    context: from?.context,
+    continuedFrom: previous !== undefined && mayFork ? withIds(continued, [previous]) : continued,
+    loopState,
+    noticeSent: known?.noticeSent,
+    dropsThinking: known?.dropsThinking,
+  } satisfies Required<Thread>
 }
 
 /**

@@ -4,14 +4,6 @@ import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { advance, assistantHash, lastMessage, type TranscriptState } from '../transcript.ts'
 
-/** An answer that may have begun a conversation: the first one after a user's words. */
-export interface Beginning {
-  /** Identifies the conversation if the answer was the first one that its first request did not hold. */
-  readonly id: Hash
-  /** Identifies such first requests, see `promptOf`. */
-  readonly prompt: Hash
-}
-
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts
   extends Pick<TranscriptState, 'userMessageHashes' | 'toolCalls' | 'newToolCalls' | 'endsInUserMessage'> {
@@ -109,10 +101,14 @@ export function promptOf({ system, userMessageHashes: [first] }: RequestFacts, a
   return hashOf(system, first ?? '', answer ?? '')
 }
 
-/** Returns the answers that may have begun a conversation, oldest first. */
-export function beginningsOf(facts: RequestFacts, conversation: Conversation): readonly Beginning[] {
+/**
+ * Returns the answers that may have begun a conversation, oldest first: the first ones after a user's words. `id`
+ * identifies the conversation if the answer was the first one that its first request did not hold, and `prompt` such
+ * first requests, see `promptOf`.
+ */
+export function beginningsOf(facts: RequestFacts, conversation: Conversation) {
   const { system, transcript, userMessageHashes } = facts
-  const beginnings: Beginning[] = []
+  const beginnings: { readonly id: Hash; readonly prompt: Hash }[] = []
   for (const { step, users, before } of transcript.openers) {
     // An answer that the provider continues may have grown when it is sent again: the first thing that was run for it
     // stays the same.

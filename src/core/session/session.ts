@@ -274,7 +274,7 @@ function usedUntil(
   { startedAt, iterations, toolCalls, usage }: Omit<Totals, 'acknowledged' | 'ignored'> & Pick<Run, 'usage'>,
   base: Amounts | undefined,
 ): Amounts {
-  const used = amountsOf({ iterations, toolCalls, usage, seconds: Math.max(0, now - startedAt) / 1_000 })
+  const used = amountsOf(iterations, toolCalls, usage, Math.max(0, now - startedAt) / 1_000)
   return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
 }
 

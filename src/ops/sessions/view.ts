@@ -76,7 +76,7 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
   const loop = finding ?? current ?? memory.blockedLoop
   if (!loop) return null
   const { pattern } = loop
-  const { span } = PATTERNS[pattern]
+  const { span = 1 } = PATTERNS[pattern]
   const count = Math.max(loop.count, current?.pattern === pattern ? current.count : 0)
   // The tools of the newest calls, as many as the pattern has.
   const tools = new Set<string>()
@@ -244,16 +244,17 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
   const since = paceSince(iterations, run.startedAt, now)
   const seconds = Math.max(1, (now - since) / 1_000)
   const usage = { input: 0, output: 0, cost: 0 }
-  const counts = { iterations: 0, toolCalls: 0 }
+  let made = 0
+  let toolCalls = 0
   for (const { thread, at, tools, input, output, cost } of iterations) {
     if (thread !== number || at < since) continue
-    counts.iterations++
-    counts.toolCalls += tools.length
+    made++
+    toolCalls += tools.length
     usage.input += input
     usage.output += output
     usage.cost += cost
   }
-  const usedSince = amountsOf({ ...counts, usage, seconds })
+  const usedSince = amountsOf(made, toolCalls, usage, seconds)
   let least = Number.POSITIVE_INFINITY
   for (const { name, used, max } of leader.meters)
     if (max > 0 && usedSince[name] > 0)
