@@ -116,11 +116,7 @@ export function reduce(
 }
 
 /** Returns the reductions after the provider accepted a prompt of this size: smaller windows end. */
-export function succeedInSession(
-  reductions: readonly Reduction[],
-  of: ModelPlace,
-  promptTokens: number,
-): readonly Reduction[] {
+export function succeedInSession(reductions: readonly Reduction[], of: ModelPlace, promptTokens: number) {
   const kept = reductions.filter((reduction) => !isOf(reduction, of) || reduction.tokens >= promptTokens)
   return kept.length < reductions.length ? kept : reductions
 }

@@ -10,7 +10,7 @@ import {
   type Thresholds,
   type Tier,
 } from './budget/budget-notices.ts'
-import { type Amounts, costLimit, isExhausted, type LimitName, type Meter, metersOf } from './budget/meters.ts'
+import { costLimit, isExhausted, type LimitName, type LimitPair, type Meter, metersOf } from './budget/meters.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'
@@ -21,13 +21,10 @@ import { type FinalAnswer, type Limit, REASONS, reasonOf } from './terminal.ts'
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 
 /** The budget of one request, and how the model is informed about it. */
-export interface BudgetPolicy {
+export interface BudgetPolicy extends LimitPair {
   readonly enabled: boolean
-  /** Limits of a run and of a session; 0 is no limit. */
-  readonly run: Amounts
   /** The limits that are announced, if an operator has changed the limits since: the same in every request of a run. */
-  readonly stated?: Amounts | undefined
-  readonly session: Amounts
+  readonly stated?: LimitPair['run'] | undefined
   readonly thresholds: Thresholds
   /** Style tracker: iterations between two statements, from 1. */
   readonly trackerEvery: number
@@ -129,14 +126,11 @@ interface BudgetNotice {
   readonly dropsTools: boolean
 }
 
-function tierNotice(
-  { thread: { loopState } }: RunState,
-  policy: BudgetPolicy,
-  meters: readonly Meter[],
-): BudgetNotice | undefined {
+function tierNotice(runState: RunState, policy: BudgetPolicy, meters: readonly Meter[]): BudgetNotice | undefined {
   const pressure = pressureOf(meters, policy.thresholds)
   if (!pressure || pressure.tier === 'none') return undefined
   const { tier, meter } = pressure
+  const { loopState } = runState.thread
   if (tier === 'caution' && policy.cautionWhen === 'stagnating')
     if (!loopState || !isStagnating(loopState.memory.history)) return undefined
   const notice = noticeFor(tier, meter, policy.texts, policy.thresholds.style)

@@ -1,11 +1,12 @@
 /** One request of an agent: read once, then counted in its session and decided on. */
+
+import type { LimitPair } from './budget/meters.ts'
 import type { Conversation } from './conversation.ts'
 import type { BudgetPolicy } from './decide.ts'
 import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'
 import type { LoopPolicy } from './loop/patterns.ts'
 import type { RequestFacts } from './session/request-facts.ts'
-import type { LimitPair } from './session/session.ts'
 import type { TranscriptState } from './transcript.ts'
 
 export interface Request {

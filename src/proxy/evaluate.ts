@@ -1,6 +1,6 @@
 /** Reads a request, counts it in its session, and decides how to handle it. */
 
-import { costLimit, NO_LIMITS } from '../core/budget/meters.ts'
+import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
@@ -9,7 +9,7 @@ import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
-import { type Changed, type LimitPair, NEW_SESSION, type RunState } from '../core/session/session.ts'
+import { type Changed, NEW_SESSION, type RunState } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { TranscriptState } from '../core/transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'

@@ -171,6 +171,12 @@ export const LIMITS: readonly LimitName[] = (Object.keys(METERS) as MeterName[])
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>
 
+/** Limits of a run, and of all runs of its session together; 0 is no limit. */
+export interface LimitPair {
+  readonly run: Amounts
+  readonly session: Amounts
+}
+
 /** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
   const amounts = {} as Record<LimitName, number>
@@ -216,12 +222,8 @@ export function isExhausted(meter: Meter): meter is Meter<LimitName> {
 }
 
 /** Returns the limit on cost, in US dollars: that of the run, else that of the session, if there is one. */
-export function costLimit(limits: {
-  readonly enabled: boolean
-  readonly run: Amounts
-  readonly session: Amounts
-}): number | undefined {
-  return limits.enabled ? limits.run.cost || limits.session.cost || undefined : undefined
+export function costLimit({ enabled, run, session }: LimitPair & { readonly enabled: boolean }): number | undefined {
+  return enabled ? run.cost || session.cost || undefined : undefined
 }
 
 /** Returns a meter for each limit that is set, in the order in which limits are checked. */

@@ -129,11 +129,10 @@ const REASONIX_PROSE =
   'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, ' +
   'function-call markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. ' +
   'Just plain text.'
-const REASONIX_DONE =
-  'Instead, synthesize a final answer from all the work already completed: summarize what was accomplished, ' +
-  'what remains to be done, and any decisions the user should make.'
-const REASONIX_REACHED = 'Do not call any more tools — your tool-call round limit ({}) has been reached.'
-const REASONIX_LIMIT = `${REASONIX_REACHED} ${REASONIX_DONE}`
+const REASONIX_LIMIT =
+  'Do not call any more tools — your tool-call round limit ({}) has been reached. Instead, synthesize a final answer ' +
+  'from all the work already completed: summarize what was accomplished, what remains to be done, and any decisions ' +
+  'the user should make.'
 const REASONIX_SYNTHESIS =
   'Do not call any more tools. Synthesize a final answer from the work already completed: what was accomplished, ' +
   'what remains, and any decision the user should make.'

@@ -82,16 +82,11 @@ export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: bool
  * Returns the history with one more call. `step`: the number of its response. It keeps the newest calls, and all of the
  * newest `responses`, which could make a repetition.
  */
-export function addToHistory(
-  history: CallHistory,
-  record: ToolCallRecord,
-  step: number,
-  responses: number,
-): CallHistory {
+export function addToHistory(history: CallHistory, made: ToolCallRecord, step: number, responses: number): CallHistory {
   const { window, repeats } = history
-  const { tool, call, resultHash, maskedHash, isPoll = false, isChange, isTerse } = record
-  const isNew = !window.some((entry) => isSamePair(entry, record, false))
-  const mayBeNew = isNew || !window.some((entry) => isSamePair(entry, record, true))
+  const { tool, call, resultHash, maskedHash, isPoll = false, isChange, isTerse } = made
+  const isNew = !window.some((entry) => isSamePair(entry, made, false))
+  const mayBeNew = isNew || !window.some((entry) => isSamePair(entry, made, true))
   const last = window.at(-1)
   const isRow = last?.call === call
   const entry: HistoryEntry = {
@@ -113,8 +108,8 @@ export function addToHistory(
   return {
     window: kept.length > MAX_WINDOW ? kept.slice(-MAX_WINDOW) : kept,
     repeats: {
-      equal: last && isSamePair(last, record, true) ? repeats.equal + 1 : 1,
-      similar: last && isSamePair(last, record, false) ? repeats.similar + 1 : 1,
+      equal: last && isSamePair(last, made, true) ? repeats.equal + 1 : 1,
+      similar: last && isSamePair(last, made, false) ? repeats.similar + 1 : 1,
       any: isRow ? repeats.any + 1 : 1,
       isPoll: isPoll || (isRow && repeats.isPoll),
     },

@@ -89,12 +89,8 @@ interface MessageOptions {
 }
 
 /** Returns the state with the calls of the response at `index`; -1: the response is not in the transcript. */
-function observeCalls(
-  loopState: LoopState,
-  reader: CallReader,
-  index: number,
-  { now, hash, leftOut, isPast, unknown }: MessageOptions,
-): LoopState {
+function observeCalls(loopState: LoopState, reader: CallReader, index: number, options: MessageOptions): LoopState {
+  const { now, hash, leftOut, isPast, unknown } = options
   let { history } = loopState.memory
   const made: LoopCall[] = []
   for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
@@ -123,10 +119,8 @@ function observeCalls(
 }
 
 /** Index of the first message that was not observed yet. */
-function firstUnobserved(
-  { assistantHashes, newestIndex }: LoopState,
-  { conversation, state: { assistantMessages } }: Transcript,
-): number {
+function firstUnobserved({ assistantHashes, newestIndex }: LoopState, { conversation, state }: Transcript): number {
+  const { assistantMessages } = state
   const expected = assistantMessages.find(({ index }) => index === newestIndex)
   if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
   // The client compacted the history, or went back in it.
@@ -182,12 +176,7 @@ export function observeMessage(
  * Returns the state after what is new in a request's transcript; the same request again changes nothing. `now`: when
  * the newest results came, in milliseconds. Throws `TooMuchToRead`.
  */
-export function observeTranscript(
-  loopState: LoopState,
-  transcript: Transcript,
-  policy: LoopPolicy,
-  now?: number,
-): LoopState {
+export function observeTranscript(loopState: LoopState, transcript: Transcript, policy: LoopPolicy, now?: number) {
   const { conversation, state, registry, previousStep } = transcript
   const reader: CallReader = { conversation, policy, pending: loopState.pendingCalls, callsByIndex: new Map() }
   const newest = state.assistantMessages.at(-1)?.index ?? -1

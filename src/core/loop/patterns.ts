@@ -200,12 +200,7 @@ export interface Loop extends FoundLoop {
  * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a
  * loop before. `isLast`: it is the last call of its response, so all that the response brought is known.
  */
-export function findLoop(
-  history: CallHistory,
-  limits: LoopPolicy,
-  isWarned: boolean,
-  isLast: boolean,
-): Loop | undefined {
+export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean) {
   const last = history.window.at(-1)
   // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats.any === 1)) return undefined

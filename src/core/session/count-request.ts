@@ -1,5 +1,6 @@
 /** How one more request changes its session. */
 
+import type { LimitPair } from '../budget/meters.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
@@ -11,12 +12,10 @@ import { endBefore, recordOf } from './run.ts'
 import {
   type Changed,
   isLate,
-  type LimitPair,
   limitsInForce,
   loopModeInForce,
   MAX_RECENT_REQUESTS,
   MAX_THREADS,
-  MAX_USER_MESSAGES,
   type RecentRequest,
   type Run,
   type RunState,
@@ -31,6 +30,8 @@ import {
 } from './session.ts'
 import { findThread } from './thread.ts'
 
+/** How many user messages a thread remembers. */
+const MAX_USER_MESSAGES = 16
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
@@ -117,15 +118,11 @@ function numberOf({ known, run }: Place, { facts, isDerived }: Request, before: 
 }
 
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
-function reactionOf(
-  known: Thread | undefined,
-  { facts, conversation }: Request,
-  isRetry: boolean,
-): WarningReaction | undefined {
+function reactionOf(known: Thread | undefined, { facts, conversation }: Request, isRetry: boolean) {
   const shown = facts.transcript.assistantMessages.at(-1)
   if (!known?.run.isWarned || isRetry || facts.assistantHashes.at(-1) === known.newest || !shown) return undefined
   const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
-  return speaks ? 'acknowledged' : 'ignored'
+  return speaks ? ('acknowledged' as const) : ('ignored' as const)
 }
 
 /** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */

@@ -6,7 +6,7 @@
  * that any store can hold a session and a replica that loses a race can run the same change again.
  */
 
-import { type Amounts, amountsBy, amountsOf, type LimitName } from '../budget/meters.ts'
+import { type Amounts, amountsBy, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { Reduction } from '../context-window.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -16,9 +16,8 @@ import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 
-/** How many threads a session remembers, and how many user messages and response ids each thread. */
+/** How many threads a session remembers, and how many response ids each thread. */
 export const MAX_THREADS = 64
-export const MAX_USER_MESSAGES = 16
 const MAX_RESPONSES = 8
 /** How many requests a run remembers. A retry comes soon: an older body sent again is a model call like any other. */
 export const MAX_RECENT_REQUESTS = 4
@@ -48,12 +47,6 @@ export interface Demand {
   readonly name: Hash
   /** Fingerprint of the request that made it after the end of the run; unset if it was made before. */
   readonly lateIn?: string | undefined
-}
-
-/** Limits of a run, and of all runs of its session together; 0 is no limit. */
-export interface LimitPair {
-  readonly run: Amounts
-  readonly session: Amounts
 }
 
 /** The settings of an operator for a thread; they take precedence over all others. */
@@ -207,8 +200,8 @@ export interface FirstAnswer {
   /** When its request came, in milliseconds since the epoch. */
   readonly askedAt: number
   readonly usage: CallUsage
-  /** When it was over; unset in older ones. */
-  readonly endedAt?: number | undefined
+  /** When it was over. */
+  readonly endedAt: number
 }
 
 /** How a model reacted to a warning: it said something or called no tool, or it called tools as before. */
@@ -303,20 +296,12 @@ export function isLate({ demands = [] }: Run, fingerprint: string): boolean {
 }
 
 /** Returns ids of responses with further ones, each once: the newest are kept, and are the last. */
-export function withIds(
-  known: readonly string[] | undefined,
-  more: readonly string[] | undefined,
-): readonly string[] | undefined {
+export function withIds(known: Thread['responses'], more: Thread['responses']): Thread['responses'] {
   return more?.length ? [...new Set([...(known ?? []), ...more])].slice(-MAX_RESPONSES) : known
 }
 
 /** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */
-export function limitsInForce(
-  configured: LimitPair,
-  session: Session,
-  thread: Thread | undefined,
-  run: Run | undefined,
-): LimitPair {
+export function limitsInForce(configured: LimitPair, session: Session, thread?: Thread, run?: Run): LimitPair {
   const forAll = session.operator
   const forThread = thread?.operator
   const forRun = run?.operator

@@ -41,12 +41,7 @@ export function withThread(session: Session, thread: Thread, change: Partial<Thr
 }
 
 /** Changes the thread that a request was counted in, and its run; a session that has forgotten it stays unchanged. */
-export function changeThread(
-  session: Session,
-  request: CountedRequest,
-  change: Partial<Thread>,
-  inRun?: Partial<Run>,
-): Session {
+export function changeThread(session: Session, request: CountedRequest, change: Partial<Thread>, inRun?: Partial<Run>) {
   const thread = threadOf(session, request)
   return thread ? withThread(session, thread, change, inRun) : session
 }
@@ -200,17 +195,13 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
 export type StopAttempt = 'truncated' | { readonly variant: string; readonly failedAt?: number }
 
 /** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */
-export function noteStopAttempt(
-  session: Session,
-  request: CountedRequest,
-  attempt: StopAttempt,
-): Changed<StopAttempts> {
+export function noteStopAttempt(session: Session, request: CountedRequest, tried: StopAttempt): Changed<StopAttempts> {
   const thread = threadOf(session, request)
   if (!thread) return { session, result: NO_STOP_ATTEMPTS }
   let { failedForms, failures, failingSince, truncated } = thread.run.stopTries ?? NO_STOP_ATTEMPTS
-  if (attempt === 'truncated') truncated++
+  if (tried === 'truncated') truncated++
   else {
-    const { variant, failedAt } = attempt
+    const { variant, failedAt } = tried
     failedForms = [...failedForms.filter((failed) => failed !== variant), variant]
     if (failedAt !== undefined) {
       failingSince = failures === 0 ? failedAt : Math.min(failedAt, failingSince)
@@ -236,9 +227,9 @@ export function adoptFirst(
   session: Session,
   request: CountedRequest,
   runState: RunState,
-  { askedAt, usage, endedAt = askedAt }: FirstAnswer,
+  { askedAt, usage, endedAt }: FirstAnswer,
   now: number,
-  tools: readonly string[] = [],
+  tools: readonly string[],
 ): Changed<RunState> {
   const before = threadOf(session, request) ?? runState.thread
   const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }

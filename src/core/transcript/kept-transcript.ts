@@ -89,6 +89,7 @@ function hashOfWords(text: string): Hash {
   return hashOfText(text.slice(0, MAX_ENTRY_TEXT).replace(/\s+/g, ''))
 }
 
+type Entries = readonly TranscriptEntry[]
 type NewEntry = Omit<TranscriptEntry, 'number' | 'truncated' | 'hash'>
 
 function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry {
@@ -99,7 +100,7 @@ function entryOf({ text, ...facts }: NewEntry, number: number): TranscriptEntry 
 }
 
 /** Drops the oldest texts of a transcript that is too large. */
-function bounded(entries: readonly TranscriptEntry[]): readonly TranscriptEntry[] {
+function bounded(entries: Entries): Entries {
   let from = Math.max(0, entries.length - MAX_ENTRIES)
   let length = 0
   for (let at = entries.length - 1; at >= from; at--) {
@@ -149,11 +150,8 @@ function startOfNew(kept: readonly Matching[], texts: readonly Matching[]): numb
 }
 
 /** Adds the texts of a request that the transcript does not hold yet. `at`: milliseconds since the epoch. */
-export function withShown(
-  entries: readonly TranscriptEntry[],
-  { thread, texts, isContinued, endsInNew }: ShownTexts,
-  at: number,
-): readonly TranscriptEntry[] {
+export function withShown(entries: Entries, shown: ShownTexts, at: number): Entries {
+  const { thread, texts, isContinued, endsInNew } = shown
   const kept = entries.filter((entry) => entry.thread === thread)
   const hashed = texts.map(({ role, text }) => ({ role, hash: hashOfWords(text) }))
   const start = isContinued ? 0 : startOfNew(kept, endsInNew ? hashed.slice(0, -1) : hashed)
@@ -162,7 +160,7 @@ export function withShown(
   return all.length === entries.length ? entries : bounded(all)
 }
 
-function nextNumber(entries: readonly TranscriptEntry[]): number {
+function nextNumber(entries: Entries): number {
   return (entries.at(-1)?.number ?? 0) + 1
 }
 
@@ -170,10 +168,7 @@ function nextNumber(entries: readonly TranscriptEntry[]): number {
  * Adds the answer to a request. Another answer to the same request takes the place of the one before: the client
  * sent its request again.
  */
-export function withAnswerText(
-  entries: readonly TranscriptEntry[],
-  answer: Omit<NewEntry, 'role'>,
-): readonly TranscriptEntry[] {
+export function withAnswerText(entries: Entries, answer: Omit<NewEntry, 'role'>): Entries {
   const { text, thread, request } = answer
   if (text.trim() === '') return entries
   const place = entries.findLastIndex((entry) => entry.thread === thread && entry.request === request)
