@@ -31,15 +31,11 @@ function statedWindow({ declared, learned }: KnownWindow): number | undefined {
 }
 
 /** Returns the window of the configuration, else that of the provider, else that of the catalogue. */
-export function baseContext(
-  configured: number | undefined,
-  known: KnownWindow,
-  catalogued: number | undefined,
-): BaseContext {
-  if (configured !== undefined) return { tokens: configured, source: 'config' }
+export function baseContext(config: number | undefined, known: KnownWindow, listed: number | undefined): BaseContext {
+  if (config !== undefined) return { tokens: config, source: 'config' }
   const stated = statedWindow(known)
   if (stated !== undefined) return { tokens: stated, source: 'provider' }
-  if (catalogued !== undefined) return { tokens: catalogued, source: 'catalogue' }
+  if (listed !== undefined) return { tokens: listed, source: 'catalogue' }
   return { tokens: undefined, source: 'unknown' }
 }
 
@@ -99,10 +95,7 @@ function isOf({ upstream, model }: Reduction, of: ModelPlace): boolean {
   return upstream === of.upstream && model === of.model
 }
 
-/**
- * Returns the reductions after an overflow: to its stated limit, or to the standard tier, else the same. `now`:
- * milliseconds since the epoch; `ttl`: milliseconds for which the reduction holds.
- */
+/** Returns the reductions after an overflow: to its limit, or the standard tier. `ttl`: milliseconds that they hold. */
 export function reduce(
   reductions: readonly Reduction[],
   { upstream, model, overflow, now, ttl }: ModelPlace & { overflow: Overflow; now: number; ttl: number },

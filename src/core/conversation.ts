@@ -47,10 +47,7 @@ export interface Conversation {
   systemText(): string
   /** How many messages there are; indexes below go from 0 to `length - 1`. */
   readonly length: number
-  /**
-   * Model responses may come in parts: the first has role `assistant` and gives the texts and calls of all parts, the
-   * others have role `part` and give none.
-   */
+  /** Responses may come in parts: the first, `assistant`, gives texts and calls of all, the others, `part`, none. */
   readonly hasParts?: boolean
   role(index: number): Role
   /** The text parts of a message in order, images and the like left out. */
@@ -59,10 +56,7 @@ export interface Conversation {
   results(index: number): readonly ToolResult[]
   /** A text for each picture of a user message, equal for equal pictures. */
   pictures?(index: number): readonly string[]
-  /**
-   * Ids of tool calls that the provider itself ran for an assistant message, in order. A message that has some holds
-   * one or more responses that the provider is to continue.
-   */
+  /** Ids of calls that the provider ran for an assistant message: it holds responses that are to be continued. */
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined

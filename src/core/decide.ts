@@ -137,10 +137,7 @@ function tierNotice(runState: RunState, policy: BudgetPolicy, meters: readonly M
   return { tier, meter, notice, dropsTools: tier === 'warning' }
 }
 
-/**
- * Returns the notice of a tracker, if one is due: always for the last call; if `mayState` allows it, also about the
- * fill of the context window, or about the used part of the budget.
- */
+/** Returns the notice of a tracker: always for the last call; with `mayState` also of what is filled or used. */
 function trackerNotice(
   runState: RunState,
   policy: BudgetPolicy,
@@ -240,10 +237,7 @@ function replay(answer: FinalAnswer): Decision {
   return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
 }
 
-/**
- * Asks the model for its final answer. `fallback`: the template of the answer if the model gives none. `isUnpriced`:
- * the model is not asked, as an answer would cost nobody knows how much.
- */
+/** Asks for a final answer; not if `isUnpriced`, as it would cost nobody knows how much. `fallback`: a template. */
 function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string, isUnpriced = false): Decision {
   const { texts, channel, enabled } = policy
   const { text } = REASONS[reasonOf(limit)]

@@ -12,7 +12,6 @@ import type { CallGuardName } from './terminal.ts'
 /** A call that a guard blocks. */
 export interface Block {
   readonly guard: CallGuardName
-  /** The name of the tool. */
   readonly tool: string
   /** What the model reads as the result of the call. */
   readonly text: string

@@ -24,10 +24,7 @@ export function lengthPrefixed(part: string): string {
   return `${part.length}:${part}`
 }
 
-/**
- * Hashes bytes of a request, up to a whole body: xxh64 in base 36. It has at most 13 characters, so that it never
- * equals the hash of a text.
- */
+/** Hashes bytes of a request: xxh64 in base 36, at most 13 characters, so that it never equals the hash of a text. */
 export function hashOfBytes(bytes: Uint8Array): Hash {
   return xxh64(bytes).toString(36) as Hash
 }

@@ -81,10 +81,7 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/**
- * Parses a JSON object; `undefined` if the text is anything else, or holds more or deeper values than are built. `work`
- * counts it.
- */
+/** Parses a JSON object; `undefined` for any other text, or more or deeper values than are built. `work` counts it. */
 export function parseObject(text: string, work?: Work): Json | undefined {
   try {
     const value: unknown = parseForeign(text, text.length, work)

@@ -79,10 +79,7 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
   return hash
 }
 
-/**
- * Returns the user's text in a message: without texts of the harness, empty for a picture without text. `undefined` if
- * the message is not the user's.
- */
+/** Returns the user's own words in a message, empty for a picture alone; `undefined` if it is no user's message. */
 export function userText(conversation: Conversation, index: number, registry: HarnessRegistry): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
   const texts = conversation.texts(index)
@@ -106,10 +103,7 @@ function withEntries<Item>(known: readonly Item[], added: readonly Item[], oldes
   return all
 }
 
-/**
- * Returns the state after the first `length` messages. `mayPause`: it may return an earlier state, if other requests
- * should have their turn first.
- */
+/** Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn. */
 export function advance(
   from: TranscriptState,
   conversation: Conversation,

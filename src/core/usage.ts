@@ -21,10 +21,7 @@ export interface ResponseFacts {
   readonly finishReasons: readonly string[]
 }
 
-/**
- * What is not exact about a cost: calls whose price is not known count 0 (`partial`), or as much as the provider's
- * dearest model would cost (`estimate`).
- */
+/** A cost is not exact: calls of unknown price count 0 (`partial`), or as the provider's dearest model (`estimate`). */
 export type CostGap = 'partial' | 'estimate'
 
 /** Returns the gap in the sum of two costs. */

@@ -1,7 +1,4 @@
-/**
- * Counts the work of reading one request, because all other requests wait for the event loop meanwhile. One step is
- * about 50 nanoseconds.
- */
+/** Counts the work of reading one request, as all others wait for the event loop meanwhile. A step is about 50 ns. */
 
 /** Thrown if a text holds more than Governor reads in one go. Callers treat it as text that is not JSON. */
 export class TooMuchToRead extends SyntaxError {

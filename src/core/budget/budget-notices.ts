@@ -82,10 +82,7 @@ export function fill(template: string, meter: Meter): string {
 /** The urgency of a notice: `none` sends no notice. */
 export type Tier = 'none' | 'caution' | 'warning'
 
-/**
- * When notices are sent. `tiers`: by the share used. `countdown`: only when three or fewer are left. `tracker`: the
- * budget once, then neutral statements of what is used.
- */
+/** `tiers`: by the share used. `countdown`: at the last three. `tracker`: the budget once, then what was used. */
 export type Style = 'tiers' | 'countdown' | 'tracker'
 
 /** The settings that decide the tier of a meter. */
@@ -139,10 +136,7 @@ export function tierOf(meter: Meter, thresholds: Thresholds): Tier {
   return reached('caution', meter, thresholds) ? 'caution' : 'none'
 }
 
-/**
- * Returns the meter with the highest tier, which the notice names, and the tier; among equals, the one with the largest
- * share used.
- */
+/** Returns the highest tier, with the meter that has it; among equals, the one with the largest share used. */
 export function pressureOf(meters: readonly Meter[], thresholds: Thresholds) {
   const ranks = { none: 0, caution: 1, warning: 2 }
   let highest: { readonly tier: Tier; readonly meter: Meter } | undefined

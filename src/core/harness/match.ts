@@ -32,10 +32,7 @@ const anchored = (sources: readonly string[], end = '') =>
 /** The harness texts, prepared for matching. */
 export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 
-/**
- * Prepares harness texts for matching, once per configuration: one expression for each kind, anchored at the start of a
- * part. In a summary request, `{}` stands for one word.
- */
+/** Prepares harness texts, once per configuration: one expression per kind. `{}` in a summary request is one word. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
   const sources = { prefix: [] as string[], exact: [] as string[], human: [] as string[] }
   const ended: string[] = []

@@ -117,10 +117,7 @@ for (const notice of NOTICES) texts.push({ match: 'prefix', ...notice })
 /** All known harness texts, and the notices of another Governor on the way, which repeats ignored ones as messages. */
 export const HARNESS_TEXTS: readonly HarnessText[] = texts
 
-/**
- * Calls that smolagents writes into the text of a message although the model made them by the API. They count only with
- * results that begin as `WRITTEN_RESULT`, because humans write about observations and errors too.
- */
+/** Calls that smolagents writes as text. They count only with a `WRITTEN_RESULT`: humans write about errors too. */
 export const WRITTEN_CALLS = /(?:^|\n)Calling tools:\n\[\{'id': /
 /** How the results of such calls begin. */
 export const WRITTEN_RESULT = /^\s{0,8}(?:Observation:\n|Error:\n|Call id: \S{1,64}\nError:\n)/
@@ -140,10 +137,7 @@ const REASONIX_EVIDENCE =
   'Use the evidence already collected, label remaining uncertainty, and keep the final answer actionable.'
 const REASONIX_INCREASE = 'The user can increase {} or continue in the next turn if more work is needed.'
 
-/**
- * Whole texts by which agents ask for their last answer at their own limit; `{}` stands for one word (the name of the
- * limit).
- */
+/** Whole texts by which agents ask for their last answer at their own limit, whose name `{}` stands for. */
 export const SUMMARY_REQUESTS: readonly string[] = [
   // hermes, and the agents that took its text over
   "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response " +

@@ -200,10 +200,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
   return next
 }
 
-/**
- * Returns the exact hashes of results that stand for several different calls in messages that were not observed when
- * they were new: harnesses put placeholders in the place of old results.
- */
+/** Returns the hashes of results that different calls have in messages not seen when new: a harness's placeholders. */
 function placeholders(reader: CallReader, from: number, newest: number): ReadonlySet<Hash> {
   const callsByResult = new Map<Hash, Hash>()
   const shared = new Set<Hash>()

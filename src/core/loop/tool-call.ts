@@ -83,10 +83,8 @@ const CHANGES = new RegExp(
 export type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'>
 
 /** Returns the signature of a call as the model wrote it; `work` counts the hashing. Throws `TooMuchToRead`. */
-export function signatureOf(
-  { name: tool, arguments: text }: Pick<ToolCall, 'name' | 'arguments'>,
-  work?: Work,
-): CallSignature {
+export function signatureOf(made: Pick<ToolCall, 'name' | 'arguments'>, work?: Work): CallSignature {
+  const { name: tool, arguments: text } = made
   work?.spend(2 * STEPS_PER_CALL)
   // writtenSo becomes written_So.
   const name = tool.slice(0, HEAD).replace(/([a-z])([A-Z])/g, '$1_$2')

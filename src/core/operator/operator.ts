@@ -57,10 +57,7 @@ function raised(before: Readonly<Limits> | undefined, configured: Amounts, by: E
   return limits
 }
 
-/**
- * Raises the limits of current runs and of the session as a whole. A request with a `key` that was executed before
- * changes nothing.
- */
+/** Raises the limits of current runs and of the session as a whole. Of requests with one `key` the first counts. */
 export function extendRuns(session: Session, only: ThreadNumber, by: Extension, key: string | undefined): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
@@ -112,10 +109,7 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
   return changeThreads(session, only, ({ operator }) => ({ operator: { ...operator, loopMode } }))
 }
 
-/**
- * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
- * the models' own context windows. Limits and modes that an operator has set stay.
- */
+/** Resets current runs: they get a new budget and an empty loop guard, and a whole session its models' own windows. */
 export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
   const after = changeThreads(session, only, ({ loopState, run }) => ({
     run: {
@@ -135,10 +129,7 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
   return { ...after, reductions: undefined, operator: { ...session.operator, extended: undefined, base } }
 }
 
-/**
- * Asks, before a limit stops a run, whether the run may go on, or joins that question; `undefined` if the request is
- * forgotten. `isNew`: nobody was asked about this limit before.
- */
+/** Asks whether a run at a limit may go on, or joins that question. `isNew`: the first time; `undefined`: forgotten. */
 export function askOperator(
   session: Session,
   request: CountedRequest,

@@ -30,9 +30,8 @@ export interface RequestFacts
   readonly mayFork: boolean
   /** Stands for the assistant message whose calls the first results answer, and which the input does not contain. */
   readonly previousStep: Hash | undefined
-  /** Length of the request. */
+  /** Its length. */
   readonly bytes: number | undefined
-  /** How many messages it has. */
   readonly messages: number
 }
 

@@ -77,10 +77,7 @@ export function recordOf(run: Run, thread: number, state: EndState | undefined):
   return { thread, startedAt, endedAt, iterations, toolCalls, tokens, cost, costGap, model, agent, state, terminal }
 }
 
-/**
- * Returns when the first of the current runs will have ended if no request comes, in milliseconds since the epoch.
- * Returns `undefined` if the ends of all runs were reported, or if no run will end in this way.
- */
+/** Returns when (milliseconds since the epoch) the next unreported run will have ended if nothing comes, if any. */
 export function nextQuietEnd({ threads }: Session): number | undefined {
   let next: number | undefined
   for (const { run } of threads) {

@@ -3,7 +3,8 @@
  *
  * The transcript in the request is the truth. A session remembers what the transcript no longer shows (a compacted
  * history) or never showed (limits that were reached, answers that were recorded). Plain data and pure functions, so
- * that any store can hold a session and a replica that loses a race can run the same change again.
+ * that any store can hold a session and a replica that loses a race can run the same change again. All times are
+ * milliseconds since the epoch.
  */
 
 import { type Amounts, amountsBy, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
@@ -34,11 +35,10 @@ export interface RecentRequest {
 export interface StopAttempts {
   /** Names of the request variants that the provider failed on; the newest failure is the last. */
   readonly failedForms: readonly string[]
-  /** How often it failed. */
   readonly failures: number
-  /** When it failed first, in milliseconds since the epoch. */
+  /** When it failed first. */
   readonly failingSince: number
-  /** How many answers were cut off. */
+  /** Answers that were cut off. */
   readonly truncated: number
 }
 
@@ -75,7 +75,7 @@ export interface SessionSettings extends ThreadSettings, Pick<RunSettings, 'exte
 export interface Question {
   readonly meter: LimitName
   readonly max: number
-  /** Milliseconds since the epoch: without an answer the run is stopped then. */
+  /** Without an answer the run is stopped then. */
   readonly until: number
 }
 
@@ -83,7 +83,6 @@ export interface Question {
 export interface Run {
   /** The name of the operation that began it, unique over all replicas; unset in runs of older versions. */
   readonly id?: string | undefined
-  /** Milliseconds since the epoch. */
   readonly startedAt: number
   /** When its newest request came. */
   readonly askedAt: number
@@ -173,7 +172,6 @@ export interface Thread {
 
 /** Sums over all threads and runs of a session. */
 export interface Totals {
-  /** Milliseconds since the epoch. */
   readonly startedAt: number
   readonly iterations: number
   readonly toolCalls: number
@@ -197,7 +195,7 @@ export interface Session {
 
 /** The first answer of a conversation that has no id yet. */
 export interface FirstAnswer {
-  /** When its request came, in milliseconds since the epoch. */
+  /** When its request came. */
   readonly askedAt: number
   readonly usage: CallUsage
   /** When it was over. */
@@ -235,7 +233,6 @@ export interface RunState {
   readonly loopFault?: Error | undefined
   /** Set by an operator. */
   readonly loopMode?: LoopMode | undefined
-  /** Context windows that are temporarily smaller for this session. */
   readonly reductions?: readonly Reduction[] | undefined
   /** The answer that ended the run; unset where the request may be another agent's. */
   readonly finalAnswer?: FinalAnswer | undefined
@@ -258,10 +255,7 @@ export const NEW_SESSION: Session = {
   operator: undefined,
 }
 
-/**
- * Returns what was used by `now` since a reset; all of it if there was none. A replica with another clock may have
- * begun later than now.
- */
+/** Returns what was used by `now` since a reset, if any. A replica with another clock may have begun later than now. */
 function usedUntil(
   now: number,
   { startedAt, iterations, toolCalls, usage }: Omit<Totals, 'acknowledged' | 'ignored'> & Pick<Run, 'usage'>,

@@ -51,7 +51,6 @@ export interface AnswerFacts {
   readonly usage: CallUsage
   /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
-  /** Length of the request. */
   readonly requestBytes: number
   /** The answer calls no tool; unset if that is not known. */
   readonly callsNothing?: boolean | undefined
@@ -212,10 +211,7 @@ export function noteStopAttempt(session: Session, request: CountedRequest, tried
   return { session: withThread(session, thread, {}, { stopTries }), result: stopTries }
 }
 
-/**
- * Resumes a run that was over, because its limit was raised: its newest request counts again. A repeated request from
- * before the end changes nothing.
- */
+/** Resumes a run whose limit was raised: its newest request counts again; one from before the end changes nothing. */
 export function resumeRun(session: Session, request: CountedRequest): Session {
   const thread = threadOf(session, request)
   if (!thread?.run.finalAnswer || retryOf(thread.run, request)?.iteration !== thread.run.iteration) return session

@@ -57,10 +57,7 @@ export interface ShownTexts {
   readonly endsInNew: boolean
 }
 
-/**
- * Returns what a user and an assistant said in the newest messages of a request, oldest first. @throws
- * {TooMuchToRead}
- */
+/** Returns what was said in the newest messages of a request, oldest first. @throws {TooMuchToRead} */
 export function textsOf(conversation: Conversation, registry: HarnessRegistry): readonly ShownText[] {
   const texts: ShownText[] = []
   const last = lastMessage(conversation)
@@ -164,10 +161,7 @@ function nextNumber(entries: Entries): number {
   return (entries.at(-1)?.number ?? 0) + 1
 }
 
-/**
- * Adds the answer to a request. Another answer to the same request takes the place of the one before: the client
- * sent its request again.
- */
+/** Adds the answer to a request, in the place of the one before if the client sent its request again. */
 export function withAnswerText(entries: Entries, answer: Omit<NewEntry, 'role'>): Entries {
   const { text, thread, request } = answer
   if (text.trim() === '') return entries
