@@ -54,12 +54,7 @@ function isStorm({ errors, firstAt, newestAt }: ErrorStreak, policy: StormPolicy
 }
 
 /** Returns the streak after one more error. */
-export function withError(
-  streak: ErrorStreak | undefined,
-  newest: ErrorReply,
-  policy: StormPolicy,
-  now: number,
-): ErrorStreak {
+export function withError(streak: ErrorStreak | undefined, newest: ErrorReply, policy: StormPolicy, now: number) {
   return {
     errors: (streak?.errors ?? 0) + 1,
     firstAt: Math.min(streak?.firstAt ?? now, now),
@@ -67,7 +62,7 @@ export function withError(
     newest,
     failedProbes: streak && isStorm(streak, policy) ? streak.failedProbes + 1 : 0,
     probeUntil: 0,
-  }
+  } satisfies ErrorStreak
 }
 
 /** Returns the reply that a request gets in a storm; `undefined` if it goes through, in a storm as a probe. */

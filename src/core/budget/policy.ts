@@ -71,6 +71,5 @@ export function policyFor(
 
 /** True if any budget, of a rule or general, has a limit on cost. */
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
-  for (const one of [{ settings }, ...rules]) if (costLimit(one.settings.policy) !== undefined) return true
-  return false
+  return [{ settings }, ...rules].some((one) => costLimit(one.settings.policy) !== undefined)
 }

@@ -3,15 +3,7 @@ import { type Amounts, isExhausted, LIMITS, type LimitName, type Meter, metersOf
 import { NO_LOOP } from '../loop/escalation.ts'
 import { NO_NOTICE } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
-import {
-  type Changed,
-  limitsInForce,
-  type Question,
-  type Session,
-  type Thread,
-  usedBy,
-  usedIn,
-} from '../session/session.ts'
+import { limitsInForce, type Question, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
 import { type CountedRequest, threadOf, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
@@ -130,12 +122,8 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
 }
 
 /** Asks whether a run at a limit may go on, or joins that question. `isNew`: the first time; `undefined`: forgotten. */
-export function askOperator(
-  session: Session,
-  request: CountedRequest,
-  { name: meter, max }: Meter<LimitName>,
-  until: number,
-): Changed<(Pick<Question, 'until'> & { readonly isNew: boolean }) | undefined> {
+export function askOperator(session: Session, request: CountedRequest, limit: Meter<LimitName>, until: number) {
+  const { name: meter, max } = limit
   const thread = threadOf(session, request)
   if (!thread) return { session, result: undefined }
   const { question } = thread.run
