@@ -87,8 +87,12 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
         if (isPlain && observed.text) readTextOf(observed, chunk)
         if (decoding) return decoding.take(chunk)
       }
-      const isDue = observed.nextSearch > 0 && (!chunk || observed.headLength >= observed.nextSearch)
-      return isDue ? lookForId(observed) : undefined
+      const { head, headLength, nextSearch } = observed
+      if (nextSearch === 0 || (chunk && headLength < nextSearch)) return undefined
+      const id = idIn(target, head)
+      // A beginning that comes in small pieces is searched each time it has doubled.
+      observed.nextSearch = id !== undefined || headLength >= HEAD_BYTES ? 0 : headLength * 2
+      return id === undefined ? undefined : target.begin?.(id)
     },
     end() {
       if (observed.isOver) return
@@ -166,14 +170,6 @@ function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): stri
     fault(error as Error)
     return undefined
   }
-}
-
-/** Searches the beginning for the id; if it comes in small pieces, each time it has doubled. */
-function lookForId(observed: Observed): Promise<unknown> | undefined {
-  const { target, head, headLength } = observed
-  const id = idIn(target, head)
-  observed.nextSearch = id !== undefined || headLength >= HEAD_BYTES ? 0 : headLength * 2
-  return id === undefined ? undefined : target.begin?.(id)
 }
 
 /** Searches the beginning of a body with a content coding for the id; `undefined` if the coding is unknown. */
