@@ -119,8 +119,6 @@ function loopActionsIn(id: string, conversation: Conversation, policy: LoopPolic
   return actions
 }
 
-const READ_SIZE = 1_048_576
-
 /** The most skipped lines of a file that are named; of the others only the number is shown. */
 const NAMED_LINES = 10
 
@@ -190,7 +188,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
     const name = file === '-' ? 'stdin' : file
     let skipped = 0
     try {
-      const input = file === '-' ? terminal.input() : createReadStream(file, { highWaterMark: READ_SIZE })
+      const input = file === '-' ? terminal.input() : createReadStream(file)
       for await (const { text, number } of conversationsIn(linesOf(input))) {
         const findings = findingsIn(text, `${name}:${number}`, policy, registry, count)
         if (typeof findings === 'string') {
