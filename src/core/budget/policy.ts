@@ -57,7 +57,8 @@ export function policyFor(
 ): BudgetPolicy {
   // A tracker begins with the announcement.
   const isAnnounced = announce === 'always' || (announce === 'auto' && policy.thresholds.style === 'tracker')
-  const names = LIMITS.filter((name) => declared[name] !== undefined)
+  const names: LimitName[] = []
+  for (const name of LIMITS) if (declared[name] !== undefined) names.push(name)
   if (names.length === 0 && !isAnnounced) return policy
   const run = { ...policy.run }
   for (const name of clientOverride === false ? [] : names) {

@@ -6,7 +6,7 @@
 import type { Conversation } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
-import { assistantHash, lastMessage, type TranscriptState, userText } from '../transcript.ts'
+import { type AssistantMessage, assistantHash, lastMessage, type TranscriptState, userText } from '../transcript.ts'
 import {
   humanSpoke,
   type LoopCall,
@@ -118,10 +118,16 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
   }
 }
 
+/** Returns the assistant message at an index of the transcript; `undefined` if it is another message, or not kept. */
+function stepAt({ assistantMessages }: TranscriptState, at: number): AssistantMessage | undefined {
+  for (const step of assistantMessages) if (step.index === at) return step
+  return undefined
+}
+
 /** Index of the first message that was not observed yet. */
 function firstUnobserved({ assistantHashes, newestIndex }: LoopState, { conversation, state }: Transcript): number {
   const { assistantMessages } = state
-  const expected = assistantMessages.find(({ index }) => index === newestIndex)
+  const expected = stepAt(state, newestIndex)
   if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
   // The client compacted the history, or went back in it.
   if (assistantHashes.length > 0) {
@@ -189,7 +195,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
   for (let index = from; index < conversation.length; index++) {
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
-    const step = state.assistantMessages.find((message) => message.index === index)
+    const step = stepAt(state, index)
     next = observeMessage(next, reader, registry, index, {
       now: index === newest ? now : undefined,
       hash: step && assistantHash(step, conversation),
