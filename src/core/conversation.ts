@@ -56,7 +56,10 @@ export interface Conversation {
   results(index: number): readonly ToolResult[]
   /** A text for each picture of a user message, equal for equal pictures. */
   pictures?(index: number): readonly string[]
-  /** Ids of calls that the provider ran for an assistant message: it holds responses that are to be continued. */
+  /**
+   * Ids of tool calls that the provider itself ran for an assistant message, in order. A message that has some holds
+   * one or more responses that the provider is to continue.
+   */
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined

@@ -1,5 +1,4 @@
 /** One request of an agent: read once, then counted in its session and decided on. */
-
 import type { LimitPair } from './budget/meters.ts'
 import type { Conversation } from './conversation.ts'
 import type { BudgetPolicy } from './decide.ts'

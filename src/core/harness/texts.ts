@@ -117,7 +117,10 @@ for (const notice of NOTICES) texts.push({ match: 'prefix', ...notice })
 /** All known harness texts, and the notices of another Governor on the way, which repeats ignored ones as messages. */
 export const HARNESS_TEXTS: readonly HarnessText[] = texts
 
-/** Calls that smolagents writes as text. They count only with a `WRITTEN_RESULT`: humans write about errors too. */
+/**
+ * Calls that smolagents writes into the text of a message although the model made them by the API. They count only with
+ * results that begin as `WRITTEN_RESULT`, because humans write about observations and errors too.
+ */
 export const WRITTEN_CALLS = /(?:^|\n)Calling tools:\n\[\{'id': /
 /** How the results of such calls begin. */
 export const WRITTEN_RESULT = /^\s{0,8}(?:Observation:\n|Error:\n|Call id: \S{1,64}\nError:\n)/

@@ -78,7 +78,10 @@ export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: bool
   return (a.maskedHash ?? a.resultHash) === (b.maskedHash ?? b.resultHash)
 }
 
-/** Returns the history with a call of response `step`. It keeps the newest calls, and all of so many responses. */
+/**
+ * Returns the history with one more call. `step`: the number of its response. It keeps the newest calls, and all of the
+ * newest `responses`, which could make a repetition.
+ */
 export function addToHistory(history: CallHistory, made: ToolCallRecord, step: number, responses: number): CallHistory {
   const { window, repeats } = history
   const { tool, call, resultHash, maskedHash, isPoll = false, isChange, isTerse } = made

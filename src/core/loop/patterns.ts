@@ -166,7 +166,7 @@ interface PatternRow {
   readonly span?: number
 }
 
-/** The patterns; of two loops of one length the first one counts. A new one is a name, a row here and one in `docs/loops.md`. */
+/** The patterns; of two loops of one length the first counts. A new one is a name, a row, and one in `docs/loops.md`. */
 export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   ping_pong: {
     find: twoInTurn,

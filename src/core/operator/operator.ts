@@ -101,7 +101,10 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
   return changeThreads(session, only, ({ operator }) => ({ operator: { ...operator, loopMode } }))
 }
 
-/** Resets current runs: they get a new budget and an empty loop guard, and a whole session its models' own windows. */
+/**
+ * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
+ * the models' own context windows. Limits and modes that an operator has set stay.
+ */
 export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
   const after = changeThreads(session, only, ({ loopState, run }) => ({
     run: {

@@ -122,7 +122,7 @@ function reactionOf(known: Thread | undefined, { facts, conversation }: Request,
   const shown = facts.transcript.assistantMessages.at(-1)
   if (!known?.run.isWarned || isRetry || facts.assistantHashes.at(-1) === known.newest || !shown) return undefined
   const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
-  return speaks ? ('acknowledged' as const) : ('ignored' as const)
+  return speaks ? 'acknowledged' : 'ignored'
 }
 
 /** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
