@@ -50,18 +50,23 @@ function stamp({ bytes, stamps }, number) {
   for (const at of stamps) digits.copy(bytes, at)
 }
 
-/** An agent that sends `requests` one after the other, and then begins a new session with them. */
+/**
+ * An agent that sends `requests` one after the other, and then begins a new session with them. `isBetweenSessions` is
+ * true of it once the last of them was asked for.
+ */
 function agentOf(requests) {
-  let next = 0
-  return () => {
-    if (next === 0) {
+  let at = 0
+  const next = () => {
+    if (at === 0) {
       sessions++
       for (const request of requests) stamp(request, sessions)
     }
-    const { bytes } = requests[next]
-    next = (next + 1) % requests.length
+    const { bytes } = requests[at]
+    at = (at + 1) % requests.length
     return bytes
   }
+  next.isBetweenSessions = () => at === 0
+  return next
 }
 
 /**
@@ -69,14 +74,16 @@ function agentOf(requests) {
  * are overwritten when its next session begins: a request must be answered before the next one is asked for.
  */
 export function createAgent({ size, situation, headers = {}, isStream = false }) {
-  const { isCold = false, repeated = 0, headers: situational = () => ({}) } = SITUATIONS[situation]
+  const { isCold = false, repeated = [0], headers: situational = () => ({}) } = SITUATIONS[situation]
   const conversation = knownConversation(SIZES[size], { isStream })
   const count = conversation.turns.length
   const shortest = isCold ? count : Math.max(1, count - REQUESTS_PER_SESSION + 1)
   const requests = []
   for (let turns = shortest; turns <= count; turns++) {
-    const body = bodyOf(conversation, turns, repeated)
-    requests.push(requestOf(body, { ...headers, ...situational(turns + 1) }))
+    for (const calls of repeated) {
+      const body = bodyOf(conversation, turns, calls)
+      requests.push(requestOf(body, { ...headers, ...situational(turns + 1) }))
+    }
   }
   return agentOf(requests)
 }

@@ -28,7 +28,7 @@ export async function saturate({ port, agents: count, pids, duration, enough = E
     isOver ||= time > limit || (time > duration && answered >= enough)
   }
   const run = async ({ next, connection }) => {
-    while (!isOver) {
+    while (!isOver || !next.isBetweenSessions()) {
       await connection.send(next())
       if (!isOver) note()
     }
