@@ -33,8 +33,7 @@ export function idOfKey(key: SessionKey): string {
 
 /** Returns the id of a session in the API, which does not reveal its name: letters, digits, `-`, `_` and one dot. */
 export function idOf(key: SessionKey): string {
-  const at = key.indexOf(':')
-  return `s${key.slice(at + 1)}.${key.slice(0, at)}`
+  return `s${idOfKey(key)}.${tenantOfKey(key)}`
 }
 
 /** Returns the key of the session with an id of the API; `undefined` if it is not such an id. */

@@ -52,10 +52,11 @@ export function newPrefix(
   const { fields, list, items } = index
   const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
   const hash = prefixes[blocks - 1]
+  if (hash === undefined || known.has(hash)) return undefined
   const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
   const listField = fields.findIndex(({ value }) => value.start === list.start)
   const at = fields[listField]?.start
-  if (hash === undefined || count === 0 || at === undefined || known.has(hash)) return undefined
+  if (count === 0 || at === undefined) return undefined
   return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest: restOf(index) }
 }
 
