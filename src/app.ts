@@ -6,7 +6,6 @@ import type { AddressInfo } from 'node:net'
 import { uptime } from 'node:os'
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Logger } from 'pino'
-import type { Terminal } from './cli/command.ts'
 import { policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
@@ -48,12 +47,16 @@ import { createCatalogue } from './usage/catalogue.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
 
-export interface GovernorOptions extends Partial<Pick<Terminal, 'memory' | 'maxOpenFiles'>> {
+export interface GovernorOptions {
   readonly log: Logger
   /** Remembers sessions; the default is a store in memory. */
   readonly store?: Store
   /** Returns milliseconds since the epoch; the default does not jump where the system's clock is set. */
   readonly now?: () => number
+  /** Bytes of memory that the process may use; unset if that is not known. */
+  readonly memory?: number
+  /** How many files and connections the process may have open; unset if that is not known. */
+  readonly maxOpenFiles?: number | undefined
   /** Times the wait for the end of quiet runs; the default is the system's clock. */
   readonly after?: typeof afterDelay
   readonly proxies?: Proxies | undefined

@@ -171,7 +171,6 @@ const storm = section({
     'conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
 )
 
-/** Prices and context windows that a user knows better than the catalogue. */
 const perMillion = z.number().min(0)
 
 const price = z.strictObject({

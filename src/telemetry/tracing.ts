@@ -58,6 +58,7 @@ const LATEST: GenAiNames = {
   cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
 }
 
+const SCOPE = 'agent-governor'
 const CHAT = 'chat'
 
 /** Well-known names of the providers that speak a dialect. */
@@ -177,7 +178,10 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
   }
 }
 
-/** Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port upstream. */
+/**
+ * Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port
+ * upstream.
+ */
 export function beginSpan(
   tracing: Tracing,
   headers: RawHeaders,
@@ -210,14 +214,14 @@ export function beginSpan(
  */
 export function createTracing(version: string, optIn = '') {
   const provider = trace.getTracerProvider()
-  if (provider instanceof ProxyTracerProvider && !provider.getDelegateTracer('agent-governor')) return undefined
+  if (provider instanceof ProxyTracerProvider && !provider.getDelegateTracer(SCOPE)) return undefined
   const names: GenAiNames = optIn.split(/[,\s]/).includes('gen_ai_latest_experimental') ? LATEST : V1_36
   const { schemaUrl } = names
   const schema = schemaUrl === undefined ? {} : { schemaUrl }
-  const meter = metrics.getMeter('agent-governor', version, schema)
+  const meter = metrics.getMeter(SCOPE, version, schema)
   return {
     names,
-    tracer: provider.getTracer('agent-governor', version, schema),
+    tracer: provider.getTracer(SCOPE, version, schema),
     tokens: meter.createHistogram(names.tokenUsage, { unit: '{token}' }),
     duration: meter.createHistogram(names.duration, { unit: 's' }),
   }

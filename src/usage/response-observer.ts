@@ -4,7 +4,7 @@
  */
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
-import { readText } from '../dialect/shared/response-tail.ts'
+import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
 import { contentEncoding, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
@@ -84,7 +84,7 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
     take(chunk) {
       if (chunk) {
         keep(observed, chunk)
-        if (isPlain && observed.text) readTextOf(observed, chunk)
+        if (isPlain && observed.text) readTextOf(observed, observed.text, chunk)
         if (decoding) return decoding.take(chunk)
       }
       const { head, headLength, nextSearch } = observed
@@ -104,10 +104,10 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
 }
 
 /** Reads the text of a chunk, or its end. A fault in that leaves the rest of the response observed. */
-function readTextOf(observed: Observed, chunk?: Buffer): string | undefined {
+function readTextOf(observed: Observed, text: ResponseText, chunk?: Buffer): string | undefined {
   try {
-    if (!chunk) return observed.text?.end()
-    observed.text?.push(chunk)
+    if (!chunk) return text.end()
+    text.push(chunk)
   } catch (error) {
     observed.text = undefined
     observed.target.fault(error as Error)
@@ -157,7 +157,7 @@ function settleKept(observed: Observed): void {
 /** Reports a body that had a content coding. One that cannot be decoded is empty, as its length says little. */
 function settleDecoded(observed: Observed, body: Buffer = Buffer.alloc(0)): void {
   const { tailBytes } = observed
-  readTextOf(observed, body)
+  if (observed.text) readTextOf(observed, observed.text, body)
   const isLong = body.length > HEAD_BYTES + tailBytes
   const tail = isLong ? body.subarray(-tailBytes) : body
   settle(observed, body.subarray(0, HEAD_BYTES), tail, isLong ? undefined : body, body.length)
@@ -224,5 +224,5 @@ function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | 
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
     usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  target.settle({ callsNothing, facts, text: observed.text && readTextOf(observed), ...metadata, usage })
+  target.settle({ callsNothing, facts, text: observed.text && readTextOf(observed, observed.text), ...metadata, usage })
 }

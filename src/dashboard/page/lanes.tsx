@@ -1,5 +1,4 @@
 /** The agents of a session on one clock. */
-
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { clock, stateOf } from '../../ops/sessions/labels.ts'
 
