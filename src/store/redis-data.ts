@@ -132,6 +132,16 @@ async function* keysOf(send: Send, prefix: string, ids?: readonly string[]): Asy
   }
 }
 
+/** Returns the keys that a message of the channel names: none if a probe sent it, or another program. */
+function keysIn(message: string): readonly SessionKey[] {
+  try {
+    const keys: unknown = JSON.parse(message)
+    return Array.isArray(keys) ? keys.filter((key): key is SessionKey => typeof key === 'string') : []
+  } catch {
+    return []
+  }
+}
+
 const MAX_KEYS = 500
 
 /** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */
@@ -179,8 +189,8 @@ export function createRedis(
     },
     channel,
     heard(message) {
-      const keys: unknown = JSON.parse(message)
-      if (Array.isArray(keys)) heard(keys.filter((key): key is SessionKey => typeof key === 'string'))
+      const keys = keysIn(message)
+      if (keys.length > 0) heard(keys)
     },
   })
   const { send } = connection

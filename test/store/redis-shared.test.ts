@@ -86,6 +86,27 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(await two.store.count()).toBe(2)
   })
 
+  it('hear only of sessions that have changed, whatever else comes through the channel', async () => {
+    const { url, command } = await startRedis()
+    const { store, rises } = await openReplica(url)
+    const heard: (readonly string[])[] = []
+    const arrived = new Promise<void>((resolve) => {
+      store.subscribe((keys) => {
+        heard.push(keys)
+        if (keys.includes(KEY)) resolve()
+      })
+    })
+    for (const message of ['[]', '', 'no JSON', '{}', 'null', '[1]', '[[]]'])
+      await command('PUBLISH', 'test:session-changes', message)
+    // Each replica checks the channel when it connects.
+    const other = await openReplica(url)
+    await count(other.store)
+    await arrived
+    expect(heard).toEqual([[KEY]])
+    // Nor does a message end the connection.
+    expect(rises()).toBe(1)
+  })
+
   it('subscribe again on a new connection', async () => {
     const redis = await startRedis()
     const [one, two] = await openReplicas(redis.url, 2)
