@@ -141,9 +141,6 @@ export interface BoundThinking {
   dropBoundThinking(body: Buffer): ThinkingRemoval | undefined
 }
 
-/** How a response ended: `truncated` if the provider cut it off, `failed` if the provider reports an error in it. */
-export type AnswerEnd = 'complete' | 'truncated' | 'failed'
-
 /** Returns the terminal state of a run, given whether it has a final answer and whether that was cut off. */
 export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Terminal
 
@@ -151,7 +148,8 @@ export type TerminalFor = (hasFinalAnswer: boolean, isTruncated?: boolean) => Te
 export interface ReadAnswer {
   readonly text: string
   readonly calls: readonly ToolCall[]
-  readonly end: AnswerEnd
+  /** How it ended: `truncated` if the provider cut it off, `failed` if the provider reports an error in it. */
+  readonly end: 'complete' | 'truncated' | 'failed'
   /** The calls that Governor can hold; unset for several choices. */
   readonly buffered?: BufferedCalls | undefined
 }

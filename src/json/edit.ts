@@ -15,27 +15,21 @@ import {
 export interface Edit extends Span {
   readonly text: string
   /**
-   * The JSON before and after `text` if the edit creates the string that `text` belongs to. Several such edits at one
-   * place become paragraphs of one string.
+   * The JSON before the string that the edit creates and `text` belongs to, with its opening quote. Several such edits
+   * become paragraphs of one string.
    */
-  readonly within?: readonly [before: string, after: string]
+  readonly within?: string
 }
 
 /** Merges the edits that create the same string into one, at the place of the first. */
 function joined(edits: readonly Edit[]): readonly Edit[] {
   const merged: Edit[] = []
-  const texts = new Map<string, { readonly at: number; readonly paragraphs: string[] }>()
   for (const edit of edits) {
-    const { start, end, text, within } = edit
-    if (!within) {
-      merged.push(edit)
-      continue
-    }
-    const key = `${start} ${end} ${within[0]}`
-    const { at, paragraphs } = texts.get(key) ?? { at: merged.length, paragraphs: [] }
-    paragraphs.push(text)
-    texts.set(key, { at, paragraphs })
-    merged[at] = { start, end, text: within[0] + paragraphs.join('\\n\\n') + within[1] }
+    const { start, text, within } = edit
+    const at = within === undefined ? -1 : merged.findIndex((other) => other.start === start && other.within === within)
+    const first = merged[at]
+    if (first) merged[at] = { ...first, text: `${first.text}\\n\\n${text}` }
+    else merged.push(edit)
   }
   return merged
 }
@@ -49,10 +43,11 @@ export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
   const parts: Buffer[] = []
   let done = 0
-  for (const { start, end, text } of ordered) {
+  for (const { start, end, text, within } of ordered) {
     if (start < done) continue
     if (start > done) parts.push(json.subarray(done, start))
-    if (text !== '') parts.push(Buffer.from(text))
+    const written = within === undefined ? text : `${within}${text}"`
+    if (written !== '') parts.push(Buffer.from(written))
     done = end
   }
   if (done < json.length) parts.push(json.subarray(done))
@@ -95,7 +90,7 @@ export function addToText(
   if (value && stated !== 'null' && stated !== '""')
     return stated?.startsWith('"') ? appendParagraph(value, text) : undefined
   const { start, end, text: empty } = setMember(span, fields, key, '""')
-  return { start, end, text: escaped(text), within: [empty.slice(0, -1), '"'] }
+  return { start, end, text: escaped(text), within: empty.slice(0, -1) }
 }
 
 /** Returns an edit that appends the value `json` (JSON text) to the array at `span`, without reading its elements. */

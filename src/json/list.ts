@@ -2,7 +2,7 @@
  * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every
  * top-level member and of every item of the list, without decoding them.
  */
-import { type Hash, hashOfBytes } from '../core/hash.ts'
+import { hashOfBytes } from '../core/hash.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
   CLOSE_BRACKET,
@@ -38,14 +38,6 @@ export interface ListIndex<Item extends Span> {
   readonly items: readonly Item[]
 }
 
-/** What follows the list: the members with offsets from the list's end, and where the object ends. */
-interface Rest {
-  /** Of all bytes after the list. */
-  readonly hash: Hash
-  readonly fields: readonly Member[]
-  readonly end: number
-}
-
 /** What was read of a body: offsets and keys, but no values. */
 export interface KnownItems {
   /** The members before the list. */
@@ -54,7 +46,7 @@ export interface KnownItems {
   readonly at: number
   /** The first items, as the same reader read them. */
   readonly items: readonly Span[]
-  readonly rest: Rest
+  readonly rest: ReturnType<typeof restOf>
 }
 
 function moved(fields: readonly Member[], by: number): Member[] {
@@ -66,8 +58,11 @@ function moved(fields: readonly Member[], by: number): Member[] {
   }))
 }
 
-/** Returns what follows the list of a body. */
-export function restOf({ json, object, fields, list }: ListIndex<Span>): Rest {
+/**
+ * Returns what follows the list of a body: a hash of all bytes there, the members with offsets from the list's end, and
+ * where the object ends.
+ */
+export function restOf({ json, object, fields, list }: ListIndex<Span>) {
   const { end } = list
   const after = fields.filter(({ start }) => start >= end)
   return { hash: hashOfBytes(json.subarray(end)), fields: moved(after, -end), end: object.end - end }

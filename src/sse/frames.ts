@@ -8,14 +8,6 @@ export interface Frame {
   readonly raw: Buffer
 }
 
-/** Splits a stream into frames. */
-export interface FrameReader {
-  /** Takes a chunk, which may begin and end anywhere, and returns the frames that it completed. */
-  push(chunk: Buffer): Frame[]
-  /** Returns what is left when the stream ends: one unfinished frame, or nothing. */
-  end(): Frame[]
-}
-
 const LF = 0x0a
 const CR = 0x0d
 const BYTE_ORDER_MARK = 0xfeff
@@ -66,11 +58,12 @@ function append({ storage, length }: Pending, chunk: Buffer): Pending {
   return { storage: target, length: needed }
 }
 
-/** Returns a reader that keeps at most 16 MB of a frame, in at most twice that memory. */
-export function createFrameReader(): FrameReader {
+/** Returns a reader that splits a stream into frames. It keeps at most 16 MB of one, in at most twice that memory. */
+export function createFrameReader() {
   let pending = NOTHING
   return {
-    push(chunk) {
+    /** Takes a chunk, which may begin and end anywhere, and returns the frames that it completed. */
+    push(chunk: Buffer): Frame[] {
       // The longest blank line, CR LF CR LF, may have begun in bytes that were searched before.
       let from = Math.max(0, pending.length - 4)
       pending = append(pending, chunk)
@@ -91,7 +84,8 @@ export function createFrameReader(): FrameReader {
       }
       return frames
     },
-    end() {
+    /** Returns what is left when the stream ends: one unfinished frame, or nothing. */
+    end(): Frame[] {
       const { storage, length } = pending
       pending = NOTHING
       return length > 0 ? [{ raw: storage.subarray(0, length) }] : []

@@ -2,7 +2,7 @@
 import type { Role } from '../../core/conversation.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeInTurns, decodeStringToCompare, decodeToCompare, PIECE } from '../../json/compare.ts'
+import { decodeInTurns, decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
@@ -22,7 +22,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RequestInput } from '../dialect.ts'
+import type { Dialect } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -51,8 +51,6 @@ const ROLES: readonly NamedRole[] = [
   ['tool', 'tool'],
   ['assistant', 'assistant'],
   ['user', 'user'],
-  ['system', 'system'],
-  ['developer', 'system'],
   ['function', 'tool'],
 ]
 
@@ -130,22 +128,20 @@ function* messageOf({ json, items, work }: RequestIndex, at: number): Generator<
   let content: unknown
   if (json[start] === QUOTE) content = decodeStringToCompare(json, { start, end }, work)
   else if (json[start] === OPEN_BRACKET) content = yield* decodeInTurns(json, { start, end }, work)
-  const texts = typeof content === 'string' ? [content] : textsOfParts(content)
+  const texts = textsOfParts(content)
   if (role === 'tool') {
     const result = { callId: stringAt(json, answers), text: resultText(content) }
     return { texts, calls: SILENT.calls, results: [result] }
   }
   if (callCount === 0) return { texts, calls: SILENT.calls }
-  const place = { start: list, end: list > 0 ? skipValue(json, list) : list }
-  const isLong = place.end - list > PIECE
-  const value = isLong ? yield* decodeInTurns(json, place, work) : list > 0 && decodeToCompare(json, place, work)
-  const calls = listedCalls(value)
+  const place = list > 0 && { start: list, end: skipValue(json, list) }
+  const calls = place ? listedCalls(yield* decodeInTurns(json, place, work)) : []
   return { texts, calls: calls.length > 0 ? calls : callsOf((decodeToCompare(json, item, work) ?? {}) as Json) }
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'functions', 'function_call'])
 
-function read({ body, known }: RequestInput): DialectRequest | undefined {
+const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, object, fields, list, items } = index

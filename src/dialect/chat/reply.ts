@@ -4,19 +4,10 @@
  */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
-import type { FinalAnswer } from '../../core/terminal.ts'
 import { dataFrame } from '../../sse/frames.ts'
-import type {
-  AnswerChange,
-  BlockedMessage,
-  BufferedCalls,
-  Dialect,
-  GovernorReply,
-  ReadAnswer,
-  ResponseMetadata,
-  ResponseTail,
-} from '../dialect.ts'
+import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
+import { textsOfParts } from '../shared/request.ts'
 import { lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
@@ -65,10 +56,7 @@ export function choicesOf(body: Json): Json[] {
 
 /** Returns the text of a content that is a string or a list of parts. */
 function contentText(content: unknown): string {
-  if (typeof content === 'string') return content
-  let all = ''
-  for (const { text } of objectsOf(content)) all += textOf(text)
-  return all
+  return textsOfParts(content).join('')
 }
 
 /** Returns the text of a message or a delta: its content, refusal, and transcript of audio. */
@@ -102,79 +90,12 @@ export function isCutOff(body: Json): boolean {
   return false
 }
 
-/** Reads the usage: at the end of a whole response, and in the last chunk of a stream or, growing, in every one. */
-function chatMetadata({ tail }: ResponseTail): ResponseMetadata {
-  const usage = lastObject(tail, 'usage')
-  return {
-    usage: usage && tokenUsage(usage, usage['prompt_tokens_details'], usage['completion_tokens_details']),
-  }
-}
-
 /** A list of calls that is not empty. Text of the model can't match, as its quotes are escaped. */
 const CALLS = /"(?:tool_calls"\s{0,4}:\s{0,4}\[\s{0,4}\{|function_call"\s{0,4}:\s{0,4}\{)/
-
-function chatCallsNothing({ tail }: ResponseTail): boolean {
-  // Some providers send `stop` beside calls.
-  const reason = lastText(tail, 'finish_reason')
-  if (reason === undefined || finishWithoutCalls(reason) !== reason) return false
-  return !CALLS.test(tail.toString('latin1'))
-}
 
 /** Returns the calls of an assistant message. */
 export function bufferedCallsOf(message: Json): BufferedCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
-}
-
-function readChatAnswer(body: Buffer): ReadAnswer | undefined {
-  const answer = parseObject(body.toString('utf8')) ?? {}
-  const choices = choicesOf(answer)
-  const message = choices[0]?.['message']
-  if (!isObject(message)) return undefined
-  return {
-    text: textOfMessage(message),
-    calls: callsOf(message),
-    end: isFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
-    buffered: choices.length === 1 ? bufferedCallsOf(message) : undefined,
-  }
-}
-
-function writeChatAnswer(body: Buffer, { terminal, dropCalls, text, footer, earlier }: AnswerChange): Buffer {
-  const all = responsesIn(body, earlier)
-  const choices: Json[] = []
-  let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
-  for (const choice of choicesOf(all.response)) {
-    let message = objectIn(choice, 'message')
-    let reason = choice['finish_reason']
-    if (dropCalls) {
-      isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
-      message = withoutCalls(message)
-      reason = finishWithoutCalls(reason)
-    }
-    if (text !== undefined) message = { ...message, content: text }
-    if (footer !== undefined) message = withAddedText(message, footer)
-    choices.push({ ...choice, message, finish_reason: reason })
-  }
-  return isChanged ? rewritten(all, { choices, governor: terminal }) : withTerminal(body, terminal)
-}
-
-function withoutChatCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
-  const all = responsesIn(body, earlier)
-  let said = ''
-  for (const one of all.before)
-    said = joinedTexts(said, contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
-  const choices: Json[] = []
-  for (const choice of choicesOf(all.response)) {
-    const message = { ...objectIn(choice, 'message') }
-    const { tool_calls: listed, content } = message
-    if (blocked.size > 0 && Array.isArray(listed)) {
-      // `blocked` counts only the calls that can be read.
-      let place = 0
-      message['tool_calls'] = listed.filter((call) => listedCalls([call]).length === 0 || !blocked.has(place++))
-    }
-    if (said !== '') message['content'] = joinedTexts(said, contentText(content))
-    choices.push({ ...choice, message })
-  }
-  return rewritten(all, { choices })
 }
 
 /** The fields that the API specifies for an assistant message. Not all providers accept their others back. */
@@ -204,38 +125,85 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
   return [isListed ? { ...message, tool_calls: listed.map(asInput) } : message, ...answers]
 }
 
-function replyInChat(
-  { text, model, terminal: governor }: FinalAnswer,
-  streams: boolean,
-  id: string,
-  createdAt: number,
-  statesUsage = false,
-): GovernorReply {
-  const finish = governor.truncated ? 'length' : 'stop'
-  const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model }
-  const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
-  const choice = { index: 0, logprobs: null, finish_reason: finish }
-  if (!streams) {
-    const choices = [{ ...choice, message: { role: 'assistant', content: text, refusal: null } }]
-    return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor })
-  }
-  const chunk = (fields: Json) => dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
-  const delta = { role: 'assistant', content: text }
-  return streamReply([
-    chunk({ choices: [{ ...choice, delta, finish_reason: null }] }),
-    chunk({ choices: [{ ...choice, delta: {} }], governor }),
-    ...(statesUsage ? [chunk({ choices: [], usage })] : []),
-    dataFrame(DONE),
-  ])
-}
-
 /** How Chat Completions reads and writes responses that are not rewritten as a stream. */
 export const chatReplies = {
-  metadata: chatMetadata,
-  callsNothing: chatCallsNothing,
+  // The usage stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one.
+  metadata({ tail }) {
+    const usage = lastObject(tail, 'usage')
+    return { usage: usage && tokenUsage(usage, usage['prompt_tokens_details'], usage['completion_tokens_details']) }
+  },
+  callsNothing({ tail }) {
+    // Some providers send `stop` beside calls.
+    const reason = lastText(tail, 'finish_reason')
+    if (reason === undefined || finishWithoutCalls(reason) !== reason) return false
+    return !CALLS.test(tail.toString('latin1'))
+  },
   responseFacts: (response) => responseFacts(response, undefined, textsUnder(response.tail, 'finish_reason')),
-  readAnswer: readChatAnswer,
-  writeAnswer: writeChatAnswer,
-  withoutCalls: withoutChatCalls,
-  reply: replyInChat,
+  readAnswer(body) {
+    const answer = parseObject(body.toString('utf8')) ?? {}
+    const choices = choicesOf(answer)
+    const message = choices[0]?.['message']
+    if (!isObject(message)) return undefined
+    return {
+      text: textOfMessage(message),
+      calls: callsOf(message),
+      end: isFailure(answer) ? 'failed' : isCutOff(answer) ? 'truncated' : 'complete',
+      buffered: choices.length === 1 ? bufferedCallsOf(message) : undefined,
+    }
+  },
+  writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
+    const all = responsesIn(body, earlier)
+    const choices: Json[] = []
+    let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
+    for (const choice of choicesOf(all.response)) {
+      let message = objectIn(choice, 'message')
+      let reason = choice['finish_reason']
+      if (dropCalls) {
+        isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
+        message = withoutCalls(message)
+        reason = finishWithoutCalls(reason)
+      }
+      if (text !== undefined) message = { ...message, content: text }
+      if (footer !== undefined) message = withAddedText(message, footer)
+      choices.push({ ...choice, message, finish_reason: reason })
+    }
+    return isChanged ? rewritten(all, { choices, governor: terminal }) : withTerminal(body, terminal)
+  },
+  withoutCalls(body, blocked, earlier) {
+    const all = responsesIn(body, earlier)
+    let said = ''
+    for (const one of all.before)
+      said = joinedTexts(said, contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
+    const choices: Json[] = []
+    for (const choice of choicesOf(all.response)) {
+      const message = { ...objectIn(choice, 'message') }
+      const { tool_calls: listed, content } = message
+      if (blocked.size > 0 && Array.isArray(listed)) {
+        // `blocked` counts only the calls that can be read.
+        let place = 0
+        message['tool_calls'] = listed.filter((call) => listedCalls([call]).length === 0 || !blocked.has(place++))
+      }
+      if (said !== '') message['content'] = joinedTexts(said, contentText(content))
+      choices.push({ ...choice, message })
+    }
+    return rewritten(all, { choices })
+  },
+  reply({ text, model, terminal: governor }, streams, id, createdAt, statesUsage) {
+    const finish = governor.truncated ? 'length' : 'stop'
+    const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model }
+    const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
+    const choice = { index: 0, logprobs: null, finish_reason: finish }
+    if (!streams) {
+      const choices = [{ ...choice, message: { role: 'assistant', content: text, refusal: null } }]
+      return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor })
+    }
+    const chunk = (fields: Json) => dataFrame(JSON.stringify({ ...base, object: 'chat.completion.chunk', ...fields }))
+    const delta = { role: 'assistant', content: text }
+    return streamReply([
+      chunk({ choices: [{ ...choice, delta, finish_reason: null }] }),
+      chunk({ choices: [{ ...choice, delta: {} }], governor }),
+      ...(statesUsage ? [chunk({ choices: [], usage })] : []),
+      dataFrame(DONE),
+    ])
+  },
 } as const satisfies Partial<Dialect>

@@ -20,17 +20,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type {
-  Api,
-  BlockedMessage,
-  BoundThinking,
-  Dialect,
-  DialectRequest,
-  ErrorKind,
-  RequestInput,
-  StoredHistory,
-  ThinkingRemoval,
-} from '../dialect.ts'
+import type { Api, BlockedMessage, Dialect, ErrorKind, StoredHistory } from '../dialect.ts'
 import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
@@ -68,7 +58,6 @@ import { messagesStream } from './stream.ts'
 const ROLES: readonly NamedRole[] = [
   ['user', 'user'],
   ['assistant', 'assistant'],
-  ['system', 'system'],
 ]
 
 /** The byte offsets of a message, and what it contains. */
@@ -217,7 +206,7 @@ function continuedAfter(
   return edits
 }
 
-function read({ body, known }: RequestInput): DialectRequest | undefined {
+const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, object, fields, items } = index
@@ -316,32 +305,6 @@ export const anthropic: Api = {
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
-/** Changes nothing for a client that sets `block_binding` itself, or turns thinking off. */
-function dropBoundThinking(json: Buffer): ThinkingRemoval | undefined {
-  const object = root(json)
-  const fields = members(json, object)
-  const thinking = member(fields, 'thinking')?.value
-  if (!thinking || (kindAt(json, thinking) === 'scalar' && decode(json, thinking) === null)) {
-    const setting = `{"type":"adaptive","block_binding":${DROP}}`
-    return { edits: [setMember(object, fields, 'thinking', setting)], header: HEADER }
-  }
-  const value = decode(json, thinking)
-  if (!isObject(value) || value['type'] === 'disabled' || isObject(value['block_binding'])) return undefined
-  return { edits: [setMember(thinking, members(json, thinking), 'block_binding', DROP)], header: HEADER }
-}
-
-/**
- * How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
- * platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
- */
-const messagesBoundThinking: BoundThinking = {
-  isBoundThinkingError(body) {
-    const error = parseObject(body.toString('utf8'))?.['error']
-    return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
-  },
-  dropBoundThinking,
-}
-
 /** The dialect of Messages. */
 export const messages: Dialect = {
   ...dialectMembers(messagesStream),
@@ -352,5 +315,25 @@ export const messages: Dialect = {
   claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
   read,
   responseId: firstId,
-  boundThinking: messagesBoundThinking,
+  // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
+  // platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
+  boundThinking: {
+    isBoundThinkingError(body) {
+      const error = parseObject(body.toString('utf8'))?.['error']
+      return textOf(propertyOf(error, 'message')).includes('bound to a different conversation')
+    },
+    // Changes nothing for a client that sets `block_binding` itself, or turns thinking off.
+    dropBoundThinking(json) {
+      const object = root(json)
+      const fields = members(json, object)
+      const thinking = member(fields, 'thinking')?.value
+      if (!thinking || (kindAt(json, thinking) === 'scalar' && decode(json, thinking) === null)) {
+        const setting = `{"type":"adaptive","block_binding":${DROP}}`
+        return { edits: [setMember(object, fields, 'thinking', setting)], header: HEADER }
+      }
+      const value = decode(json, thinking)
+      if (!isObject(value) || value['type'] === 'disabled' || isObject(value['block_binding'])) return undefined
+      return { edits: [setMember(thinking, members(json, thinking), 'block_binding', DROP)], header: HEADER }
+    },
+  },
 }

@@ -9,24 +9,14 @@ import {
   propertyOf,
   textOf,
 } from '../../core/json-object.ts'
-import type { FinalAnswer } from '../../core/terminal.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import { withMembers } from '../../json/edit.ts'
-import { decode, member, members, memberText, rootStart } from '../../json/scan.ts'
-import { createFrameReader, dataFrame, dataOf, type Frame } from '../../sse/frames.ts'
-import type {
-  AnswerChange,
-  BlockedMessage,
-  BufferedCalls,
-  Dialect,
-  GovernorReply,
-  ReadAnswer,
-  ResponseMetadata,
-  ResponseTail,
-} from '../dialect.ts'
+import { memberText, valuesOf } from '../../json/scan.ts'
+import { createFrameReader, dataOf, type Frame } from '../../sse/frames.ts'
+import type { BlockedMessage, BufferedCalls, Dialect, ReadAnswer, ResponseTail } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
 import { firstId, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
-import { jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
+import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
 /** True if a block is a call that the client has to make. */
@@ -58,21 +48,15 @@ export function laterUsage(start: unknown, later: unknown): unknown {
 
 /** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
 export function eventIn(frame: Frame): Json | undefined {
-  const text = dataOf(frame)
-  return text === undefined ? undefined : parseObject(text)
-}
-
-/** Writes an event; its type stands in the frame and in the data. */
-export function event(data: Json & { readonly type: string }): Buffer {
-  return dataFrame(JSON.stringify(data), data.type)
+  return parseObject(dataOf(frame) ?? '')
 }
 
 /** Writes the events of a whole text block. */
 export function textEvents(index: number, text: string): Buffer[] {
   return [
-    event({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),
-    event({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } }),
-    event({ type: 'content_block_stop', index }),
+    eventFrame({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),
+    eventFrame({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } }),
+    eventFrame({ type: 'content_block_stop', index }),
   ]
 }
 
@@ -88,36 +72,6 @@ function readMessage(body: Buffer): ReadAnswer | undefined {
   const buffered = bufferedCallsOf(textOf(answer['id']), memberText(body, 'content') ?? '[]')
   const { text, calls } = buffered
   return { text, calls, end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete', buffered }
-}
-
-function writeMessage(body: Buffer, { terminal, dropCalls, text, footer, earlier }: AnswerChange): Buffer {
-  const all = responsesIn(body, earlier)
-  const { stop_reason: stated } = all.response
-  const reason = dropCalls ? stopWithoutCalls(stated) : stated
-  const blocks = contentOf(all.response)
-  // The reasoning and the provider's own calls stay.
-  const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
-  const content = dropCalls ? blocks.filter(isKept) : [...blocks]
-  const isSame = text === undefined && footer === undefined && earlier.length === 0
-  if (isSame && content.length === blocks.length && reason === stated) return withTerminal(body, terminal)
-  if (dropCalls && text) content.push({ type: 'text', text })
-  if (footer !== undefined) {
-    // Some clients show the last block alone.
-    const last = content.findLastIndex(({ type }) => type === 'text')
-    const shown = textOf(content[last]?.['text'])
-    if (last === -1) content.push({ type: 'text', text: footer })
-    else content[last] = { ...content[last], text: shown + footer }
-  }
-  return rewritten(all, { content, stop_reason: reason, governor: terminal })
-}
-
-function withoutMessageCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer {
-  const all = responsesIn(body, earlier)
-  const content: Json[] = []
-  for (const before of all.before) for (const block of contentOf(before)) if (!isCall(block)) content.push(block)
-  let call = 0
-  for (const block of contentOf(all.response)) if (!isCall(block) || !blocked.has(call++)) content.push(block)
-  return rewritten(all, { content })
 }
 
 /** Returns the results (JSON texts) of a blocked message. */
@@ -139,9 +93,8 @@ export function messagesAfterBlock(blockedMessage: BlockedMessage): string[] {
 }
 
 interface AssembledBlock {
-  readonly start: Json
-  /** The texts of the block, by the field that their pieces arrive in. */
-  readonly texts: Map<string, string>
+  /** Its texts grow with their pieces. */
+  readonly content: Json
   /** The input of a call, as JSON text. */
   json: string
   /** The place of a call among the calls of the response. */
@@ -151,26 +104,22 @@ interface AssembledBlock {
 /** The part of a streamed response that has arrived. */
 export class Assembly {
   /** `undefined` if its beginning has not come. */
-  readonly id: string | undefined
+  id: string | undefined
   readonly blocks: AssembledBlock[] = []
   /** Blocks by the indexes that the provider sends. */
   readonly byIndex = new Map<unknown, AssembledBlock>()
   calls = 0
   hasEnd = false
-
-  constructor(id?: string) {
-    this.id = id
-  }
 }
 
 /** Adds an event of a stream; returns the response that it belongs to. */
 export function addEvent(assembly: Assembly, data: Json): Assembly {
   const { type, index, content_block: start, delta } = data
-  if (type === 'message_start') return new Assembly(textOf(propertyOf(data['message'], 'id')))
+  if (type === 'message_start') return Object.assign(new Assembly(), { id: textOf(propertyOf(data['message'], 'id')) })
   assembly.hasEnd ||= type === 'message_delta' || type === 'message_stop'
   if (type === 'content_block_start' && isObject(start)) {
     const call = isCall(start) ? assembly.calls++ : undefined
-    const block = { start, texts: new Map<string, string>(), json: '', call }
+    const block = { content: { ...start }, json: '', call }
     assembly.blocks.push(block)
     assembly.byIndex.set(index, block)
   }
@@ -179,7 +128,7 @@ export function addEvent(assembly: Assembly, data: Json): Assembly {
   if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
   for (const key of ['text', 'thinking', 'signature']) {
     const piece = delta[key]
-    if (typeof piece === 'string') block.texts.set(key, (block.texts.get(key) ?? textOf(block.start[key])) + piece)
+    if (typeof piece === 'string') block.content[key] = textOf(block.content[key]) + piece
   }
   return assembly
 }
@@ -189,8 +138,7 @@ export function assembled({ id, blocks }: Assembly): BufferedCalls | undefined {
   if (id === undefined) return undefined
   const content: string[] = []
   try {
-    for (const { start, texts, json } of blocks) {
-      const block: Json = { ...start, ...Object.fromEntries(texts) }
+    for (const { content: block, json } of blocks) {
       // The API refuses a text block without text in the input.
       if (block['type'] === 'text' && textOf(block['text']) === '') continue
       const whole = JSON.stringify(block)
@@ -239,72 +187,81 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknow
     const usage = laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage'))
     return { usage, id: textOf(propertyOf(start, 'id')) }
   }
-  try {
-    if (whole) {
-      // The content is not decoded. The input of a call may contain a `usage` too.
-      const fields = members(whole, { start: rootStart(whole), end: whole.length })
-      const usage = member(fields, 'usage')?.value
-      const id = member(fields, 'id')?.value
-      return { usage: usage && decode(whole, usage), id: textOf(id && decode(whole, id)) }
-    }
-  } catch {
-    // It is incomplete or not JSON.
-  }
+  // The input of a call may contain a `usage` too.
+  const response = whole && valuesOf(whole, ['usage', 'id'])
+  if (response) return { usage: response['usage'], id: textOf(response['id']) }
   return { usage: lastObject(tail, 'usage'), id: firstId(head) ?? '' }
 }
 
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
 const RUN_BY_PROVIDER = /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
-/**
- * Reads a response. Clients continue from its own id in a message thread only. Elsewhere they continue a paused
- * response, and send the first call of the provider in it.
- */
-function messagesMetadata(response: ResponseTail): ResponseMetadata {
-  const { withCalls, head, tail, whole, streams } = response
-  const { usage, id } = statedIn(response)
-  if (!withCalls || id === '') {
-    const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
-    const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
-    return { usage: messagesUsage(usage), id: called }
-  }
-  const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
-  return { usage: messagesUsage(usage), id, calls: buffered?.calls }
-}
-
-function messagesCallsNothing({ tail }: ResponseTail): boolean {
-  const reason = lastText(tail, 'stop_reason')
-  return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
-}
-
-function replyInMessages(answer: FinalAnswer, streams: boolean, id: string): GovernorReply {
-  const { text, model, terminal: governor } = answer
-  const delta = { stop_reason: governor.truncated ? 'max_tokens' : 'end_turn', stop_sequence: null }
-  const message = {
-    id: answer.id ?? `msg_${id}`,
-    type: 'message',
-    role: 'assistant',
-    model,
-    content: text === '' ? [] : [{ type: 'text', text }],
-    ...delta,
-    usage: { input_tokens: 0, output_tokens: 0 },
-  }
-  if (!streams) return jsonReply({ ...message, governor })
-  return streamReply([
-    event({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
-    ...(text === '' ? [] : textEvents(0, text)),
-    event({ type: 'message_delta', delta, usage: { output_tokens: 0 }, governor }),
-    event({ type: 'message_stop' }),
-  ])
-}
-
 /** How Messages reads and writes responses that are not rewritten as a stream. */
 export const messagesReplies = {
-  metadata: messagesMetadata,
-  callsNothing: messagesCallsNothing,
+  // Clients continue from the id of a response in a message thread only. Elsewhere they continue a paused response, and
+  // send the first call of the provider in it.
+  metadata(response) {
+    const { withCalls, head, tail, whole, streams } = response
+    const { usage, id } = statedIn(response)
+    if (!withCalls || id === '') {
+      const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
+      const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
+      return { usage: messagesUsage(usage), id: called }
+    }
+    const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
+    return { usage: messagesUsage(usage), id, calls: buffered?.calls }
+  },
+  callsNothing({ tail }) {
+    const reason = lastText(tail, 'stop_reason')
+    return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
+  },
   responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
   readAnswer: readMessage,
-  writeAnswer: writeMessage,
-  withoutCalls: withoutMessageCalls,
-  reply: replyInMessages,
+  writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
+    const all = responsesIn(body, earlier)
+    const { stop_reason: stated } = all.response
+    const reason = dropCalls ? stopWithoutCalls(stated) : stated
+    const blocks = contentOf(all.response)
+    // The reasoning and the provider's own calls stay.
+    const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
+    const content = dropCalls ? blocks.filter(isKept) : [...blocks]
+    const isSame = text === undefined && footer === undefined && earlier.length === 0
+    if (isSame && content.length === blocks.length && reason === stated) return withTerminal(body, terminal)
+    if (dropCalls && text) content.push({ type: 'text', text })
+    if (footer !== undefined) {
+      // Some clients show the last block alone.
+      const last = content.findLastIndex(({ type }) => type === 'text')
+      const shown = textOf(content[last]?.['text'])
+      if (last === -1) content.push({ type: 'text', text: footer })
+      else content[last] = { ...content[last], text: shown + footer }
+    }
+    return rewritten(all, { content, stop_reason: reason, governor: terminal })
+  },
+  withoutCalls(body, blocked, earlier) {
+    const all = responsesIn(body, earlier)
+    const before = all.before.flatMap(contentOf).filter((block) => !isCall(block))
+    let call = 0
+    const left = contentOf(all.response).filter((block) => !isCall(block) || !blocked.has(call++))
+    return rewritten(all, { content: [...before, ...left] })
+  },
+  reply(answer, streams, id) {
+    const { text, model, terminal: governor } = answer
+    const delta = { stop_reason: governor.truncated ? 'max_tokens' : 'end_turn', stop_sequence: null }
+    const message = {
+      id: answer.id ?? `msg_${id}`,
+      type: 'message',
+      role: 'assistant',
+      model,
+      content: text === '' ? [] : [{ type: 'text', text }],
+      ...delta,
+      usage: { input_tokens: 0, output_tokens: 0 },
+    }
+    if (!streams) return jsonReply({ ...message, governor })
+    return streamReply([
+      eventFrame({ type: 'message_start', message: { ...message, content: [], stop_reason: null } }),
+      ...(text === '' ? [] : textEvents(0, text)),
+      eventFrame({ type: 'message_delta', delta, usage: { output_tokens: 0 }, governor }),
+      eventFrame({ type: 'message_stop' }),
+    ])
+  },
 } as const satisfies Partial<Dialect>

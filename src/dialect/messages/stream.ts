@@ -4,17 +4,8 @@ import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
-import {
-  Assembly,
-  addEvent,
-  assembled,
-  event,
-  eventIn,
-  isCutOff,
-  laterUsage,
-  stopWithoutCalls,
-  textEvents,
-} from './reply.ts'
+import { eventFrame } from '../shared/whole-response.ts'
+import { Assembly, addEvent, assembled, eventIn, isCutOff, laterUsage, stopWithoutCalls, textEvents } from './reply.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json
@@ -107,7 +98,7 @@ function closeOpen(stream: MessagesStream): Buffer[] {
   if (stream.open === undefined) return []
   const index = stream.open
   stream.open = undefined
-  return [event({ type: 'content_block_stop', index })]
+  return [eventFrame({ type: 'content_block_stop', index })]
 }
 
 /** Returns changes to a `message_delta` whose response has no more calls. */
@@ -133,7 +124,7 @@ function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: 
     return [...closeOpen(stream), ...textEvents(stream.next++, footer)]
   const delta = { type: 'text_delta', text: footer }
   return [
-    event({ type: 'content_block_delta', index: stream.open, delta }),
+    eventFrame({ type: 'content_block_delta', index: stream.open, delta }),
     ...textEnd.flatMap((part) => render(part, stream)),
   ]
 }
@@ -149,7 +140,7 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   if (isAnswer && !stream.hasBegun) {
     const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
     const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
-    bytes.push(event({ type: 'message_start', message: { ...message, ...noEnd } }))
+    bytes.push(eventFrame({ type: 'message_start', message: { ...message, ...noEnd } }))
   }
   if (footer !== undefined) bytes.push(...footerEvents(footer, textEnd, stream))
   if (isAnswer) bytes.push(...closeOpen(stream))
@@ -158,8 +149,8 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   if (fallback !== undefined || (!last && isAnswer)) {
     const delta = { stop_reason: 'end_turn', stop_sequence: null }
     const total = isObject(usage) ? usage : { output_tokens: 0 }
-    bytes.push(event({ type: 'message_delta', delta, usage: total, governor: metadata }))
-    return [...bytes, event({ type: 'message_stop' })]
+    bytes.push(eventFrame({ type: 'message_delta', delta, usage: total, governor: metadata }))
+    return [...bytes, eventFrame({ type: 'message_stop' })]
   }
   for (const part of parts) {
     if (part !== last) {

@@ -2,7 +2,7 @@
 import { type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
-import { kindAt, member, type Span } from '../../json/scan.ts'
+import { kindAt, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
 import { callOfItem, isClientCall } from './wire.ts'
 
@@ -63,8 +63,7 @@ export function continueAfterBlock(
     const id = blockedMessages.at(-1)?.buffered.id
     const text = JSON.stringify(results.at(-1))
     if (id === undefined || text === undefined) return undefined
-    const hasInput = member(fields, 'input') !== undefined
-    const input = hasInput ? { ...list, text } : setMember(object, fields, 'input', text)
+    const input = setMember(object, fields, 'input', text)
     if (isConversation) return [input]
     return [input, setMember(object, fields, 'previous_response_id', JSON.stringify(id))]
   }
@@ -90,9 +89,7 @@ export function injectPendingResults(
   if (pendingResults.length === 0) return edits
   const items = pendingResults.join(',')
   const kind = kindAt(json, list)
+  if (kind === 'array') return [...edits, prependElement(json, list, items)]
   const text = kind === 'string' ? `,{"role":"user","content":${json.toString('utf8', list.start, list.end)}}` : ''
-  edits.push(
-    kind === 'array' ? prependElement(json, list, items) : setMember(object, fields, 'input', `[${items}${text}]`),
-  )
-  return edits
+  return [...edits, setMember(object, fields, 'input', `[${items}${text}]`)]
 }

@@ -28,7 +28,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, DialectRequest, RequestInput, StoredHistory } from '../dialect.ts'
+import type { Dialect, StoredHistory } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -220,7 +220,7 @@ function storageOf(index: RequestIndex) {
   return { isStored, storesInput, stored, firstItem }
 }
 
-function read({ body, known }: RequestInput): DialectRequest | undefined {
+const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
   const { json, object, fields, items } = index

@@ -5,11 +5,11 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import { eventFrame } from '../shared/whole-response.ts'
 import { governorId } from './reply.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
-  eventFrame,
   isClientCall,
   itemsLeft,
   messageEvents,
@@ -36,9 +36,7 @@ interface OutputItem {
 interface ResponsesPart extends Part {
   readonly event: Json
   readonly isDone: boolean
-  /** The number of the response that it belongs to, counted from 0. */
-  readonly response: number
-  /** The items of that response, by the provider's indexes. */
+  /** The items of the response that it belongs to, by the provider's indexes. */
   readonly items: ReadonlyMap<unknown, OutputItem>
   /** Set if the event ends a response and has to state the client's output, and this sum of all usage. */
   readonly total?: { readonly usage: unknown }
@@ -48,10 +46,8 @@ interface ResponsesPart extends Part {
 
 class ResponsesStream implements DialectState {
   mode: StreamMode = 'filter'
-  /** The number of the current response, counted from 0. */
-  response = 0
-  /** The number of the response with whose first event the client's stream began. */
-  beganWith: number | undefined
+  /** The items of the response with whose first event the client's stream began. */
+  beganWith: ReadonlyMap<unknown, OutputItem> | undefined
   hasBegun = false
   /** The items in the client's output. */
   readonly output: OutputItem[] = []
@@ -112,13 +108,12 @@ function addToItem(event: Json, stream: ResponsesStream): string {
 const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
 
 function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): ResponsesPart {
-  const { response, items, mode } = stream
+  const { items, mode } = stream
   const data = dataOf(frame)
   const isDone = data?.trim() === DONE
   if (isDone) stream.done = frame
   const event = data === undefined || isDone ? undefined : parseObject(data)
-  const nothing = { text: '', isEmpty: false, isOver: false, isTruncated: false }
-  const base = { ...nothing, frame, isLater, response, items, isDone }
+  const base = { frame, isLater, items, isDone, text: '', isEmpty: false, isOver: false, isTruncated: false }
   if (!event) {
     const kind = isDone ? 'end' : 'comment'
     return { ...base, event: {}, usage: undefined, kind, isEmpty: mode === 'filter' }
@@ -163,9 +158,9 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   const { frame, event, kind, total } = part
   if (part.isDone || (kind === 'failed' && !stream.isChanged)) return [terminated(frame)]
   if (BEGINNINGS.has(event['type'])) {
-    stream.beganWith ??= part.response
+    stream.beganWith ??= part.items
     stream.hasBegun = true
-    if (stream.beganWith !== part.response) return []
+    if (stream.beganWith !== part.items) return []
   }
   let next = event
   if (total) {
@@ -306,7 +301,7 @@ function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: Re
 
 function addMessage(text: string, stream: ResponsesStream): Buffer[] {
   if (text === '') return []
-  const item = messageItem(governorId('msg', stream.latest['id']), text)
+  const item = messageItem(governorId(stream.latest['id']), text)
   const index = stream.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
   stream.isChanged = true
   return governorEvents(messageEvents(item, text, index), stream)
@@ -335,7 +330,6 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
     else stream.latest = stream.taken
     stream.isChanged ||= stream.mode !== mode
     stream.mode = mode
-    stream.response++
     stream.items = new Map()
     stream.hasText = false
     stream.mayFollow = false

@@ -1,7 +1,6 @@
 /** Reads the parts of Responses requests and responses, and writes events of their streams. */
 import type { Role, ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
-import { dataFrame } from '../../sse/frames.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/request.ts'
 
@@ -53,16 +52,9 @@ export function isClientCall(item: Json): boolean {
 /** The id of a call, which begins with the type of the call. */
 export const CALL_ID = /^(?:fc|ctc|lsh|sh|apc|cu)_/
 
-const ROLES: ReadonlyMap<string, Role> = new Map([
-  ['system', 'system'],
-  ['developer', 'system'],
-  ['user', 'user'],
-  ['assistant', 'assistant'],
-])
-
 /** Returns the role of an item. A message names its `role`; an unknown one is `system`, as `user` would start a run. */
 export function roleOfItem(kind: ItemKind, role: string): Role {
-  if (kind === 'message') return ROLES.get(role) ?? 'system'
+  if (kind === 'message') return role === 'user' || role === 'assistant' ? role : 'system'
   if (kind === 'call') return 'assistant'
   return kind === 'aside' ? 'system' : kind
 }
@@ -169,11 +161,6 @@ export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedC
   const named = typeof id === 'string' ? { id } : {}
   const calls = output.filter(isClientCall).map(callOfItem)
   return { calls, text: textOfOutputItems(output), message: { id, output }, ...named }
-}
-
-/** Writes an event; its type stands in the frame and in the data. */
-export function eventFrame(event: Json): Buffer {
-  return dataFrame(JSON.stringify(event), String(event['type']))
 }
 
 /** Returns the events of a whole message, without sequence numbers: three begin it, three end it. */

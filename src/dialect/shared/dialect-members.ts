@@ -2,16 +2,13 @@
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
+import { stringIn } from './request.ts'
 import { writtenCharacters } from './response-tail.ts'
 import { CallFilter, type DialectState, type Part, RewrittenStream, type StreamDialect } from './stream-engine.ts'
 
 export function dialectMembers<P extends Part, S extends DialectState>(stream: StreamDialect<P, S>) {
   return {
-    modelOf({ body }) {
-      const value = member(members(body, root(body)), 'model')?.value
-      const model = value && decode(body, value)
-      return typeof model === 'string' ? model : undefined
-    },
+    modelOf: ({ body }) => stringIn(body, members(body, root(body)), 'model') || undefined,
     withLowerOutput,
     withoutLongContext,
     writtenCharacters,
@@ -73,11 +70,9 @@ function withoutLongContext(headers: readonly string[]): string[] | undefined {
       kept.push(name, value)
       continue
     }
-    const others: string[] = []
-    for (const beta of value.split(',')) {
-      if (LONG_CONTEXT.test(beta.trim())) isFound = true
-      else others.push(beta.trim())
-    }
+    const betas = value.split(',').map((beta) => beta.trim())
+    const others = betas.filter((beta) => !LONG_CONTEXT.test(beta))
+    isFound ||= others.length < betas.length
     if (others.length > 0) kept.push(name, others.join(','))
   }
   return isFound ? kept : undefined

@@ -1,7 +1,7 @@
 /** Reads and edits requests that are an object with a list of messages or items. */
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
-import { type Hash, hashOfBytes, nameOf } from '../../core/hash.ts'
+import { hashOfBytes, nameOf } from '../../core/hash.ts'
 import { isObject, type Json, MAX_LENGTH, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { TooMuchToRead } from '../../core/work.ts'
 import { decodeToCompare, PIECE } from '../../json/compare.ts'
@@ -135,9 +135,8 @@ export function conversationOf<Item extends ListedItem>(
       if (decoded.has(at) || messages[at]?.role === 'part') return undefined
       // A response in parts may consist of thousands of small items.
       const mayBeLong = others.hasParts && messages[at]?.role === 'assistant'
-      return !item || mayBeLong || item.end - item.start > PIECE
-        ? prepare(decoded, at, decode(index, at, messages))
-        : undefined
+      if (item && !mayBeLong && item.end - item.start <= PIECE) return undefined
+      return prepare(decoded, at, decode(index, at, messages))
     },
     forget() {
       decoded.clear()
@@ -215,11 +214,10 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
       if (place && forced?.names) spans.push(place)
       // If any tool will do, the lists of tools are what is demanded.
       else if (forced) spans.push(...toolLists(index, api))
-      const hashes: Hash[] = []
-      for (const { start, end } of spans) {
+      const hashes = spans.map(({ start, end }) => {
         work.hash(end - start)
-        hashes.push(hashOfBytes(json.subarray(start, end)))
-      }
+        return hashOfBytes(json.subarray(start, end))
+      })
       return { hashes, hasFormat: format !== undefined }
     },
     forcedTools() {
@@ -362,10 +360,8 @@ export function noticeIn(
     const input = json.toString('utf8', list.start, list.end)
     return [{ ...list, text: `[{"role":"user","content":${input}},${message}]` }]
   }
-  const edit = addText(
-    items.findLastIndex(({ role }) => role === 'tool' || role === 'user'),
-    text,
-  )
+  const newest = items.findLastIndex(({ role }) => role === 'tool' || role === 'user')
+  const edit = addText(newest, text)
   return edit && [edit]
 }
 
@@ -387,8 +383,9 @@ export function addText(json: Buffer, content: Span, text: string, type = 'text'
   return appendElement(json, content, JSON.stringify({ type, text }))
 }
 
-/** Returns the texts of those parts of a list that have one; an empty list if `parts` is not a list. */
+/** Returns the texts of a content: a text, or a list with parts that may have one. */
 export function textsOfParts(parts: unknown): string[] {
+  if (typeof parts === 'string') return [parts]
   const texts: string[] = []
   if (!Array.isArray(parts)) return texts
   for (const part of parts) {

@@ -266,7 +266,7 @@ export class CallFilter implements ToolCallFilter {
     const held = current.buffered
     if (dialectState.isUnfilterable) {
       current.buffered = []
-      return [...before, ...pass(state, current.opening), ...rawIn(held), frame.raw]
+      return [...before, ...pass(state, current.opening), ...held.map((one) => one.frame.raw), frame.raw]
     }
     current.hasFailed ||= kind === 'failed'
     // The client gets the response before it instead.
@@ -305,7 +305,7 @@ export class CallFilter implements ToolCallFilter {
     if (!last) return []
     const hasShownRest = last.hasShownRest === true
     const bytes = pass(this.#stream, last.opening)
-    if (begun <= 1 && blocked.size === 0) return [...bytes, ...rawIn(last.buffered)]
+    if (begun <= 1 && blocked.size === 0) return [...bytes, ...last.buffered.map(({ frame }) => frame.raw)]
     // The response after the last one may be incomplete and have left something open.
     if (begun > responses) bytes.push(...(dialect.closeOpen?.(dialectState) ?? []))
     const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
@@ -343,10 +343,6 @@ export class CallFilter implements ToolCallFilter {
 function withoutAllCalls(dialect: StreamDialect<Part, DialectState>, part: Part): Part | undefined {
   if (dialect.withoutAllCalls) return dialect.withoutAllCalls(part)
   return part.kind === 'call' ? undefined : part
-}
-
-function rawIn(parts: readonly Part[]): Buffer[] {
-  return parts.map(({ frame }) => frame.raw)
 }
 
 function textIn(parts: readonly Part[]): string {

@@ -1,7 +1,11 @@
-/** Writes whole (not streamed) responses. The client sees several responses as one, with the sum of their usage. */
+/**
+ * Writes events and whole (not streamed) responses. The client sees several responses as one, with the sum of their
+ * usage.
+ */
 import { isObject, type Json, parseObject } from '../../core/json-object.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
+import { dataFrame } from '../../sse/frames.ts'
 import type { GovernorReply } from '../dialect.ts'
 
 /** Returns the sum of two usage objects, number by number, nested details included. */
@@ -17,20 +21,17 @@ export function joinedTexts(before: string, text: string): string {
   return before === '' || text === '' ? before + text : `${before}\n\n${text}`
 }
 
-/** The bodies of one client's response, decoded; one that is not an object counts as an empty one. */
-export interface WholeResponses {
-  readonly response: Json
-  readonly before: readonly Json[]
-}
-
-/** Decodes a response and the `earlier` ones. */
-export function responsesIn(body: Buffer, earlier: readonly Buffer[]): WholeResponses {
+/**
+ * Decodes a response and, as `before`, the `earlier` ones that the client sees as part of it. One that is not an object
+ * counts as an empty one.
+ */
+export function responsesIn(body: Buffer, earlier: readonly Buffer[]) {
   const [response = {}, ...before] = [body, ...earlier].map((one) => parseObject(one.toString('utf8')) ?? {})
   return { response, before }
 }
 
 /** Writes a response with other members, and with the usage of those before it added. */
-export function rewritten({ response, before }: WholeResponses, changes: Json): Buffer {
+export function rewritten({ response, before }: ReturnType<typeof responsesIn>, changes: Json): Buffer {
   let sum: Json = {}
   for (const { usage } of [...before, response]) if (isObject(usage)) sum = { usage: addUsage(sum['usage'], usage) }
   return Buffer.from(JSON.stringify({ ...response, ...changes, ...sum }))
@@ -44,6 +45,11 @@ export function withTerminal(body: Buffer, terminal: Terminal): Buffer {
 /** Returns a reply of Governor's own that is not streamed. */
 export function jsonReply(body: Json): GovernorReply {
   return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
+}
+
+/** Writes an event; its type stands in the frame and in the data. */
+export function eventFrame(event: Json): Buffer {
+  return dataFrame(JSON.stringify(event), String(event['type']))
 }
 
 /** Returns a reply of Governor's own with these events. */
