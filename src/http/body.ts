@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
 import { headerOf, type RawHeaders } from './headers.ts'
+import type { UpstreamCall } from './upstream.ts'
 
 /** The client left before its request was complete. */
 export class ClientGone extends Error {
@@ -42,6 +43,12 @@ export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []
     request.resume()
   })
   return body
+}
+
+/** Returns the bytes of a body that goes upstream; 0 for a stream, whose length is not known. */
+export function lengthOf(body: UpstreamCall['body']): number {
+  if (Buffer.isBuffer(body)) return body.length
+  return Array.isArray(body) ? body.reduce((sum: number, piece: Buffer) => sum + piece.length, 0) : 0
 }
 
 /** Bounds the memory of all bodies that are held at a time. Changed by leases alone. */
@@ -89,10 +96,8 @@ const ONE_PIECE = 65_536
 /** Why a body is not read or not decoded. */
 export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unreadable_body'
 
-/** A whole body; or why there is none, with a stream of all of it. */
-export type ReadBody =
-  | { readonly kind: 'whole'; readonly bytes: Buffer }
-  | { readonly kind: 'rest'; readonly why: Unread; readonly stream: Readable }
+/** A whole body; or why it is not read, with a stream of all of it. */
+export type ReadBody = Buffer | { readonly why: Unread; readonly stream: Readable }
 
 /**
  * Reads a body of at most `max` bytes for which `lease` has room; returns any other as a stream of all its bytes. Takes
@@ -103,18 +108,14 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
   return new Promise((resolve, reject) => {
     const announced = Number(headerOf(request.rawHeaders, 'content-length') ?? 0)
     const unread = announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
-    if (unread) {
-      resolve({ kind: 'rest', why: unread, stream: streamOf(request) })
-      return
-    }
+    if (unread) return resolve({ why: unread, stream: streamOf(request) })
     // Bodies of known length are copied into one buffer, and their chunks are not kept.
     const whole = announced > ONE_PIECE ? Buffer.allocUnsafeSlow(announced) : undefined
     const chunks: Buffer[] = []
     let length = 0
     const finish = () => {
       const [only] = chunks
-      const bytes = chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length))
-      resolve({ kind: 'whole', bytes })
+      resolve(chunks.length === 1 && only ? only : (whole ?? Buffer.concat(chunks, length)))
     }
     const take = (chunk: Buffer) => {
       if (whole) chunk.copy(whole, length)
@@ -123,7 +124,7 @@ export function readBody(request: IncomingMessage, max: number, lease: Lease): P
       const isTooLarge = length > max
       if (!isTooLarge && (length <= announced || lease.grow(chunk.length, REQUESTS_PART))) return
       request.off('data', take).off('end', finish).pause()
-      resolve({ kind: 'rest', why: isTooLarge ? 'body_too_large' : 'no_room', stream: streamOf(request, chunks) })
+      resolve({ why: isTooLarge ? 'body_too_large' : 'no_room', stream: streamOf(request, chunks) })
     }
     request.on('data', take).on('end', finish)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.

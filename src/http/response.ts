@@ -1,5 +1,5 @@
 /** Writes to a client: the head of a response, a reply that Governor makes, or an error. */
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
 import type { Head } from './upstream.ts'
 
@@ -56,24 +56,6 @@ export function reply(
   const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body)), ...more]
   response.writeHead(status, replyHeaders(fields, governorHeaders, false))
   response.end(body)
-}
-
-/** Sends an error; if the response has begun already, closes the connection instead. */
-export function replyFailure(
-  request: IncomingMessage,
-  response: ServerResponse,
-  status: number,
-  body: string,
-  governorHeaders: GovernorHeaders = {},
-): void {
-  if (response.headersSent) {
-    // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
-    setImmediate(() => response.destroy())
-    return
-  }
-  // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
-  request.resume()
-  reply(response, status, 'application/json', body, governorHeaders)
 }
 
 /**

@@ -73,7 +73,6 @@ const CHECKS = 4
 
 /** A request whose response is not over. */
 interface OpenRequest {
-  readonly request: IncomingMessage
   readonly response: ServerResponse
   /** Bytes read from the connection when it was checked last. */
   read: number
@@ -120,7 +119,7 @@ export function createClientServer(settings: ServerSettings) {
     socket.once('close', () => connections.delete(socket))
   })
   server.on('request', (request, response) => {
-    const open = { request, response, read: request.socket.bytesRead, quiet: 0 }
+    const open = { response, read: request.socket.bytesRead, quiet: 0 }
     const requests = connections.get(request.socket)?.add(open)
     response.once('close', () => requests?.delete(open))
     if (clientIdle === 0 || timer || request.complete || !hasBody(request.rawHeaders)) return
@@ -164,7 +163,8 @@ function endQuietUploads(
   let hasUploads = false
   for (const [socket, requests] of connections) {
     for (const open of requests) {
-      const { request, response } = open
+      const { response } = open
+      const request = response.req
       if (request.complete || request.destroyed || !hasBody(request.rawHeaders)) continue
       hasUploads = true
       const isHeldBack = request.isPaused() || socket.isPaused()

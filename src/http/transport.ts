@@ -16,10 +16,7 @@ export interface TransportSettings {
   readonly proxies: Proxies | undefined
 }
 
-export interface Transport {
-  dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean
-  destroy(): Promise<void>
-}
+export type Transport = ReturnType<typeof createTransport>
 
 /**
  * Milliseconds for which an idle connection is kept if the upstream does not state it: a new one costs two or three
@@ -47,7 +44,7 @@ function withoutRepeats(headers: readonly string[]): string[] {
 }
 
 /** Opens no connection before the first request. */
-export function createTransport(settings: TransportSettings, patience = PATIENCE): Transport {
+export function createTransport(settings: TransportSettings, patience = PATIENCE) {
   const { connect, firstByte, idle, proxies } = settings
   const agentWith = (keepAliveTimeout: number, factory: typeof poolOf): Dispatcher => {
     const options: Agent.Options = {
@@ -75,13 +72,13 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
   // For origins that close idle connections early: it closes them first.
   const brief = agentWith(patience.short, poolOf)
   return {
-    dispatch(options, handler) {
+    dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
       const at = closedAt.get(String(options.origin))
       const closesEarly = at !== undefined && performance.now() < at + REMEMBERED_MS
       const request = proxies ? { ...options, headers: withoutRepeats(options.headers as string[]) } : options
       return (closesEarly ? brief : patient).dispatch(request, handler)
     },
-    async destroy() {
+    async destroy(): Promise<void> {
       await Promise.all([patient.destroy(), brief.destroy()])
     },
   }

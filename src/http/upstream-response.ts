@@ -55,8 +55,6 @@ interface Sink {
   readonly response: ServerResponse
   /** Called if the body breaks off. */
   readonly failed: (failure: Failure) => void
-  /** The client reads slowly: the upstream is paused until what it has not read is sent. */
-  isFull: boolean
 }
 
 /** A body while it arrives. Changed by the functions of this file alone. */
@@ -82,13 +80,6 @@ export interface UpstreamResponse {
   readonly head: Head
   readonly body: ResponseBody
   /** Ends the use of the response, also after its end; closes the connection if it is incomplete. */
-  abort(): void
-}
-
-export interface InFlight {
-  /** Rejects with {UpstreamFailed} if there is no response. */
-  readonly response: Promise<UpstreamResponse>
-  /** Closes the upstream connection at once, also before the first byte; does nothing after the end. */
   abort(): void
 }
 
@@ -124,16 +115,12 @@ function hold(body: ResponseBody, promise: Promise<unknown> | undefined): void {
   promise.then(release, release)
 }
 
-function write(body: ResponseBody, sink: Sink, chunk: Buffer): void {
-  if (sink.response.write(chunk)) return
+function write(body: ResponseBody, { response }: Sink, chunk: Buffer): void {
+  if (response.write(chunk)) return
+  // The client reads slowly: the upstream is paused until what it has not read is sent.
   body.isPaused = true
   // A filter may split one chunk into many: only the first that is too much waits for `drain`.
-  if (sink.isFull) return
-  sink.isFull = true
-  sink.response.once('drain', () => {
-    sink.isFull = false
-    resume(body)
-  })
+  if (response.listenerCount('drain') === 0) response.once('drain', () => resume(body))
 }
 
 /** Gives the client the waiting chunks, and the end if that has come. */
@@ -143,7 +130,7 @@ function deliver(body: ResponseBody, sink: Sink): void {
   body.length = 0
   for (const chunk of waiting) write(body, sink, chunk)
   if (!ending) {
-    if (!sink.isFull) resume(body)
+    if (!sink.response.writableNeedDrain) resume(body)
     return
   }
   if ('failure' in ending) sink.failed(ending.failure)
@@ -243,9 +230,15 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
 /** Called with each head, also of informational responses (1xx); returns what watches the body of the final one. */
 type OnHead = (head: Head) => BodyWatch | undefined
 
-/** Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). */
-export function send(transport: Transport, call: UpstreamCall, onHead: OnHead): InFlight {
+export type InFlight = ReturnType<typeof send>
+
+/**
+ * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). `response`
+ * rejects with {UpstreamFailed} if there is none.
+ */
+export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
   let sending: Sending | undefined
+  /** Closes the upstream connection at once, also before the first byte; does nothing after the end. */
   const abort = (): void => {
     if (sending?.ending) return settle(sending)
     if (!sending || sending.isAborted) return
@@ -278,7 +271,7 @@ export function relay(
 ): void {
   writeHead(response, head, responseHeaders(head.headers), governorHeaders)
   const hasBegun = body.waiting.length > 0 && body.holds === 0
-  body.sink = { response, failed, isFull: false }
+  body.sink = { response, failed }
   if (body.holds === 0) deliver(body, body.sink)
   // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
   if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()

@@ -26,12 +26,6 @@ export interface UpstreamCall {
   readonly body: Buffer | readonly Buffer[] | Readable | null
 }
 
-/** Returns the bytes of a body; 0 for a stream, whose length is not known. */
-export function lengthOf(body: UpstreamCall['body']): number {
-  if (Buffer.isBuffer(body)) return body.length
-  return Array.isArray(body) ? body.reduce((sum: number, piece: Buffer) => sum + piece.length, 0) : 0
-}
-
 /** Status line and headers of a response. */
 export interface Head {
   readonly status: number

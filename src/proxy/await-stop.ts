@@ -99,9 +99,8 @@ async function untilChanged({ services, exchange, key }: Turn, ms: number): Prom
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
 async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  const { exchange, runState } = turn
-  await changeSession(turn, noteDelivery, 'client_left', runState.isRetry)
-  if (exchange.isClientGone) return undefined
+  if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, false)
+  if (turn.exchange.isClientGone) return undefined
   const next = await evaluateAgain()
   return typeof next === 'object' ? next : turn
 }

@@ -1,7 +1,7 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { type GovernorHeaders, isGone, replyFailure } from '../http/response.ts'
+import { type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
@@ -22,7 +22,6 @@ export interface Exchange {
   bodyReadAt: number
   calledAt: number
   upstreamMs: number | undefined
-  overheadMs: number | undefined
   inFlight: InFlight | undefined
   /** Nothing needs to be sent any more. */
   isClientGone: boolean
@@ -48,7 +47,6 @@ export function beginExchange(services: Services, request: IncomingMessage, resp
     bodyReadAt: 0,
     calledAt: 0,
     upstreamMs: undefined,
-    overheadMs: undefined,
     inFlight: undefined,
     isClientGone: false,
     isOver: false,
@@ -79,7 +77,6 @@ function end(x: Exchange): void {
     if (x.outcome === 'completed') x.outcome = services.isCut ? 'drained' : 'client_gone'
     x.inFlight?.abort()
   }
-  x.inFlight = undefined
   const ended: RequestEnded = {
     kind: 'request_ended',
     upstream: route.upstream.name,
@@ -90,7 +87,7 @@ function end(x: Exchange): void {
     outcome: x.outcome,
     totalMs: performance.now() - x.beganAt,
     upstreamMs: x.upstreamMs,
-    overheadMs: x.overheadMs,
+    overheadMs: x.bodyReadAt > 0 && x.calledAt > 0 ? x.calledAt - x.bodyReadAt : undefined,
     failure: failure?.code,
     failureDetail: failure?.detail,
     ...x.decided,
@@ -122,7 +119,12 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   if (x.isClientGone) return
   x.outcome = 'upstream_failed'
   x.failure = failure
-  const kind = failure.status === 503 ? 'overloaded' : 'no_response'
-  const body = x.route.api.errorBody(kind, failure.message, failure.code)
-  replyFailure(x.request, x.response, failure.status, body, governorHeaders)
+  const { request, response, route } = x
+  // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
+  if (response.headersSent) return void setImmediate(() => response.destroy())
+  // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
+  request.resume()
+  const { status, message, code } = failure
+  const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code)
+  reply(response, status, 'application/json', body, governorHeaders)
 }

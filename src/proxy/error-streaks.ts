@@ -78,12 +78,11 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
 
 /** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
-const NO_BODY = Buffer.alloc(0)
 /** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
 /** Returns an error in the form that is kept; where its body cannot be kept, Governor writes one. */
-function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: Api, now: number): ErrorReply {
+function errorReplyOf({ status, headers }: Head, whole: Buffer | undefined, api: Api, now: number): ErrorReply {
   // The wait that the provider asks for (RFC 9110, section 10.2.3).
   const exact = Number(headerOf(headers, 'retry-after-ms') ?? Number.NaN)
   const text = headerOf(headers, 'retry-after')?.trim() ?? ''
@@ -92,8 +91,8 @@ function errorReplyOf({ status, headers }: Head, whole: Buffer = NO_BODY, api: A
   const stated = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - there
   const wait = exact > 0 ? exact : stated
   const waitMs = wait > 0 && wait <= MAX_WAIT_MS ? wait : undefined
-  const plain = decodedAtOnce(whole, contentEncoding(headers), MAX_BODY)
-  if (plain && plain.length > 0 && plain.length <= MAX_BODY) {
+  const plain = whole && decodedAtOnce(whole, contentEncoding(headers), MAX_BODY)
+  if (plain?.length && plain.length <= MAX_BODY) {
     const contentType = headerOf(headers, 'content-type') ?? 'application/json'
     return { status, waitMs, contentType, body: plain.toString() }
   }

@@ -30,8 +30,8 @@ import {
   type FoundSession,
   findSession,
   hintsIn,
+  idInHeaders,
   presentable,
-  threadNameOf,
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
 import { keepRequest } from './session/keep-transcript.ts'
@@ -99,7 +99,9 @@ async function countAndDecide(
   const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: request.thread }
   const { session, result: runState } = await countIn(services, request, found, key, counted)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const policy = budgetInForce(request, runState)
+  const { limits = request.limits, stated } = runState.run
+  // The limits that an operator has set apply even if the budget is disabled.
+  const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
   const decision = decideOn(exchange, request, sent, runState, policy)
   // Only a request that is edited needs to know which edits the model refuses.
   if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(modelKey(request))
@@ -132,7 +134,6 @@ async function countAndDecide(
   return turn
 }
 
-const NO_TOOLS: readonly string[] = []
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
 /** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
@@ -161,8 +162,8 @@ function requestOf(
     transcript,
     facts,
     demands: asked.demands().hashes,
-    tools: newest ? conversation.calls(newest.index).map((call) => call.name) : NO_TOOLS,
-    thread: threadNameOf(headers, services.identity),
+    tools: newest ? conversation.calls(newest.index).map((call) => call.name) : [],
+    thread: idInHeaders(headers, services.identity.threadHeaders) ?? '',
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined,
     agent: agentNameOf(headers),
@@ -189,10 +190,9 @@ function withPendingResults(
   linked: Link | undefined,
 ): Pick<Turn, 'sent' | 'bytes' | 'call'> {
   const { pendingResults = [], redirectTo } = linked ?? {}
-  const isMissing = pendingResults.length > 0 || redirectTo !== undefined
-  const edits = isMissing ? (asked.stored?.injectPendingResults(pendingResults, redirectTo) ?? []) : []
+  const edits = asked.stored?.injectPendingResults(pendingResults, redirectTo)
   const call = callFor(exchange, body)
-  const bytes = edits.length === 0 ? json : applyEdits(json, edits)
+  const bytes = edits?.length ? applyEdits(json, edits) : json
   const sent = bytes === json ? undefined : dialect.read({ path: exchange.route.asked, body: bytes })
   return sent ? { sent, bytes, call: withEdits(call, bytes, []) } : { sent: asked, bytes: json, call }
 }
@@ -227,13 +227,6 @@ async function countIn(
     emit({ kind: 'failed_open', reason: 'store' })
     return countRequest(begun, request)
   }
-}
-
-/** Returns the budget with the limits that an operator has set. They apply even if the budget is disabled. */
-function budgetInForce({ budget, limits: asked }: Request, { run }: RunState): BudgetPolicy {
-  const { limits, stated } = run
-  if (!limits || limits === asked) return budget
-  return { ...budget, enabled: true, run: limits.run, session: limits.session, stated }
 }
 
 /** Decides on a counted request. After a fault in the budget the decision about loops still applies. */

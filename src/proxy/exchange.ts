@@ -34,17 +34,16 @@ export async function exchange(services: Services, request: IncomingMessage, res
     // The body is held for as long as its response may need it sent again.
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
-    if (body.kind === 'rest') {
+    if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
-    const { bytes } = body
-    const found = await evaluate(x, dialect, bytes, lease)
-    if (typeof found !== 'object') return await relayUnguarded(x, callFor(x, bytes), found)
+    const found = await evaluate(x, dialect, body, lease)
+    if (typeof found !== 'object') return await relayUnguarded(x, callFor(x, body), found)
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     if (turn.decision.kind === 'stop') {
-      turn = await awaitStop(turn, () => evaluate(x, dialect, bytes))
+      turn = await awaitStop(turn, () => evaluate(x, dialect, body))
       if (!turn) return
     }
     noteDecision(turn)

@@ -56,7 +56,9 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   const rounds: BlockedMessage[] = []
   let buffered = await filter.take(first)
   for (;;) {
-    const { blocked, endsRun } = buffered?.calls.length ? await judge(x, buffered.calls) : NOTHING_BLOCKED
+    const { blocked, endsRun } = buffered?.calls.length
+      ? await judge(x, buffered.calls, rounds.length > 0)
+      : NOTHING_BLOCKED
     const blocks = blocked.filter((block) => block !== undefined)
     const [firstBlock] = blocks
     if (!buffered || !firstBlock) {
@@ -97,11 +99,13 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
   }
 }
 
-/** Returns which calls of a response are blocked; none if the store fails. */
-async function judge(x: Turn, calls: readonly ToolCall[]): Promise<Judgement> {
+/**
+ * Returns which calls of a response are blocked; none if the store fails. `isAgain`: the model was asked again after a
+ * block in this request.
+ */
+async function judge(x: Turn, calls: readonly ToolCall[], isAgain: boolean): Promise<Judgement> {
   const { services, request, runState, state } = x
-  const judged = { request, runState, isAgain: state.wereCallsJudged === true, now: services.now() }
-  state.wereCallsJudged = true
+  const judged = { request, runState, isAgain, now: services.now() }
   const judgement = await updateSession(x, NOTHING_BLOCKED, judgeCalls, calls, judged)
   for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
   const block = judgement.blocked.find((one) => one !== undefined)

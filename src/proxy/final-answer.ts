@@ -190,7 +190,7 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
   }
   void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  if (!client.isShown) return relay(response, exchange.response, governorHeaders, fail)
+  if (!client.response.headersSent) return relay(response, exchange.response, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })

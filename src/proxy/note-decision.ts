@@ -1,7 +1,5 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
-import type { BudgetPolicy, Decision } from '../core/decide.ts'
-import type { RunState } from '../core/session/session.ts'
-import { type Delivery, noteDelivery, noticeReachedModel, resumeRun } from '../core/session/transitions.ts'
+import { noteDelivery, noticeReachedModel, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
@@ -19,14 +17,18 @@ export function noteDecision(turn: Turn): void {
   if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.
-  const assumed: Delivery = isRetry ? 'failed' : 'whole'
   const { response } = exchange
   response.once('close', () => {
-    const delivery = isGone(response) ? 'client_left' : response.statusCode === 200 ? 'whole' : 'failed'
-    if (delivery !== assumed) void changeSession(turn, noteDelivery, delivery, isRetry)
+    const isAnswered = !isGone(response) && response.statusCode === 200
+    if (isAnswered === isRetry) void changeSession(turn, noteDelivery, isAnswered)
   })
-  const { iteration, max } = iterationShown(runState, policy, decision)
   const observed = 'observed' in decision ? decision.observed : undefined
+  const max = policy.enabled ? policy.run.iterations : 0
+  // A request that is stopped or comes after the end is no iteration.
+  const ended = decision.kind === 'replay' ? decision.answer.ended : undefined
+  const made = kind === 'stop' ? runState.iteration - 1 : (ended?.iterations ?? runState.iteration)
+  // A stopped run stays at its limit; a run that is only observed exceeds it.
+  const iteration = max > 0 && !observed ? Math.min(made, max) : made
   const stated = {
     verdict: verdict === 'warn' ? 'allow' : verdict,
     tier: verdict === 'warn' ? speech?.tier : undefined,
@@ -55,29 +57,11 @@ export function noteDecision(turn: Turn): void {
   }
 }
 
-/** Returns the iterations of the run that the client sees, and their limit; 0 if there is none. */
-function iterationShown({ iteration }: RunState, policy: BudgetPolicy, decision: Decision) {
-  const max = policy.enabled ? policy.run.iterations : 0
-  // A request that is stopped or comes after the end is no iteration.
-  const made =
-    decision.kind === 'stop'
-      ? iteration - 1
-      : ((decision.kind === 'replay' ? decision.answer.ended?.iterations : undefined) ?? iteration)
-  // A stopped run stays at its limit; a run that is only observed exceeds it.
-  const isObserved = 'observed' in decision && decision.observed !== undefined
-  return { iteration: max > 0 && !isObserved ? Math.min(made, max) : made, max }
-}
-
 /** Reports that the model got the notice. Resolves once the next request finds it so. */
 export async function noteNotice(turn: Turn, { channel }: PlacedNotice): Promise<void> {
   const { exchange, state, runState, decision } = turn
   const { tier, meter, notice } = decision.speech ?? {}
-  emitFor(exchange, {
-    kind: 'notice',
-    tier: tier ?? (meter ? 'none' : 'loop'),
-    channel,
-    ...(meter && { meter: meter.name }),
-  })
+  emitFor(exchange, { kind: 'notice', tier: tier ?? (meter ? 'none' : 'loop'), channel, meter: meter?.name })
   noteVerdict(exchange, 'warn')
   // A warning says that the budget is about to end.
   const isWarning = tier === 'warning'

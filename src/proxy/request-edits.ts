@@ -1,9 +1,10 @@
 /** The edits that Governor makes in requests, and those that the provider of a model refuses. */
-import type { Channel } from '../core/decide.ts'
+import type { Channel, Speech } from '../core/decide.ts'
 import { matchesAny } from '../core/glob.ts'
 import type { Request } from '../core/request.ts'
+import { lengthOf } from '../http/body.ts'
 import { withoutBodyFields } from '../http/headers.ts'
-import { lengthOf, type UpstreamCall } from '../http/upstream.ts'
+import type { UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import type { ValueKind } from '../store/store.ts'
 import { noteFault } from './fault.ts'
@@ -117,9 +118,7 @@ export interface SpokenRequest extends RequestVariant {
 export const UNCHANGED: SpokenRequest = { features: [], textEdits: [] }
 
 /** Returns the request with what Governor says; after a fault of Governor's own the client's bytes. */
-export function spokenRequest(x: Turn): SpokenRequest {
-  const { speech } = x.decision
-  if (!speech) return UNCHANGED
+export function spokenRequest(x: Turn, speech: Speech): SpokenRequest {
   try {
     const announcing = announcementFor(x)
     const dropping = droppedFor(x, speech.dropTools)

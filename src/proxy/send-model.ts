@@ -88,7 +88,8 @@ export async function sendModel<Variant extends RequestVariant>(
 export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
   let notice: PlacedNotice | undefined
   try {
-    const made = await sendModel(x, spokenRequest(x), ({ variant, response }) => {
+    const first = x.decision.speech ? spokenRequest(x, x.decision.speech) : UNCHANGED
+    const made = await sendModel(x, first, ({ variant, response }) => {
       const dropsTools = variant.features.includes('drop_tools')
       return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
     })
@@ -164,11 +165,10 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   try {
     response = await openUpstream(x, call, turn, watched)
   } catch (error) {
-    if (error instanceof UpstreamFailed) {
+    if (turn && error instanceof UpstreamFailed) {
       const { code, status } = error.failure
-      // Where nobody asked the provider, a status that says nothing of it.
-      const wasAsked = code !== 'aborted' && code !== 'out_of_connections'
-      if (turn) noteOutcome(turn, { status: wasAsked ? status : 499, reason: '', headers: [] })
+      // Else nobody asked the provider.
+      if (code !== 'aborted' && code !== 'out_of_connections') noteOutcome(turn, { status, reason: '', headers: [] })
     }
     throw error
   }
@@ -177,10 +177,11 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const isRead = dialect !== undefined || (isError && storm.enabled)
   const body = isRead ? await errorBodyOf(response, dialect !== undefined) : undefined
   const explained = watched && body && (await explainRefusal(watched, response, body))
-  // An error about the request itself does not show whether the provider is overloaded.
-  if (turn && (isError || services.streaks.size > 0))
-    noteOutcome(turn, explained ? { ...head, status: 400 } : head, body)
-  if (!explained) return response
+  if (!explained) {
+    // An error about the request itself does not show whether the provider is overloaded.
+    if (turn && (isError || services.streaks.size > 0)) noteOutcome(turn, head, body)
+    return response
+  }
   const { overflow } = explained
   const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined
   if (!smaller) return explained.response
@@ -206,10 +207,7 @@ function openUpstream(
   turn?: Turn,
   watched?: WatchedRequest,
 ): Promise<UpstreamResponse> {
-  if (x.calledAt === 0) {
-    x.calledAt = performance.now()
-    if (x.bodyReadAt > 0) x.overheadMs = x.calledAt - x.bodyReadAt
-  }
+  if (x.calledAt === 0) x.calledAt = performance.now()
   const traced = x.span ? { ...call, headers: withTrace(x.span, call.headers) } : call
   x.inFlight = send(x.services.transport, traced, (head) => {
     const { status, headers } = head

@@ -33,51 +33,39 @@ export interface UnsupportedEdit {
   readonly isCertain: boolean
 }
 
-/** What happens at the end of a run, besides what is said to the model. */
-export interface StopPolicy {
-  /** The final answer ends with a line about what ended the run. */
-  readonly hasFooter: boolean
-  /** A request that a limit would stop is held, so that an operator can extend its run. */
-  readonly asks: boolean
-  /** Milliseconds for which it is held. */
-  readonly askTimeout: number
-}
-
-/** How Governor handles overflows. */
-export interface OverflowPolicy {
-  readonly enabled: boolean
-  /** Rows for wordings that the general reader would misread, those of the user first. */
-  readonly quirks: readonly Row[]
-  /** Rewrites overflow errors into the one that the clients of an API understand. */
-  readonly canonical: boolean
-  /** Sends a request again with a lower output cap. */
-  readonly retriesClamped: boolean
-  /** Sends a request again without the beta of long context. */
-  readonly retriesWithoutBeta: boolean
-  /** Milliseconds for which a session's reduced context holds. */
-  readonly effectiveTtl: number
-}
-
 /** The policies, which a reload may change; read once per request. */
 export interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
-  readonly overflow: OverflowPolicy
+  /** How Governor handles overflows. */
+  readonly overflow: {
+    readonly enabled: boolean
+    /** Rows for wordings that the general reader would misread, those of the user first. */
+    readonly quirks: readonly Row[]
+    /** Rewrites overflow errors into the one that the clients of an API understand. */
+    readonly canonical: boolean
+    /** Sends a request again with a lower output cap. */
+    readonly retriesClamped: boolean
+    /** Sends a request again without the beta of long context. */
+    readonly retriesWithoutBeta: boolean
+    /** Milliseconds for which a session's reduced context holds. */
+    readonly effectiveTtl: number
+  }
   readonly storm: StormPolicy
-  readonly stop: StopPolicy
+  /** What happens at the end of a run, besides what is said to the model. */
+  readonly stop: {
+    /** The final answer ends with a line about what ended the run. */
+    readonly hasFooter: boolean
+    /** A request that a limit would stop is held, so that an operator can extend its run. */
+    readonly asks: boolean
+    /** Milliseconds for which it is held. */
+    readonly askTimeout: number
+  }
   /** Governor only observes: it evaluates requests, but adds, blocks and stops nothing. */
   readonly observesOnly: boolean
 }
 
-/** Where clients state ids: header names in lower case; body fields as paths of keys. */
-export interface IdentitySettings {
-  readonly headers: readonly string[]
-  readonly threadHeaders: readonly string[]
-  readonly bodyFields: readonly (readonly string[])[]
-}
-
-/** Who may use upstreams whose key Governor holds. */
-export interface AccessSettings {
+export interface Services {
   readonly credentialPlaces: CredentialPlaces
   /** Hashes of the keys for upstreams whose key Governor holds; empty: no key is needed. */
   readonly accessKeys: ReadonlySet<string>
@@ -88,9 +76,6 @@ export interface AccessSettings {
   readonly allowedHosts: readonly string[]
   /** Only this machine can reach Governor; known once it listens. */
   readonly isOnLoopback: boolean
-}
-
-export interface Services extends AccessSettings {
   /** By name; at least the built-in ones. */
   readonly upstreams: ReadonlyMap<string, Upstream>
   /** The guarded dialects, in the order in which they may claim a path. */
@@ -106,7 +91,12 @@ export interface Services extends AccessSettings {
   readonly harnessRegistry: HarnessRegistry
   /** What users and assistants say is kept, as the configuration opts into it. */
   readonly keepsTranscripts: boolean
-  readonly identity: IdentitySettings
+  /** Where clients state ids: header names in lower case; body fields as paths of keys. */
+  readonly identity: {
+    readonly headers: readonly string[]
+    readonly threadHeaders: readonly string[]
+    readonly bodyFields: readonly (readonly string[])[]
+  }
   readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: SharedValues<readonly UnsupportedEdit[]>
   readonly quietRuns: QuietRuns

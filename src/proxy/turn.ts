@@ -54,8 +54,6 @@ export interface ResponseState {
   overflow?: Recovery
   /** The model was warned in this request. */
   isWarned?: boolean
-  /** Governor has decided on the calls of a response to this request. */
-  wereCallsJudged?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
   dropsThinking: boolean
   /** Response ids that were linked to the session when responses began. */

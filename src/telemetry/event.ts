@@ -338,7 +338,7 @@ const EVENTS = {
     log: ['warn', 'upgrade failed'],
   }),
   /** A notice reached a model; `meter`: the meter that has the tier. */
-  notice: row<{ tier: Tier | 'loop'; channel: Channel; meter?: MeterName }>({
+  notice: row<{ tier: Tier | 'loop'; channel: Channel; meter: MeterName | undefined }>({
     span: ['notice', 'tier', 'channel', 'meter'],
     metrics: {
       governor_notices_total: {

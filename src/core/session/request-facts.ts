@@ -2,6 +2,7 @@
 import type { Conversation } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
+import { resultsAfter } from '../loop/tool-result.ts'
 import { advance, assistantHash, lastMessage, type TranscriptState } from '../transcript.ts'
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
@@ -126,9 +127,7 @@ export function withPrevious(
   previous: string,
   mayFork: boolean,
 ): RequestFacts {
-  const ids: string[] = []
-  for (let at = 0; at < conversation.length && conversation.role(at) !== 'assistant'; at++)
-    ids.push(...conversation.results(at).map(({ callId }) => callId))
+  const ids = resultsAfter(conversation, -1).map(({ callId }) => callId)
   if (ids.length === 0) return { ...facts, previous, mayFork }
   const previousStep = hashOf('goes on', previous, ...ids)
   const isSameRun = facts.userMessageHashes.length === 0 && facts.assistantHashes.length === 0

@@ -112,19 +112,16 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
   return thread ? withThread(session, thread, { responses: withIds(thread.responses, ids) }) : session
 }
 
-/** What became of one sending of a request: the client got the whole answer, an error, or left before the end. */
-export type Delivery = 'whole' | 'failed' | 'client_left'
-
-/** Records what became of one sending of a request. */
-export function noteDelivery(session: Session, request: CountedRequest, delivery: Delivery, isRetry: boolean): Session {
+/**
+ * Records what nobody assumed of one sending of a request: that a retry got a whole answer (`isAnswered`), or that the
+ * first sending, which counts as answered until then, did not.
+ */
+export function noteDelivery(session: Session, request: CountedRequest, isAnswered: boolean): Session {
   const thread = threadOf(session, request)
   const sent = thread && retryOf(thread.run, request)
   if (!thread || !sent) return session
-  // The first sending counts as answered until it is known not to be.
-  let { answered = 1 } = sent
-  if (delivery === 'whole') answered += Number(isRetry)
-  else if (!isRetry) answered = 0
   const { recentRequests } = thread.run
+  const answered = isAnswered ? (sent.answered ?? 1) + 1 : 0
   const all = recentRequests.with(recentRequests.indexOf(sent), { ...sent, answered })
   return withThread(session, thread, {}, { recentRequests: all })
 }

@@ -122,7 +122,7 @@ export async function takeResponse(
     length += bytes
     const isTooMuch = (!stream.hasText && length > x.services.maxGuardedBody) || frames.some(isTooLong)
     if (isStop && isTooMuch) {
-      if (client.isShown) return leaveBroken(answer, stream)
+      if (client.response.headersSent) return leaveBroken(answer, stream)
       // It is too large to be held: the client gets the next response instead.
       client.head = undefined
       client.waiting = []
@@ -141,7 +141,7 @@ export async function takeResponse(
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
 async function leaveBroken({ x, client }: Answer, stream: AnswerStream): Promise<Taken> {
   void giveBackIteration(x)
-  const taken = client.isShown ? 'given' : 'failed'
+  const taken = client.response.headersSent ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
   await end(client, stream.abandon())
   return taken
@@ -231,7 +231,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)
   const final = { text, model: x.request.conversation.model, terminal: ended, id, footer }
-  if (!client.isShown) return sendAnswer(x, final, client.governorHeaders)
+  if (!client.response.headersSent) return sendAnswer(x, final, client.governorHeaders)
   // The stream has begun without a response: strict clients need the beginning of one.
   await end(client, [replyFor(x, final, true).body])
 }

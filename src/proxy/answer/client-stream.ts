@@ -5,16 +5,14 @@ import { setImmediate } from 'node:timers/promises'
 import { type RawHeaders, responseHeaders, withoutBodyFields } from '../../http/headers.ts'
 import { type GovernorHeaders, writeHead } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
-import { createFrameReader, type Frame } from '../../sse/frames.ts'
+import { createFrameReader } from '../../sse/frames.ts'
 
 /** A client's response while it is made. */
 export interface ClientStream {
   readonly response: ServerResponse
-  /** What the client gets besides the upstream's headers; a change has no effect once `isShown`. */
+  /** What the client gets besides the upstream's headers; a change has no effect once they are sent. */
   governorHeaders: GovernorHeaders
   head: Head | undefined
-  /** The client has got the head: no other response can take the place of this one. */
-  isShown: boolean
   /** Chunks that wait for the model's text: until then another response may take their place. */
   waiting: Buffer[]
 }
@@ -24,24 +22,23 @@ const MAX_WAITING = 65_536
 
 /** Opens the response to a client. */
 export function openClientStream(response: ServerResponse, governorHeaders: GovernorHeaders): ClientStream {
-  return { response, governorHeaders, head: undefined, isShown: false, waiting: [] }
+  return { response, governorHeaders, head: undefined, waiting: [] }
 }
 
 /** Adds chunks, which go to the client with the model's text. */
 export async function show(client: ClientStream, chunks: readonly Buffer[], isText: boolean): Promise<void> {
-  const { head, waiting } = client
+  const { head, waiting, response } = client
   for (const chunk of chunks) waiting.push(chunk)
   let bytes = 0
   for (const { length } of waiting) bytes += length
-  const isDue = isText || client.isShown || bytes > MAX_WAITING
+  const isDue = isText || response.headersSent || bytes > MAX_WAITING
   if (head && isDue && waiting.length > 0) await flush(client, head)
 }
 
 async function flush(client: ClientStream, head: Head, headers?: RawHeaders): Promise<void> {
-  const { response, isShown, waiting, governorHeaders } = client
-  client.isShown = true
+  const { response, waiting, governorHeaders } = client
   client.waiting = []
-  if (!isShown) writeHead(response, head, headers ?? rewrittenHeaders(head), governorHeaders)
+  if (!response.headersSent) writeHead(response, head, headers ?? rewrittenHeaders(head), governorHeaders)
   await write(response, waiting)
 }
 
@@ -92,9 +89,7 @@ async function write(response: ServerResponse, chunks: readonly Buffer[]): Promi
 }
 
 /** Yields, for each chunk of a stream and for its end, the frames that it completes, and its length in bytes. */
-export async function* framesOf(
-  body: AsyncIterable<Buffer>,
-): AsyncGenerator<{ readonly frames: readonly Frame[]; readonly bytes: number }, void, undefined> {
+export async function* framesOf(body: AsyncIterable<Buffer>) {
   const reader = createFrameReader()
   for await (const chunk of body) yield { frames: reader.push(chunk), bytes: chunk.length }
   yield { frames: reader.end(), bytes: 0 }

@@ -181,12 +181,6 @@ export function upstreamHead(
   return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(sent, upstream.headers) }
 }
 
-/** The error that the client of a refused request gets; `body`: as JSON, in the shape of the client's API. */
-export interface AccessRefusal {
-  readonly status: keyof typeof ERROR_KINDS
-  readonly body: string
-}
-
 const ERROR_KINDS = { 400: 'invalid_request', 401: 'unauthorized', 403: 'forbidden', 404: 'not_found' } as const
 
 /** What a sender chooses is repeated up to so many characters. */
@@ -196,10 +190,13 @@ function urlOf(text: string): URL | undefined {
   return URL.canParse(text) ? new URL(text) : undefined
 }
 
-/** Returns the error for a request that must not be sent upstream; `undefined` if it may be sent. */
-export function accessRefusal(services: Services, route: Route, headers: RawHeaders): AccessRefusal | undefined {
+/**
+ * Returns the error for a request that must not be sent upstream, with its JSON in the shape of the client's API;
+ * `undefined` if it may be sent.
+ */
+export function accessRefusal(services: Services, route: Route, headers: RawHeaders) {
   const { leavesPrefix, unknownName, upstream, path, api } = route
-  const refuse = (status: AccessRefusal['status'], code: string, message: string): AccessRefusal => ({
+  const refuse = (status: keyof typeof ERROR_KINDS, code: string, message: string) => ({
     status,
     body: api.errorBody(ERROR_KINDS[status], message, code),
   })
@@ -231,10 +228,7 @@ export function accessRefusal(services: Services, route: Route, headers: RawHead
  * from (plain text is sent without a preflight); if its host name was made to resolve to this machine (DNS rebinding),
  * `Host` states that name. Programs send neither `Origin` nor `Sec-Fetch-Site`, and a loopback name in `Host`.
  */
-function pageProblem(
-  { allowedHosts, allowedOrigins, isOnLoopback }: Services,
-  headers: RawHeaders,
-): { readonly code: string; readonly message: string } | undefined {
+function pageProblem({ allowedHosts, allowedOrigins, isOnLoopback }: Services, headers: RawHeaders) {
   const host = headerOf(headers, 'host')
   const here = host === undefined ? undefined : urlOf(`http://${host}`)
   const name = here?.hostname.replace(/^\[|\]$/g, '') ?? ''

@@ -3,7 +3,7 @@ import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
 import { DEFAULT_API } from '../../dialect/index.ts'
-import { headerOf, headText, withHeaders, withoutFields, withoutGovernorHeaders } from '../../http/headers.ts'
+import { headerOf, headText, withoutFields, withoutGovernorHeaders } from '../../http/headers.ts'
 import { endWithError } from '../../http/server.ts'
 import { failureOf } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
@@ -77,10 +77,9 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
   })
   call.on('response', (answer) => {
     // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
-    const headers = withoutFields(
-      withHeaders(withoutGovernorHeaders(answer.rawHeaders), { Connection: 'close' }),
-      new Set(['transfer-encoding']),
-    )
+    const passed = withoutGovernorHeaders(answer.rawHeaders)
+    const headers = withoutFields(passed, new Set(['connection', 'transfer-encoding']))
+    headers.push('Connection', 'close')
     client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
     // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
     pipeline(answer, client, leave)

@@ -1,5 +1,5 @@
 /** Adds the meaning of an overflow to a provider's error, by an edit of its bytes, and records it. */
-import { type BaseContext, type EffectiveContext, learn, type Reduction, reduce } from '../../core/context-window.ts'
+import { learn, type Reduction, reduce } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/json-object.ts'
 import { changeReductions } from '../../core/session/transitions.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
@@ -8,7 +8,7 @@ import { contentEncoding, withHeaders, withoutBodyFields } from '../../http/head
 import type { UpstreamCall } from '../../http/upstream.ts'
 import { type UpstreamResponse, withBody } from '../../http/upstream-response.ts'
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
-import { elements, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
+import { elements, kindAt, member, members, root, type Span } from '../../json/scan.ts'
 import { type Classified, classify } from '../../overflow/classify.ts'
 import { type Overflow, statedNumbers } from '../../overflow/meaning.ts'
 import { type Exchange, emitFor } from '../begin-exchange.ts'
@@ -26,21 +26,11 @@ export interface WatchedRequest {
   readonly turn: Turn | undefined
 }
 
-/** What Governor knows of an overflow: its class, and the context window of the model. */
-interface Annotation extends Classified {
-  readonly base: BaseContext
-  readonly effective: EffectiveContext
-}
-
 /** Bytes that a body may have without its content coding. */
 const MAX_DECODED = 1_048_576
 
 /** Returns an error response, whose whole body is `body`, with its meaning; `undefined` if it is no overflow. */
-export async function explainRefusal(
-  request: WatchedRequest,
-  response: UpstreamResponse,
-  body: Buffer,
-): Promise<{ readonly response: UpstreamResponse; readonly overflow: Overflow } | undefined> {
+export async function explainRefusal(request: WatchedRequest, response: UpstreamResponse, body: Buffer) {
   const { x, dialect } = request
   const { catalogue, emit } = x.services
   const { head } = response
@@ -110,7 +100,7 @@ function parsed(text: string): unknown {
 }
 
 /** Records an overflow in the known window of the model and in the effective context of its session. */
-function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, quirk }: Classified): Annotation {
+function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, quirk }: Classified) {
   const { services, route } = x
   const { windows, now, policies } = services
   const { upstream } = route
@@ -128,6 +118,9 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const reductions = reduced(turn?.runState.reductions ?? [])
   return { overflow, quirk, base: windows.base(at), effective: windows.effective(at, reductions) }
 }
+
+/** What Governor knows of an overflow: its class, and the context window of the model. */
+type Annotation = ReturnType<typeof noteOverflow>
 
 /** Returns true if clients get their API's own error: they can solve the overflow by compressing their history. */
 function isReplaced({ x }: WatchedRequest, { recovery }: Overflow): boolean {
@@ -158,14 +151,8 @@ function errorOf(dialect: Dialect, annotation: Annotation, original: unknown): o
   }
 }
 
-/** An object in a JSON text, with its members. */
-interface Place {
-  readonly object: Span
-  readonly fields: readonly Member[]
-}
-
-/** Returns the object at a path of keys and places in arrays. */
-function objectAt(json: Buffer, path: readonly (string | number)[]): Place | undefined {
+/** Returns the object at a path of keys and places in arrays, with its members. */
+function objectAt(json: Buffer, path: readonly (string | number)[]) {
   let span: Span | undefined = root(json)
   for (const key of path) {
     const kind = kindAt(json, span)
@@ -189,7 +176,7 @@ function annotated(json: Buffer, annotation: Annotation, dialect?: Dialect): Buf
   const base = objectAt(json, []) ? [] : [0]
   const whole = objectAt(json, base)
   if (!whole) return undefined
-  let error: Place | undefined
+  let error: ReturnType<typeof objectAt>
   for (const path of ERROR_PATHS) error ??= objectAt(json, [...base, ...path])
   if (member(whole.fields, 'choices'))
     for (let at = 0; at < MAX_CHOICES; at++) error ??= objectAt(json, [...base, 'choices', at, 'error'])

@@ -32,9 +32,6 @@ export function errorBodyOf(
   )
 }
 
-/** Returns what replaces an error frame from its byte `sent` on. */
-export type FrameChange = (frame: Buffer, sent: number) => Buffer
-
 const WORD_LENGTH = '"exception"'.length
 /**
  * The words as members that are not null: `"error": null` is no error. At the end of a chunk the value may still be
@@ -45,8 +42,6 @@ const EXCEPTION = /"e(?:xception"(?![\t\n\r ]*:[\t\n\r ]*n))/
 const WORD = new RegExp(`${ERROR.source}|${EXCEPTION.source}`, 'g')
 
 const hasWord = (text: string): boolean => ERROR.test(text) || EXCEPTION.test(text)
-const LF = 0x0a
-const CR = 0x0d
 const NOTHING = Buffer.alloc(0)
 
 /** Bytes of a frame that are kept; error frames are small, and longer frames pass unchanged. */
@@ -60,10 +55,11 @@ function lastBoundary(bytes: Buffer): number {
 }
 
 /**
- * Returns a filter that gives each error frame of a stream to `change`. Chunks pass as they come; after a word of error
- * events the rest of its frame waits until it is complete, as no client can read a frame before that.
+ * Returns a filter that gives each error frame of a stream to `change`, which returns what replaces it from its byte
+ * `sent` on. Chunks pass as they come; after a word of error events the rest of its frame waits until it is complete, as
+ * no client can read a frame before that.
  */
-export function watchErrorFrames(change: FrameChange): ChunkFilter {
+export function watchErrorFrames(change: (frame: Buffer, sent: number) => Buffer): ChunkFilter {
   /** The beginning of the current frame; of one that is too long only its last bytes, which may begin a blank line. */
   let open: Buffer = NOTHING
   /** Bytes of `open` that have gone to the client; the others wait for the end of their frame. */
@@ -72,10 +68,9 @@ export function watchErrorFrames(change: FrameChange): ChunkFilter {
   return {
     // Between two frames nothing is kept.
     passes(chunk) {
-      const end = chunk.length - 1
-      if (open.length > 0 || chunk[end] !== LF) return false
-      const isBlank = chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
-      return isBlank && !hasWord(chunk.toString('latin1'))
+      if (open.length > 0) return false
+      const text = chunk.toString('latin1')
+      return (text.endsWith('\n\n') || text.endsWith('\n\r\n')) && !hasWord(text)
     },
     push(chunk) {
       const bytes = open.length === 0 ? chunk : Buffer.concat([open, chunk])

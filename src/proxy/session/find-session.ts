@@ -8,7 +8,7 @@ import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import { LINKS, type Link, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { unlessLost } from '../fault.ts'
-import type { IdentitySettings, Services } from '../services.ts'
+import type { Services } from '../services.ts'
 
 /** The session of a request. */
 export interface FoundSession {
@@ -62,12 +62,7 @@ export async function findSession(
  * that has a session, or whose prompt was sent as a first request. Where none is known, the newest one begins a
  * session. `undefined` for a first request. Rejects if the store fails.
  */
-async function derivedSession(
-  store: Store,
-  tenant: string,
-  conversation: Conversation,
-  facts: RequestFacts,
-): Promise<{ readonly id: string; readonly prompt: string } | undefined> {
+async function derivedSession(store: Store, tenant: string, conversation: Conversation, facts: RequestFacts) {
   const sessions = beginningsOf(facts, conversation).map(({ id, prompt }) => ({ id: nameOf(tenant, id), prompt }))
   const newest = sessions.at(-1)
   if (sessions.length === 1 && !facts.endsInUserMessage) return newest
@@ -119,10 +114,11 @@ export function presentable(id: string): string {
   return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
 
-function firstHeader(headers: RawHeaders, names: readonly string[]): string | undefined {
+/** Returns the id in the first of these headers that a client sent, in a form that a header can contain. */
+export function idInHeaders(headers: RawHeaders, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = headerOf(headers, name)?.trim()
-    if (value) return value
+    if (value) return presentable(value)
   }
   return undefined
 }
@@ -131,10 +127,10 @@ function firstHeader(headers: RawHeaders, names: readonly string[]): string | un
 export function explicitSessionId(
   headers: RawHeaders,
   request: Pick<DialectRequest, 'sessionIdAt'>,
-  settings: IdentitySettings,
+  settings: Services['identity'],
 ): string | undefined {
-  const fromHeader = firstHeader(headers, settings.headers)
-  if (fromHeader !== undefined) return presentable(fromHeader)
+  const fromHeader = idInHeaders(headers, settings.headers)
+  if (fromHeader !== undefined) return fromHeader
   for (const path of settings.bodyFields) {
     const value = request.sessionIdAt(path)
     if (value !== undefined) return presentable(value)
@@ -147,12 +143,6 @@ export function agentNameOf(headers: RawHeaders): string | undefined {
   // https://www.rfc-editor.org/rfc/rfc9110#name-user-agent: a product is a token.
   const [name] = /^[\w!#$%&'*+.^`|~-]{1,64}/.exec(headerOf(headers, 'user-agent')?.trim() ?? '') ?? []
   return name
-}
-
-/** Returns the thread name that a client sent, in a form that a header can contain; empty if it sent none. */
-export function threadNameOf(headers: RawHeaders, settings: IdentitySettings): string {
-  const name = firstHeader(headers, settings.threadHeaders)
-  return name === undefined ? '' : presentable(name)
 }
 
 /**

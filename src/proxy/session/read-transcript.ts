@@ -44,11 +44,7 @@ export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes): Kn
 }
 
 /** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
-export function newPrefix(
-  known: KnownPrefixes,
-  index: IndexedList,
-  { prefixes }: BodyHashes,
-): (KnownItems & { readonly hash: bigint }) | undefined {
+function newPrefix(known: KnownPrefixes, index: IndexedList, { prefixes }: BodyHashes) {
   const { fields, list, items } = index
   const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
   const hash = prefixes[blocks - 1]
