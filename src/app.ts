@@ -252,7 +252,7 @@ function createParts(config: Config, options: GovernorOptions) {
   const { emit, storeFailed } = telemetry
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
   const opened = createStore(
-    { kind: config.store, limits: { maxSessions: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
+    { kind: config.store, limits: { max: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
     {
       changed: (isUp, problem) => emit({ kind: 'store_changed', isUp, problem }),
       answered: (ms) => emit({ kind: 'store_answered', ms }),

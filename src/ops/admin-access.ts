@@ -17,14 +17,6 @@ export interface AdminSettings {
   readonly metrics_public: boolean
 }
 
-/** How a request may read and steer sessions. */
-export interface AdminAccess {
-  /** What proved that. */
-  readonly by: 'token' | 'loopback'
-  /** It also sees the names that clients chose for their sessions. */
-  readonly seesNames: boolean
-}
-
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
 /** With one of these headers of a reverse proxy, the request may come from another machine than its connection. */
@@ -47,15 +39,21 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none'
 }
 
-/** Returns how a request may read and steer sessions, if it may. A wrong token is refused from loopback as well. */
-export function adminAccess(request: IncomingMessage, settings: AdminSettings): AdminAccess | undefined {
+/**
+ * Returns how a request may read and steer sessions, if it may: what proved that, and whether it also sees the names
+ * that clients chose for their sessions. A wrong token is refused from loopback as well.
+ */
+export function adminAccess(request: IncomingMessage, settings: AdminSettings) {
   const { admin_token: token, trust_loopback, names } = settings
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined)
     // In constant time, so that the time reveals nothing about the token.
-    return timingSafeEqual(digest(given), digest(token)) ? { by: 'token', seesNames: true } : undefined
-  return trust_loopback && isFromHere(request) ? { by: 'loopback', seesNames: names === 'all' } : undefined
+    return timingSafeEqual(digest(given), digest(token)) ? { by: 'token' as const, seesNames: true } : undefined
+  return trust_loopback && isFromHere(request) ? { by: 'loopback' as const, seesNames: names === 'all' } : undefined
 }
+
+/** How a request may read and steer sessions. */
+export type AdminAccess = NonNullable<ReturnType<typeof adminAccess>>
 
 /** Sends 401 to a request that may not use the API, in the same way for existing and unknown sessions. */
 export function unauthorized(reply: FastifyReply, { admin_token: token }: AdminSettings): FastifyReply {

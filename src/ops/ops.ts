@@ -1,5 +1,5 @@
 /** The routes for operators: `/health`, `/ready` and `/metrics`. */
-import type { FastifyPluginCallback } from 'fastify'
+import type { FastifyPluginAsync } from 'fastify'
 import { type AdminSettings, adminAccess, unauthorized } from './admin-access.ts'
 
 export interface OpsSources {
@@ -12,7 +12,7 @@ export interface OpsSources {
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
 
-export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
+export const ops: FastifyPluginAsync<OpsSources> = async (app, sources) => {
   app.get('/health', () => ({ status: 'ok', version: sources.version }))
   app.get('/ready', (_request, reply) => {
     const isReady = sources.isReady()
@@ -25,5 +25,4 @@ export const ops: FastifyPluginCallback<OpsSources> = (app, sources, done) => {
     const { contentType, text } = await sources.metrics()
     return reply.header('content-type', contentType).send(text)
   })
-  done()
 }

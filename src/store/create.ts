@@ -36,8 +36,8 @@ export function createStore(
     ...redis,
     tls: tls.ca || tls.cert ? { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.key) } : undefined,
   }
-  const newId = () => randomBytes(8).toString('hex')
-  const store = createReplicatedStore(settings, { ...hooks, limits, now, newId })
+  const replica = randomBytes(8).toString('hex')
+  const store = createReplicatedStore(settings, { ...hooks, limits, now, replica })
   const { isWhole, open, close } = store
   return { store, status: () => statusOf(isWhole()), open, close }
 }

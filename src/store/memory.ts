@@ -3,13 +3,8 @@ import type { Session } from '../core/session/session.ts'
 import { type CacheLimits, createFairCache } from './fair-cache.ts'
 import { idOfKey, type SessionKey, type Store, sizeOfSession, type ValueChange, type ValueKind } from './store.ts'
 
-/** The bounds of a memory store. */
-export interface MemoryLimits {
-  readonly maxSessions: number
-  /** Milliseconds since the last use of a session. */
-  readonly ttl: number
-  readonly maxBytes: number
-}
+/** The bounds of a memory store: its sessions, and what each kind of values has in proportion to them. */
+export type MemoryLimits = Pick<CacheLimits<never>, 'max' | 'ttl' | 'maxBytes'>
 
 /** The number of small values that are kept even if fewer sessions are allowed. */
 const LEAST_VALUES = 2_000
@@ -44,15 +39,15 @@ export function createChanges(send?: (keys: readonly SessionKey[]) => void) {
 }
 
 /**
- * Returns what keeps the values of each kind, made by `create`: all small values together, `maxSmall` at most, and each
- * kind with room of its own.
+ * Returns what keeps the values of each kind, made by `create`: all small values together, and each kind with
+ * room of its own.
  */
 export function createKeepers<Keeper>(
-  { maxSessions, maxBytes, ttl }: MemoryLimits,
-  maxSmall: number,
+  { max, maxBytes, ttl }: MemoryLimits,
   create: (limits: Omit<CacheLimits<unknown>, 'now'>) => Keeper,
 ) {
   const keepers = new Map<string, Keeper>()
+  const maxSmall = Math.max(max, LEAST_VALUES)
   return {
     all: () => [...keepers.values()],
     of<Value>({ name, room }: ValueKind<Value>): Keeper {
@@ -62,7 +57,7 @@ export function createKeepers<Keeper>(
       const keeper = create(
         room
           ? {
-              max: maxSessions * room.perSession,
+              max: max * room.perSession,
               maxBytes: Math.max(1, Math.floor(maxBytes * room.share)),
               sizeOf: (value) => room.sizeOf(value as NonNullable<Value>),
               ttl,
@@ -82,9 +77,8 @@ export function keyOfValue({ name }: { readonly name: string }, key: SessionKey)
 
 /** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
-  const { maxSessions: max, ttl, maxBytes } = limits
-  const sessions = createFairCache<Session>({ max, ttl, maxBytes, sizeOf: sizeOfSession, now })
-  const values = createKeepers(limits, Math.max(max, LEAST_VALUES), (bounds) => createFairCache({ ...bounds, now }))
+  const sessions = createFairCache<Session>({ ...limits, sizeOf: sizeOfSession, now })
+  const values = createKeepers(limits, (bounds) => createFairCache({ ...bounds, now }))
   const changes = createChanges()
   return {
     async update(key, change) {

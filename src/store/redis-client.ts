@@ -43,8 +43,8 @@ const LAST_RETRY_MS = 1_000
 /** Milliseconds after which a server of a cluster that is gone is looked for at another address. */
 const REFRESH_MS = 500
 
-/** Its own timeout makes an AbortSignal for each command, and does not cover one that is on the wire. */
-const COMMAND_OPTIONS = { timeout: 0 }
+/** Of all clients. Their own timeout makes an AbortSignal for each command, and covers none that is on the wire. */
+const COMMANDS = { RESP: 3, commandOptions: { timeout: 0 } } as const
 
 function nodeOptions(
   { url, username, password, tls }: ConnectionSettings,
@@ -72,7 +72,7 @@ function credentialsIn(url = '') {
 }
 
 function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
-  const client = createClient({ url: settings.url, ...nodeOptions(settings), commandOptions: COMMAND_OPTIONS })
+  const client = createClient({ url: settings.url, ...nodeOptions(settings), ...COMMANDS })
   client.on('error', failed)
   return { client, send: (command) => client.sendCommand(command as string[]) }
 }
@@ -88,13 +88,12 @@ function sentinelClient(
       const { hostname, port } = new URL(node)
       return { host: hostname, port: Number(port || 26_379) }
     }),
-    RESP: 3,
+    ...COMMANDS,
     nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions(settings) },
     sentinelClientOptions: {
       ...nodeOptions({ ...settings, username: '', password: '' }),
       ...credentialsIn(nodes[0]),
     },
-    commandOptions: COMMAND_OPTIONS,
     // Else each command would wait until the one before is answered.
     reserveClient: true,
     maxCommandRediscovers: 1,
@@ -124,8 +123,7 @@ function clusterClient(
   const client = createCluster({
     rootNodes: cluster.map((url) => ({ url, ...options })),
     defaults: options,
-    RESP: 3,
-    commandOptions: COMMAND_OPTIONS,
+    ...COMMANDS,
     topologyRefreshOnReconnectionAttemptStrategy: REFRESH_MS,
   })
   client.on('error', failed)

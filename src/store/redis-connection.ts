@@ -45,7 +45,7 @@ const UNUSABLE =
   /\b(?:READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|OOM|NOREPLICAS|NOAUTH|NOPERM|BUSY|MOVED|CROSSSLOT)\b/
 const UNUSABLE_WITHIN = 200
 
-const LEAST_VERSION = [6, 2] as const
+const LEAST_VERSION = '6.2'
 
 function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
   return {
@@ -167,10 +167,8 @@ async function ask(state: State, client: RedisClient, command: readonly string[]
 /** Rejects a server that is too old, or that needs another kind of client. */
 async function checkServer(state: State, client: RedisClient): Promise<void> {
   const { mode, version = '' } = ((await client.send(['HELLO'])) ?? {}) as { mode?: string; version?: string }
-  const [major = 0, minor = 0] = version.split('.').map(Number)
-  const [leastMajor, leastMinor] = LEAST_VERSION
-  if (major < leastMajor || (major === leastMajor && minor < leastMinor))
-    throw new Error(`version ${version} is too old: ${LEAST_VERSION.join('.')} or newer is needed`)
+  if (version.localeCompare(LEAST_VERSION, 'en', { numeric: true }) < 0)
+    throw new Error(`version ${version} is too old: ${LEAST_VERSION} or newer is needed`)
   if (mode === 'cluster' && !state.isCluster) throw new Error('this is a cluster: name its servers in redis.cluster')
   if (mode === 'sentinel') throw new Error('this is a Sentinel: name it in redis.sentinel.nodes, and no server')
 }

@@ -103,8 +103,8 @@ export interface RemoteOptions {
   readonly ttl: number
   /** Returns milliseconds since the epoch. */
   readonly now: () => number
-  /** Returns 16 random hex digits. */
-  readonly newId: () => string
+  /** Identifies this process. */
+  readonly replica: string
 }
 
 /** How often per lifetime the place of a session in the list is renewed. */
@@ -161,12 +161,11 @@ async function probePart(send: Send, key: string): Promise<void> {
 export function createRedis(
   settings: RedisSettings,
   hooks: Pick<ConnectionHooks, 'changed' | 'answered' | 'settled'>,
-  { ttl, now, newId }: RemoteOptions,
+  { ttl, now, replica }: RemoteOptions,
   heard: (keys: readonly SessionKey[]) => void,
 ) {
   const { prefix } = settings
   const channel = `${prefix}session-changes`
-  const probeId = newId()
   const renewed = new LRUCache<SessionKey, true>({
     max: RENEWED_AT_ONCE,
     ttl: Math.max(1, Math.floor(ttl / RENEWALS)),
@@ -180,7 +179,7 @@ export function createRedis(
     async probe(send, parts) {
       const probes: Promise<void>[] = []
       const count = parts === 1 ? 1 : parts * PROBES_PER_PART
-      for (let at = 0; at < count; at++) probes.push(probePart(send, `${prefix}{probe${at}}:${probeId}`))
+      for (let at = 0; at < count; at++) probes.push(probePart(send, `${prefix}{probe${at}}:${replica}`))
       const failures = (await Promise.allSettled(probes)).filter((result) => result.status === 'rejected')
       const problem: unknown = failures[0]?.reason
       if (failures.length === count) throw problem

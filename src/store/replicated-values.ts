@@ -6,7 +6,7 @@
  * fails, changes are kept here with the value from which they began, and merged when the store is back.
  */
 import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
-import type { SessionKey } from './store.ts'
+import type { SessionKey, ValueChange } from './store.ts'
 
 /** A value with the newest operation of each replica that wrote it; the first is the newest, and the version. */
 export interface Versioned<Value> {
@@ -88,11 +88,7 @@ interface State<Value> {
   operations: number
 }
 
-/** Returns a value's next state; pure. */
-type Change<Value, Result> = (value: Value | undefined) => {
-  readonly value: Value | undefined
-  readonly result: Result
-}
+type Change<Value, Result> = ValueChange<Value | undefined, Result>
 
 /** So many races can be lost only if something goes on writing without end. */
 const MAX_ATTEMPTS = 100

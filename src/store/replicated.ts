@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import { doubted, mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { createChanges, createKeepers, keyOfValue, type MemoryLimits } from './memory.ts'
-import type { RedisConnection } from './redis-connection.ts'
+import type { ConnectionHooks, RedisConnection } from './redis-connection.ts'
 import { createRedis, type RedisSettings, type RemoteStore } from './redis-data.ts'
 import { createReplicatedValues, type ReplicatedValues } from './replicated-values.ts'
 import {
@@ -17,13 +17,11 @@ import {
 } from './store.ts'
 
 /** The limits and callbacks of the store. */
-export interface ReplicatedOptions {
-  readonly limits: MemoryLimits
+export interface ReplicatedOptions extends Pick<ConnectionHooks, 'changed' | 'answered'> {
   readonly now: () => number
-  readonly newId: () => string
-  /** Called when the remote store becomes reachable or unreachable; `problem` says why not. */
-  readonly changed: (isUp: boolean, problem: string | undefined) => void
-  readonly answered: (ms: number) => void
+  /** Identifies this process: random, as no other may have it. */
+  readonly replica: string
+  readonly limits: MemoryLimits
   /** Called for each call that the remote store did not execute. */
   readonly lost: () => void
 }
@@ -36,8 +34,6 @@ export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' 
 
 /** Bytes of one session in memory. The least recently used threads, of many sub-agents, are dropped first. */
 const MAX_SESSION = 1_048_576
-/** The number of small values, whose size their writers bound. */
-const MAX_VALUES = 10_000
 /** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
 const LATE_MS = 10
 /** Returns the session without its least recently used threads if it is too large. */
@@ -93,7 +89,7 @@ function createValues(
   remote: RemoteStore,
   { limits, ...shared }: Pick<ReplicatedOptions, 'limits' | 'now' | 'lost'> & { readonly replica: string },
 ): Pick<Store, 'value' | 'updateValue'> & { heal(): Promise<unknown> } {
-  const keepers = createKeepers(limits, MAX_VALUES, (bounds) =>
+  const keepers = createKeepers(limits, (bounds) =>
     createReplicatedValues<unknown>({
       ...shared,
       ...bounds,
@@ -121,9 +117,8 @@ function createValues(
 
 /** Creates the store. No call rejects, or waits longer than the timeout, because of the remote store. */
 export function createReplicatedStore(settings: RedisSettings, options: ReplicatedOptions): ReplicatedStore {
-  const { limits, now, newId, lost } = options
-  const { maxSessions: max, maxBytes, ttl } = limits
-  const shared = { limits, now, replica: newId(), lost }
+  const { limits, now, replica, lost } = options
+  const shared = { limits, now, replica, lost }
   const heal = () => Promise.all([sessions.heal(), values.heal()])
   const hooks = {
     answered: options.answered,
@@ -134,18 +129,16 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     },
   }
   const changes = createChanges((keys) => remote.announce(keys).catch(() => changes.tell(keys)))
-  const remote = createRedis(settings, hooks, { ttl, now, newId }, changes.tell)
+  const remote = createRedis(settings, hooks, { ttl: limits.ttl, now, replica }, changes.tell)
   const values = createValues(remote, shared)
   const sessions = createReplicatedValues<Session>({
     ...shared,
+    ...limits,
     remote: remote.sessions,
     merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
     doubt: doubted,
     bound: boundSession,
     sizeOf: sizeOfSession,
-    max,
-    maxBytes,
-    ttl,
   })
   return {
     async update(key, change) {

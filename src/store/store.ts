@@ -81,7 +81,7 @@ function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, 
   return size
 }
 
-/** Bytes of an iteration, or of a run that is over, that is kept for people to read. */
+/** Bytes of an iteration or a run that is kept for people to read, of a link, or of what stands beside a text. */
 const BYTES_PER_RECORD = 256
 
 /** Returns the bytes that a session takes in memory, roughly. */
@@ -105,15 +105,13 @@ export interface Link {
   readonly redirectTo?: string
 }
 
-const BYTES_PER_LINK = 256
-
 /** Links from responses to sessions, by the id of the response. */
 export const LINKS: ValueKind<Link | undefined> = {
   name: 'link',
   empty: undefined,
   room: {
     sizeOf({ pendingResults = [], begun }) {
-      const size = BYTES_PER_LINK + (begun ? sizeOfSession(begun) : 0)
+      const size = BYTES_PER_RECORD + (begun ? sizeOfSession(begun) : 0)
       return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
     },
     perSession: 4,
@@ -122,14 +120,12 @@ export const LINKS: ValueKind<Link | undefined> = {
   isNeverRemoved: true,
 }
 
-const BYTES_PER_ENTRY = 256
-
 /** What users and assistants said, by session; written only where `sessions.transcript` is on. */
 export const TRANSCRIPTS: ValueKind<readonly TranscriptEntry[]> = {
   name: 'transcript',
   empty: [],
   room: {
-    sizeOf: (entries) => entries.reduce((size, { text }) => size + BYTES_PER_ENTRY + text.length * 2, 0),
+    sizeOf: (entries) => entries.reduce((size, { text }) => size + BYTES_PER_RECORD + text.length * 2, 0),
     perSession: 1,
     share: 1,
   },

@@ -2,7 +2,7 @@
  * The form in which a session is stored in Redis: the iterations and minutes of its record are lines of text, which
  * take a quarter of the room of objects. Each request reads and writes the whole session.
  */
-import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
+import type { IterationRecord, MinuteRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
 import type { CostGap } from '../core/usage.ts'
 
@@ -44,19 +44,14 @@ function lineOfMinute({ at, tokens, cost, costGap }: MinuteRecord): string {
   return numbersOf(at / MINUTE, tokens, cost * PER_DOLLAR, GAPS.indexOf(costGap))
 }
 
-/** Reads a line from its beginning. A session has up to 108: `split` takes six times as long. */
-interface LineReader {
-  readonly line: string
-  at: number
-}
-
 const SPACE = 0x20
 const DIGIT_END = 0x3a
 const DIGIT_ZERO = 0x30
 /** What is to be taken from the code of a letter to get its value as a digit. */
 const LETTER_ZERO = 0x57
 
-function nextNumber(reader: LineReader): number {
+/** Reads a line on from a place. A session has up to 108 lines: `split` takes six times as long. */
+function nextNumber(reader: { readonly line: string; at: number }): number {
   let number = 0
   while (reader.at < reader.line.length) {
     const code = reader.line.charCodeAt(reader.at++)
@@ -69,38 +64,31 @@ function nextNumber(reader: LineReader): number {
 const JSON_BEGIN = '{'
 
 function iterationIn(line: string): IterationRecord {
-  const reader: LineReader = { line, at: 0 }
-  const thread = nextNumber(reader)
-  const at = nextNumber(reader)
-  const iteration = nextNumber(reader)
-  const durationMs = nextNumber(reader)
-  const input = nextNumber(reader)
-  const output = nextNumber(reader)
-  const cost = nextNumber(reader) / PER_DOLLAR
-  const costGap = GAPS[nextNumber(reader)]
-  const rest = line.slice(reader.at)
-  const rare = rest.startsWith(JSON_BEGIN) ? (JSON.parse(rest) as Partial<IterationRecord>) : undefined
-  return {
-    status: rare?.status ?? 200,
-    verdict: rare?.verdict ?? 'allow',
-    tier: rare?.tier,
-    loop: rare?.loop,
-    overflow: rare?.overflow,
-    thread,
-    iteration,
-    at,
-    durationMs,
-    tools: rare?.tools ?? (rest === '' ? [] : rest.split(' ')),
-    said: rare?.said,
-    input,
-    output,
-    cost,
-    costGap,
+  const reader = { line, at: 0 }
+  const usual = {
+    thread: nextNumber(reader),
+    at: nextNumber(reader),
+    iteration: nextNumber(reader),
+    durationMs: nextNumber(reader),
+    input: nextNumber(reader),
+    output: nextNumber(reader),
+    cost: nextNumber(reader) / PER_DOLLAR,
+    costGap: GAPS[nextNumber(reader)],
+    status: 200,
+    verdict: 'allow' as const,
+    tier: undefined,
+    loop: undefined,
+    overflow: undefined,
+    tools: [] as readonly string[],
   }
+  const rest = line.slice(reader.at)
+  if (rest.startsWith(JSON_BEGIN)) return Object.assign(usual, JSON.parse(rest))
+  if (rest !== '') usual.tools = rest.split(' ')
+  return usual
 }
 
 function minuteIn(line: string): MinuteRecord {
-  const reader: LineReader = { line, at: 0 }
+  const reader = { line, at: 0 }
   return {
     at: nextNumber(reader) * MINUTE,
     tokens: nextNumber(reader),
@@ -130,29 +118,22 @@ function createLines<Entry extends object>(lineOf: (entry: Entry) => string, ent
   }
 }
 
-/** A session as it is stored. */
-type StoredSession = Omit<Session, 'record'> & {
-  readonly record?: Omit<SessionRecord, 'iterations' | 'minutes'> & {
-    readonly iterations: readonly (string | IterationRecord)[]
-    readonly minutes?: readonly (string | MinuteRecord)[] | undefined
-  }
-}
-
 /** Creates the stored form of sessions. */
 export function createSessionForm(): StoredForm<Session> {
   const iterationLines = createLines(lineOfIteration, iterationIn)
   const minuteLines = createLines(lineOfMinute, minuteIn)
   return {
-    write(session): StoredSession {
+    write(session) {
       const { record } = session
-      if (!record) return session as StoredSession
+      if (!record) return session
       const iterations = record.iterations.map(iterationLines.write)
       return { ...session, record: { ...record, iterations, minutes: record.minutes?.map(minuteLines.write) } }
     },
     read(stored) {
-      const session = stored as StoredSession
+      // But for the lines in its record.
+      const session = stored as Session
       const { record } = session
-      if (!record) return session as Session
+      if (!record) return session
       const iterations = record.iterations.map(iterationLines.read)
       return { ...session, record: { ...record, iterations, minutes: record.minutes?.map(minuteLines.read) } }
     },

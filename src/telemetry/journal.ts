@@ -18,14 +18,17 @@ const MAX_OPEN = 10_000
 const HOUR = 3_600_000
 const MAX_NAME = 200
 
-interface Identity {
-  /** The client's name for the session, and its id in the API; `null` before a conversation without a name has one. */
-  readonly session: string | null
-  readonly id: string | null
-  readonly thread: number
-  readonly client: string | null
-  readonly model: string
-  readonly upstream: string
+/** Returns what a line says of the run of an answer. */
+function identityOf({ session, apiId, thread, client, model, upstream }: Answered) {
+  return {
+    /** The name that the client gave, and the id in the API; `null` before a conversation without a name has one. */
+    session: session?.slice(0, MAX_NAME) ?? null,
+    id: apiId ?? null,
+    thread,
+    client: client ?? null,
+    model: model.slice(0, MAX_NAME),
+    upstream,
+  }
 }
 
 const NOTHING = {
@@ -45,18 +48,10 @@ const NOTHING = {
 }
 
 /** A line of the journal: what was used since the line before of the same run. */
-export interface JournalLine extends Identity, Readonly<typeof NOTHING> {
+export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & typeof NOTHING> {
   readonly time: string
   /** How the run ended; `null` while it goes on, or where it was left in the middle. */
   readonly end: string | null
-}
-
-interface OpenRun {
-  readonly of: Identity
-  used: typeof NOTHING
-  /** The highest iteration, and the tool calls, that are counted in a line. */
-  iteration: number
-  toolCalls: number
 }
 
 /** The environment of a journal. */
@@ -108,23 +103,18 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 }
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
-function begin(event: Answered, before: OpenRun | undefined): OpenRun {
-  const { session, apiId, thread, client, model, upstream, iteration, toolCalls } = event
+function begin(event: Answered, before: Pick<Answered, 'iteration' | 'toolCalls'> | undefined) {
   return {
-    of: {
-      session: session?.slice(0, MAX_NAME) ?? null,
-      id: apiId ?? null,
-      thread,
-      client: client ?? null,
-      model: model.slice(0, MAX_NAME),
-      upstream,
-    },
+    of: identityOf(event),
     used: { ...NOTHING },
+    /** The highest iteration, and the tool calls, that are counted in a line. */
     iteration: before?.iteration ?? 0,
     // Calls before the first answer that Governor sees of a run are not counted.
-    toolCalls: before?.toolCalls ?? (iteration <= 2 ? 0 : toolCalls),
+    toolCalls: before?.toolCalls ?? (event.iteration <= 2 ? 0 : event.toolCalls),
   }
 }
+
+type OpenRun = ReturnType<typeof begin>
 
 const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
 

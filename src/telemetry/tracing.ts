@@ -5,12 +5,10 @@
  */
 import {
   type Attributes,
-  type Context,
   metrics,
   ProxyTracerProvider,
   propagation,
   ROOT_CONTEXT,
-  type Span,
   SpanKind,
   SpanStatusCode,
   type TextMapGetter,
@@ -85,26 +83,13 @@ const GETTER: TextMapGetter<RawHeaders> = {
 export type Tracing = NonNullable<ReturnType<typeof createTracing>>
 
 /** The span of one request. A fault in the user's SDK costs no request: no function here throws. */
-export interface RequestSpan {
-  readonly tracing: Tracing
-  readonly span: Span
-  readonly context: Context
-  /** Those that its metrics have too. */
-  readonly attributes: Attributes
-  readonly beganAt: number
-  /** Tokens of all its answers. */
-  input: number
-  output: number
-  cached: number
-}
+export type RequestSpan = NonNullable<ReturnType<typeof beginSpan>>
 
 /** Returns header fields of the request upstream, with this span as the parent of the provider's spans. */
 export function withTrace({ context }: RequestSpan, headers: RawHeaders): RawHeaders {
   try {
-    const carrier: Record<string, string> = {}
-    propagation.inject(context, carrier)
     const fields = new Map<string, string>()
-    for (const name in carrier) fields.set(name.toLowerCase(), carrier[name] ?? '')
+    propagation.inject(context, fields, { set: (to, name, value) => void to.set(name.toLowerCase(), value) })
     if (fields.size === 0) return headers
     const kept: string[] = []
     for (let at = 0; at < headers.length; at += 2) {
@@ -182,12 +167,7 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
  * Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port
  * upstream.
  */
-export function beginSpan(
-  tracing: Tracing,
-  headers: RawHeaders,
-  dialect: string,
-  origin: string,
-): RequestSpan | undefined {
+export function beginSpan(tracing: Tracing, headers: RawHeaders, dialect: string, origin: string) {
   const { names, tracer } = tracing
   try {
     const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
@@ -196,12 +176,14 @@ export function beginSpan(
     if (!span.isRecording()) return undefined
     const context = trace.setSpan(parent, span)
     const { hostname, port, protocol } = new URL(origin)
+    // Its metrics have these too.
     const attributes: Attributes = {
       [names.operation]: CHAT,
       [names.provider]: PROVIDERS[dialect] ?? dialect,
       [names.serverAddress]: hostname,
       [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
     }
+    // The last three: tokens of all its answers.
     return { tracing, span, context, attributes, beganAt: performance.now(), input: 0, output: 0, cached: 0 }
   } catch {
     return undefined

@@ -15,6 +15,10 @@ const DAYS: ValueKind<Readonly<Record<string, Part>>> = { name: 'day_costs', ttl
 /** Milliseconds for which a replica keeps costs to itself. */
 const FLUSH_MS = 1_000
 
+function together(sum: Part, { since = sum.since, cost = 0, costGap }: Partial<Part>): Part {
+  return { since: Math.min(sum.since, since), cost: (sum.cost ?? 0) + cost, costGap: gapOfSum(sum.costGap, costGap) }
+}
+
 export type DayCost = ReturnType<typeof createDayCost>
 
 /** Creates the count of a replica. `now`: milliseconds since the epoch; days are those of this machine's calendar. */
@@ -24,14 +28,14 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
   let nextDay = 0
   let sum: Part = { since: begunAt }
   let timer: NodeJS.Timeout | undefined
-  const count = ({ cost, costGap }: Pick<CallUsage, 'cost' | 'costGap'>): void => {
+  const count = (usage: Omit<Part, 'since'>): void => {
     const at = now()
     if (at < day || at >= nextDay) {
       day = new Date(at).setHours(0, 0, 0, 0)
       nextDay = new Date(at).setHours(24, 0, 0, 0)
       sum = { since: Math.max(day, begunAt) }
     }
-    sum = { since: sum.since, cost: (sum.cost ?? 0) + (cost ?? 0), costGap: gapOfSum(sum.costGap, costGap) }
+    sum = together(sum, usage)
   }
   const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)
@@ -44,21 +48,15 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     })
   }
   return {
-    add(usage: Pick<CallUsage, 'cost' | 'costGap'>): void {
+    add(usage: Omit<Part, 'since'>): void {
       count(usage)
       timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()
     },
     /** Returns the cost of today, and since when it is counted. Rejects if the store fails. */
     async today(): Promise<Part> {
-      let since = now()
-      let cost = 0
-      let costGap: CallUsage['costGap']
-      for (const part of await flush()) {
-        since = Math.min(since, part.since)
-        cost += part.cost ?? 0
-        costGap = gapOfSum(costGap, part.costGap)
-      }
-      return { since, cost, costGap }
+      let all: Part = { since: now(), cost: 0 }
+      for (const part of await flush()) all = together(all, part)
+      return all
     },
   }
 }

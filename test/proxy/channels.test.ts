@@ -111,7 +111,7 @@ describe.each([false, true])('a provider with its own rules for messages (stream
   it('gets no notice through a refused channel from another process with the same store', async () => {
     const rule = RULES['mistral'] as Rule
     const config = { budget: { ...budget, channel: 'user' } }
-    const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const store = createMemoryStore({ max: 10, ttl: 60_000, maxBytes: 1_000_000 })
     const first = await startBoth(ruled(rule), config, { store })
     await runAgent(first.url, START, { stream })
     const second = await startBoth(ruled(rule), config, { store })

@@ -242,7 +242,7 @@ it('replicas count errors together, hold requests together, and let one probe at
     return state.answer
   })
   onTestFinished(() => provider.close())
-  const store = createMemoryStore({ maxSessions: 10, ttl: 600_000, maxBytes: 1_000_000 })
+  const store = createMemoryStore({ max: 10, ttl: 600_000, maxBytes: 1_000_000 })
   const start = () => startGovernor(provider.url, {}, { store, now: () => time })
   const [one, other] = [await start(), await start()]
   const ask = ({ url }: { readonly url: string }) => callModel(url, START, { headers: ID })

@@ -231,7 +231,7 @@ describe('a request that waits for an operator', () => {
 
   it('is stopped after a fault of the store, and never let through', async () => {
     const { createMemoryStore } = await import('../../src/store/memory.ts')
-    const inner = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1e6 }, () => performance.now())
+    const inner = createMemoryStore({ max: 10, ttl: 60_000, maxBytes: 1e6 }, () => performance.now())
     const store = {
       ...inner,
       subscribe() {

@@ -33,7 +33,7 @@ const sessionOf = (...runs: readonly Run[]): Session => ({
 })
 
 const keyOf = (at: number) => sessionKey('me', String(at))
-const memory = () => createMemoryStore({ maxSessions: 100, ttl: 3_600_000, maxBytes: 10_000_000 })
+const memory = () => createMemoryStore({ max: 100, ttl: 3_600_000, maxBytes: 10_000_000 })
 const put = (store: Store, key: SessionKey, session: Session) =>
   store.update(key, () => ({ session, result: undefined }))
 

@@ -8,7 +8,7 @@ import { type SessionKey, type Store, sessionKey, type ValueKind } from '../../s
 import { link, linked } from '../support/stores.ts'
 import { CONTRACT_TTL, describeStore } from './contract.ts'
 
-const LIMITS: MemoryLimits = { maxSessions: 100, ttl: 60_000, maxBytes: 10_000_000 }
+const LIMITS: MemoryLimits = { max: 100, ttl: 60_000, maxBytes: 10_000_000 }
 const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
 
 /** A session that says which iteration it is in, and may hold an answer of some length. */
@@ -61,7 +61,7 @@ describe('the memory store', () => {
   })
 
   it('holds the configured number of sessions and forgets the least recently used first', async () => {
-    const store = createMemoryStore({ ...LIMITS, maxSessions: 3 })
+    const store = createMemoryStore({ ...LIMITS, max: 3 })
     for (const id of ['a', 'b', 'c', 'a', 'd']) await count(store, key(id))
     expect(await sizeOf(store)).toBe(3)
     expect(await count(store, key('a'))).toBe(3)
@@ -106,7 +106,7 @@ describe('a full memory store', () => {
   const remembers = async (store: Store, name: SessionKey) => (await count(store, name)) > 1
 
   it('drops the least recently used session of the tenant with the most sessions', async () => {
-    const store = createMemoryStore({ ...LIMITS, maxSessions: 10 })
+    const store = createMemoryStore({ ...LIMITS, max: 10 })
     await count(store, key('small', 'a'))
     for (let at = 0; at < 30; at++) await count(store, key(`s${at}`, 'b'))
     expect(await sizeOf(store)).toBe(10)
@@ -126,7 +126,7 @@ describe('a full memory store', () => {
 
   it('drops expired sessions before sessions in use', async () => {
     let now = 1
-    const store = createMemoryStore({ ...LIMITS, maxSessions: 6, ttl: 1_000 }, () => now)
+    const store = createMemoryStore({ ...LIMITS, max: 6, ttl: 1_000 }, () => now)
     for (const tenant of ['a', 'b', 'c']) await count(store, key('old', tenant))
     now += 600
     for (const id of ['x', 'y']) await count(store, key(id, 'd'))
@@ -139,7 +139,7 @@ describe('a full memory store', () => {
     const use = fc.record({ tenant: fc.constantFrom('a', 'b', 'c', 'd'), id: fc.nat({ max: 12 }) })
     await fc.assert(
       fc.asyncProperty(fc.array(use, { maxLength: 120 }), async (uses) => {
-        const store = createMemoryStore({ ...LIMITS, maxSessions: 8 })
+        const store = createMemoryStore({ ...LIMITS, max: 8 })
         for (const { tenant, id } of uses) await count(store, key(String(id), tenant))
         expect(await sizeOf(store)).toBeLessThanOrEqual(8)
         for (const tenant of ['a', 'b', 'c', 'd']) {
@@ -157,14 +157,14 @@ describe('a link in the memory store', () => {
   const toMine = { id: 's1', session: 'mine' }
 
   it('is dropped if there are too many links', async () => {
-    const store = createMemoryStore({ ...LIMITS, maxSessions: 2 })
+    const store = createMemoryStore({ ...LIMITS, max: 2 })
     for (let at = 0; at < 20; at++) await link(store, 'me', `resp_${at}`, toMine)
     expect(await linked(store, 'me', 'resp_0')).toBeUndefined()
     expect(await linked(store, 'me', 'resp_19')).toEqual(toMine)
   })
 
   it('is dropped if the pending results of links take too much room', async () => {
-    const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 40_000 })
+    const store = createMemoryStore({ max: 100, ttl: 1_000, maxBytes: 40_000 })
     const pendingResults = ['x'.repeat(2_000)]
     for (let at = 0; at < 4; at++) await link(store, 'me', `resp_${at}`, { ...toMine, pendingResults })
     expect(await linked(store, 'me', 'resp_0')).toBeUndefined()
@@ -173,7 +173,7 @@ describe('a link in the memory store', () => {
 })
 
 it('the memory store keeps the most recently changed small values', async () => {
-  const store = createMemoryStore({ ...LIMITS, maxSessions: 1 })
+  const store = createMemoryStore({ ...LIMITS, max: 1 })
   const kind: ValueKind<{ readonly at?: number }> = { name: 'at', empty: {} }
   const write = (at: number) => store.updateValue(kind, key(String(at)), () => ({ value: { at }, result: undefined }))
   for (let at = 0; at < 3_000; at++) await write(at)
@@ -182,7 +182,7 @@ it('the memory store keeps the most recently changed small values', async () => 
 })
 
 it('the memory store keeps the large values that were changed last, as many as fit into the memory of sessions', async () => {
-  const store = createMemoryStore({ maxSessions: 100, ttl: 1_000, maxBytes: 100_000 })
+  const store = createMemoryStore({ max: 100, ttl: 1_000, maxBytes: 100_000 })
   const room = { sizeOf: ({ length }: string) => length, perSession: 1, share: 1 }
   const kind: ValueKind<string> = { name: 'text', empty: '', room }
   const write = (at: number) =>

@@ -272,9 +272,9 @@ export async function openReplica(
   const store = createReplicatedStore(
     { url, timeout, prefix, ...servers },
     {
-      limits: { maxSessions: 10_000, ttl, maxBytes: 100_000_000 },
+      limits: { max: 10_000, ttl, maxBytes: 100_000_000 },
       now,
-      newId: () => Math.random().toString(16).slice(2, 18).padEnd(16, '0'),
+      replica: Math.random().toString(16).slice(2, 18).padEnd(16, '0'),
       answered() {},
       changed(isUp, why = '') {
         problem = why

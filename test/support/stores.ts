@@ -5,7 +5,7 @@ import { LINKS, type Link, type ListedSession, type Store, sessionKey } from '..
 
 /** A store in memory, with room for 100 sessions unless a test says otherwise. */
 export const createStore = (maxSessions = 100): Store =>
-  createMemoryStore({ maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
+  createMemoryStore({ max: maxSessions, ttl: 60_000, maxBytes: maxSessions * 100_000 })
 
 /** Returns all sessions of a store. */
 export async function listAll(store: Store, ids?: readonly string[]): Promise<ListedSession[]> {

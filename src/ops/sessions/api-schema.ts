@@ -5,6 +5,7 @@
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
+import { STATES } from './states.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
@@ -18,20 +19,8 @@ function named<Shape extends z.ZodRawShape>(id: string, shape: Shape) {
   return z.strictObject(shape).meta({ id })
 }
 
-export const STATES = [
-  'asking',
-  'working',
-  'going_round',
-  'near_limit',
-  'answered',
-  'idle',
-  'stopped',
-  'completed',
-  'no_response',
-  'context_overflow',
-] as const
-
-const state = z.enum(STATES).meta({
+const states = z.enum(Object.keys(STATES) as (keyof typeof STATES)[])
+const state = states.meta({
   description:
     'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a ' +
     'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
@@ -250,7 +239,7 @@ export const apiError = named('Error', {
 export const listQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(200).default(50),
   cursor: z.string().max(500).optional(),
-  state: z.enum(STATES).optional(),
+  state: states.optional(),
   model: z.string().max(200).optional().describe('A glob.'),
   upstream: z.string().max(200).optional(),
   id: z.string().max(200).optional().describe("How the id or the client's own id begins."),

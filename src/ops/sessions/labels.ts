@@ -1,14 +1,12 @@
 /**
- * How sessions are written for people, on the live page and in a terminal: one word for one thing. Without imports at
- * run time, as it is a part of the page.
+ * How sessions are written for people, on the live page and in a terminal: one word for one thing. Imports only
+ * the states at run time, as it is a part of the page.
  */
 import type { ListQuery, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
+import { STATES, type Tone } from './states.ts'
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
-
-/** How urgent a state is, for its colour. */
-export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
 
 /** The groups of a list, in their order. */
 export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
@@ -23,20 +21,6 @@ export const ORDERS = {
 } as const satisfies Readonly<
   Record<NonNullable<ListQuery['sort']>, { readonly word: string; readonly field: keyof SessionRow }>
 >
-
-/** The word for a state, its tone, and its place in `GROUPS`. */
-const STATES: Readonly<Record<SessionRow['state'], readonly [word: string, tone: Tone, group: number]>> = {
-  asking: ['asks', 'warn', 0],
-  working: ['working', 'good', 1],
-  going_round: ['looping', 'bad', 0],
-  near_limit: ['near limit', 'warn', 1],
-  answered: ['answered', 'quiet', 2],
-  idle: ['idle', 'quiet', 2],
-  stopped: ['stopped', 'quiet', 3],
-  completed: ['done', 'quiet', 3],
-  no_response: ['no answer', 'bad', 3],
-  context_overflow: ['overflow', 'bad', 3],
-}
 
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
@@ -161,7 +145,6 @@ export function headParts({ at_work, need_you, per_minute, today }: NonNullable<
 
 /** Returns `7 at work · $2.91/min · 2 need you · $41.20 today`. */
 export function headText(summary: NonNullable<SessionPage['summary']>): string {
-  let text = ''
-  for (const { value, unit } of headParts(summary)) text += `${text && ' · '}${value}${unit}`
-  return text
+  const parts = headParts(summary).map(({ value, unit }) => value + unit)
+  return parts.join(' · ')
 }

@@ -1,5 +1,5 @@
 /** The API of sessions: read them, steer them. */
-import type { FastifyPluginCallback, FastifyRequest } from 'fastify'
+import type { FastifyPluginAsync, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
 import { idOf, idsNamed, keyOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
@@ -89,7 +89,7 @@ async function act(
 }
 
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
-export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, sources, done) => {
+export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sources) => {
   const { version, store, access, now, newId, dayCost, emit, keepsTranscripts } = sources
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
@@ -137,5 +137,4 @@ export const sessionRoutes: FastifyPluginCallback<SessionSources> = (app, source
     throw problem('not_found')
   }
   app.all('/governor/*', { onRequest }, onRequest)
-  done()
 }

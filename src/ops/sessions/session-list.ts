@@ -16,21 +16,10 @@ const CHUNK = 250
 const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
 
-type Summary = NonNullable<SessionPage['summary']>
 type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly seesNames: boolean }
 
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
 type Place = readonly [group: number, amount: number, at: number, id: string]
-
-/** The sessions that match a filter, sorted. */
-interface Snapshot {
-  readonly id: string
-  readonly seesNames: boolean
-  readonly found: readonly { readonly row: SessionRow; readonly place: Place }[]
-  /** Of all sessions; `null` if only those of a name were read. */
-  readonly summary: Omit<Summary, 'today'> | null
-  readonly complete: boolean
-}
 
 function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boolean {
   if (state !== undefined && row.state !== state) return false
@@ -55,10 +44,11 @@ function inOrder(a: Place, b: Place): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
 }
 
-async function takeSnapshot(store: Store, filter: Filter, id: string, now: number): Promise<Snapshot> {
+/** Returns the sessions that match a filter, sorted. `summary`: of all; `null` if only those of a name were read. */
+async function takeSnapshot(store: Store, filter: Filter, id: string, now: number) {
   const { name, seesNames } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
-  const found: Snapshot['found'][number][] = []
+  const found: { readonly row: SessionRow; readonly place: Place }[] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
   let cost = 0
   let costGap: CostGap | undefined
@@ -82,6 +72,8 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const summary = ids ? null : { ...counts, per_minute: costView({ cost, costGap }) }
   return { id, seesNames, found, summary, complete }
 }
+
+type Snapshot = Awaited<ReturnType<typeof takeSnapshot>>
 
 /** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
 const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.number(), z.string()])])

@@ -96,13 +96,11 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
  * that the client gets; its last answer may have used more.
  */
 function metersOf(used: Amounts, limits: Amounts | undefined, costGap: CostGap | undefined, isReached: boolean) {
-  const meters: MeterView[] = []
-  for (const name of LIMITS) {
+  return LIMITS.map((name): MeterView => {
     const max = limits?.[name] ?? 0
     const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
-    meters.push({ name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max })
-  }
-  return meters
+    return { name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max }
+  })
 }
 
 /** Limits of the session as a whole are those that its newest request had. */

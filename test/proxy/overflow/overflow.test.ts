@@ -402,7 +402,7 @@ describe('the context window of a model', () => {
   })
 
   it('is shared with another process through the same store as soon as one process has learned it', async () => {
-    const store = createMemoryStore({ maxSessions: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const store = createMemoryStore({ max: 10, ttl: 60_000, maxBytes: 1_000_000 })
     const learns = await startBoth(() => ({ status: 400, body: TOO_LONG }), {}, { store })
     expect(await contextOf(await ask(learns.url))).toMatchObject({ base: 8192, source: 'provider' })
     const knows = await startBoth(() => COMPRESS, {}, { store })
