@@ -22,22 +22,23 @@ const CODINGS: Readonly<Record<string, (bytes: Buffer) => Buffer>> = {
 
 type Pieces = 'one piece' | 'single bytes at first'
 
-/** The id stands in so many bytes. All in single bytes could take longer than Redis may be silent. */
-const FIRST_BYTES = 512
-
-/** A provider whose first response comes in a content coding and in pieces; resolves `sent` when it has sent all of it. */
+/**
+ * A provider whose responses come in a content coding and in pieces: the rest of one that comes in single bytes is sent
+ * at once after `hurry`, as Redis may not be silent for long. Resolves `sent` when it has sent all of the first.
+ */
 async function startResponses(stream: boolean, coding: string, pieces: Pieces) {
   let number = 0
+  let isHurried = pieces === 'one piece'
   let allSent = () => {}
   const sent = new Promise<void>((resolve) => {
     allSent = resolve
   })
   const write = async (response: ServerResponse, bytes: Buffer) => {
-    const single = pieces === 'one piece' ? 0 : FIRST_BYTES
-    for (const byte of bytes.subarray(0, single))
-      if (!response.write(Buffer.of(byte))) await once(response, 'drain')
+    let at = 0
+    for (; !isHurried && at < bytes.length; at++)
+      if (!response.write(bytes.subarray(at, at + 1))) await once(response, 'drain')
       else await new Promise(setImmediate)
-    response.end(bytes.subarray(single), allSent)
+    response.end(bytes.subarray(at), allSent)
   }
   const { url, close } = await serve((request, response) => {
     request.resume()
@@ -52,7 +53,10 @@ async function startResponses(stream: boolean, coding: string, pieces: Pieces) {
     })
   })
   onTestFinished(close)
-  return { url, sent }
+  const hurry = () => {
+    isHurried = true
+  }
+  return { url, sent, hurry }
 }
 
 const CASES = [true, false].flatMap((stream) =>
@@ -73,6 +77,7 @@ describeWith('redis-server', 'a response whose link is late', () => {
       const held = new Promise<void>((resolve) => {
         wire.onRequest((bytes) => {
           if (!bytes.includes(' link}')) return 'passed'
+          provider.hurry()
           resolve()
           return 'held'
         })
