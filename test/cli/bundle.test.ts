@@ -97,7 +97,7 @@ describe('the bundle', () => {
       const text = await (await fetch(`${address}/metrics`)).text()
       return Number(/^governor_cost_usd_total\{.*\} (.*)$/m.exec(text)?.[1] ?? 0)
     }
-    await vi.waitFor(async () => expect(await cost()).toBeGreaterThan(0))
+    await vi.waitFor(async () => expect(await cost()).toBeGreaterThan(0), 20_000)
   })
 
   it('runs the demo without any package installed beside it', () => {
@@ -128,11 +128,12 @@ describeWith('redis-server', 'the bundle with Redis', () => {
     onTestFinished(() => provider.close())
     const redis = await startRedis()
     const address = await launch(['--upstream', provider.url], { REDIS_URL: redis.url })
-    await vi.waitFor(async () =>
-      expect(await (await fetch(`${address}/ready`)).json()).toMatchObject({ status: 'ready' }),
+    await vi.waitFor(
+      async () => expect(await (await fetch(`${address}/ready`)).json()).toMatchObject({ status: 'ready' }),
+      20_000,
     )
     await callModel(address, START, { headers: { 'x-governor-session': 'kept' } })
-    await vi.waitFor(async () => expect(await redis.command('DBSIZE')).toBeGreaterThan(0))
+    await vi.waitFor(async () => expect(await redis.command('DBSIZE')).toBeGreaterThan(0), 20_000)
   })
 })
 

@@ -419,7 +419,7 @@ describe('the end of a run that Governor did not end', () => {
           const [first] = (await transcriptOf(url)).entries
           expect(first).toBeDefined()
           return first
-        })
+        }, 20_000)
         expect(entry?.truncated).toBe(entry?.text !== said)
       }
     }

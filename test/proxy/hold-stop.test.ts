@@ -147,7 +147,7 @@ describe('a request that waits for an operator', () => {
     const both = await started(LONG)
     const { answer, shown } = await held(both, both.messages)
     const again = callModel(both.url, both.messages, named)
-    await vi.waitFor(() => expect(both.events.filter(({ kind }) => kind === 'request_began')).toHaveLength(5))
+    await vi.waitFor(() => expect(both.events.filter(({ kind }) => kind === 'request_began')).toHaveLength(5), 20_000)
     await act(both.url, shown.id, 'extend', { by: 1 })
     for (const step of await Promise.all([answer, again])) {
       expect(step.headers.get('x-governor-iteration')).toBe('4/4')
@@ -166,7 +166,7 @@ describe('a request that waits for an operator', () => {
     expect(both.provider.requests).toHaveLength(3)
     expect(await firstSession(both.url)).toMatchObject({ state: 'asking', terminal: null })
     const retry = callModel(both.url, both.messages, named)
-    await vi.waitFor(() => expect(both.events.filter(({ kind }) => kind === 'request_began')).toHaveLength(5))
+    await vi.waitFor(() => expect(both.events.filter(({ kind }) => kind === 'request_began')).toHaveLength(5), 20_000)
     await act(both.url, shown.id, 'extend', { by: 1 })
     expect((await retry).headers.get('x-governor-iteration')).toBe('4/4')
     expect(both.events.filter(isAsking)).toHaveLength(1)
@@ -223,7 +223,7 @@ describe('a request that waits for an operator', () => {
   it('does not count its wait as time of Governor', async () => {
     const both = await started({ mode: 'ask', ask_timeout: '1s' })
     await callModel(both.url, both.messages, named)
-    await vi.waitFor(() => expect(requestsOf(both.events)).toHaveLength(4))
+    await vi.waitFor(() => expect(requestsOf(both.events)).toHaveLength(4), 20_000)
     const last = requestsOf(both.events).at(-1) as { totalMs: number; overheadMs: number }
     expect(last.totalMs).toBeGreaterThan(900)
     expect(last.overheadMs).toBeLessThan(last.totalMs - 900)
