@@ -4,7 +4,7 @@
  * validator: whether a span is valid JSON is known only once `JSON.parse` decodes it.
  */
 
-import { type Json, MAX_VALUES, parseForeign } from '../core/json-object.ts'
+import { MAX_VALUES, parseForeign } from '../core/json-object.ts'
 import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 
 /** The place of a value in a buffer, as byte offsets; `end` is exclusive. */
@@ -238,18 +238,6 @@ export function member(fields: readonly Member[], key: string): Member | undefin
 export function memberText(json: Buffer, key: string): string | undefined {
   const value = member(members(json, root(json)), key)?.value
   return value && json.toString('utf8', value.start, value.end)
-}
-
-/** Returns the values of some members of a JSON object; `undefined` if the text is incomplete or anything else. */
-export function valuesOf(json: Buffer, keys: readonly string[]): Json | undefined {
-  try {
-    const values: Json = {}
-    for (const { key, value } of members(json, { start: rootStart(json), end: json.length }))
-      if (keys.includes(key)) values[key] = decode(json, value)
-    return values
-  } catch {
-    return undefined
-  }
 }
 
 /** Returns the kind of a value by its first byte; `scalar` is a number, true, false or null. */

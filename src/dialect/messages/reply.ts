@@ -11,7 +11,7 @@ import {
 } from '../../core/json-object.ts'
 import type { TokenUsage } from '../../core/usage.ts'
 import { withMembers } from '../../json/edit.ts'
-import { memberText, valuesOf } from '../../json/scan.ts'
+import { decode, member, members, memberText, rootStart } from '../../json/scan.ts'
 import { createFrameReader, dataOf, type Frame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect, ReadAnswer, ResponseTail } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
@@ -104,18 +104,22 @@ interface AssembledBlock {
 /** The part of a streamed response that has arrived. */
 export class Assembly {
   /** `undefined` if its beginning has not come. */
-  id: string | undefined
+  readonly id: string | undefined
   readonly blocks: AssembledBlock[] = []
   /** Blocks by the indexes that the provider sends. */
   readonly byIndex = new Map<unknown, AssembledBlock>()
   calls = 0
   hasEnd = false
+
+  constructor(id?: string) {
+    this.id = id
+  }
 }
 
 /** Adds an event of a stream; returns the response that it belongs to. */
 export function addEvent(assembly: Assembly, data: Json): Assembly {
   const { type, index, content_block: start, delta } = data
-  if (type === 'message_start') return Object.assign(new Assembly(), { id: textOf(propertyOf(data['message'], 'id')) })
+  if (type === 'message_start') return new Assembly(textOf(propertyOf(data['message'], 'id')))
   assembly.hasEnd ||= type === 'message_delta' || type === 'message_stop'
   if (type === 'content_block_start' && isObject(start)) {
     const call = isCall(start) ? assembly.calls++ : undefined
@@ -187,9 +191,17 @@ function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknow
     const usage = laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage'))
     return { usage, id: textOf(propertyOf(start, 'id')) }
   }
-  // The input of a call may contain a `usage` too.
-  const response = whole && valuesOf(whole, ['usage', 'id'])
-  if (response) return { usage: response['usage'], id: textOf(response['id']) }
+  try {
+    if (whole) {
+      // The content is not decoded. The input of a call may contain a `usage` too.
+      const fields = members(whole, { start: rootStart(whole), end: whole.length })
+      const usage = member(fields, 'usage')?.value
+      const id = member(fields, 'id')?.value
+      return { usage: usage && decode(whole, usage), id: textOf(id && decode(whole, id)) }
+    }
+  } catch {
+    // It is incomplete or not JSON.
+  }
   return { usage: lastObject(tail, 'usage'), id: firstId(head) ?? '' }
 }
 

@@ -1,7 +1,7 @@
 /** Responses of the Responses API that are not rewritten as a stream: what is read of them, and how they end a run. */
 
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
-import { valuesOf } from '../../json/scan.ts'
+import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
 import { firstId, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
@@ -48,10 +48,21 @@ function streamedItems(bytes: Buffer): Json[] {
   return items
 }
 
+/** Returns the items of a whole response, without decoding the rest, which repeats the request. */
+function wholeItems(body: Buffer): Json[] {
+  try {
+    const output = member(members(body, root(body)), 'output')?.value
+    if (!output || kindAt(body, output) !== 'array') return []
+    const items = elements(body, output).slice(0, MAX_ITEMS)
+    return objectsOf(items.map((item) => decode(body, item)))
+  } catch {
+    // It is incomplete, so the client did not get its calls.
+    return []
+  }
+}
+
 function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
-  // The rest of a whole response repeats the request. The client did not get the calls of an incomplete one.
-  const output = whole && !streams ? valuesOf(whole, ['output'])?.['output'] : []
-  const items = streams ? streamedItems(whole ?? tail) : objectsOf(output).slice(0, MAX_ITEMS)
+  const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
   const calls = items
     .filter(isClientCall)
     .map((item) => ({ ...callOfItem(item), ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}) }))

@@ -32,6 +32,13 @@ describe('the calls of a Responses response', () => {
     expect(factsOf(stream.replaceAll('\n', '\r\n'), true)).toEqual(expected)
   })
 
+  it('calls are read from a whole response in which no item has too many values, but all together have', () => {
+    const response = responseObject(REQUEST, { text: 'Hi', calls: CALLS }, 1)
+    const large = { type: 'web_search_call', results: Array.from({ length: 40_000 }, () => 0) }
+    const body = { ...response, output: [...(response['output'] as readonly object[]), large, large] }
+    expect(factsOf(JSON.stringify(body), false).calls).toEqual(CALLED)
+  })
+
   it('calls are read from the end of a long stream', () => {
     const response = responseObject(REQUEST, { text: 'word '.repeat(60_000), calls: CALLS }, 1)
     const events = eventTexts(responseEvents(response)).join('')
