@@ -121,7 +121,8 @@ export function replyHeaders(
   set: Readonly<Record<string, string | undefined>>,
   hasTrailers: boolean,
 ): string[] {
-  const all = hasTrailers ? headers.slice() : withoutFields(headers, TRAILER)
+  const mayStay = hasTrailers || headerOf(headers, 'trailer') === undefined
+  const all = mayStay ? headers.slice() : withoutFields(headers, TRAILER)
   for (const name in set) {
     const value = set[name]
     if (value !== undefined) all.push(name, value)

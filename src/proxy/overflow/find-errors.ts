@@ -42,6 +42,8 @@ const EXCEPTION = /"e(?:xception"(?![\t\n\r ]*:[\t\n\r ]*n))/
 const WORD = new RegExp(`${ERROR.source}|${EXCEPTION.source}`, 'g')
 
 const hasWord = (text: string): boolean => ERROR.test(text) || EXCEPTION.test(text)
+const LF = 0x0a
+const CR = 0x0d
 const NOTHING = Buffer.alloc(0)
 
 /** Bytes of a frame that are kept; error frames are small, and longer frames pass unchanged. */
@@ -68,9 +70,10 @@ export function watchErrorFrames(change: (frame: Buffer, sent: number) => Buffer
   return {
     // Between two frames nothing is kept.
     passes(chunk) {
-      if (open.length > 0) return false
-      const text = chunk.toString('latin1')
-      return (text.endsWith('\n\n') || text.endsWith('\n\r\n')) && !hasWord(text)
+      const end = chunk.length - 1
+      if (open.length > 0 || chunk[end] !== LF) return false
+      const isBlank = chunk[end - 1] === LF || (chunk[end - 1] === CR && chunk[end - 2] === LF)
+      return isBlank && !hasWord(chunk.toString('latin1'))
     },
     push(chunk) {
       const bytes = open.length === 0 ? chunk : Buffer.concat([open, chunk])
