@@ -39,15 +39,15 @@ export function createChanges(send?: (keys: readonly SessionKey[]) => void) {
 }
 
 /**
- * Returns what keeps the values of each kind, made by `create`: all small values together, and each kind with
- * room of its own.
+ * Returns what keeps the values of each kind, made by `create`: all small values together, `maxSmall` at most, and each
+ * kind with room of its own.
  */
 export function createKeepers<Keeper>(
   { max, maxBytes, ttl }: MemoryLimits,
+  maxSmall: number,
   create: (limits: Omit<CacheLimits<unknown>, 'now'>) => Keeper,
 ) {
   const keepers = new Map<string, Keeper>()
-  const maxSmall = Math.max(max, LEAST_VALUES)
   return {
     all: () => [...keepers.values()],
     of<Value>({ name, room }: ValueKind<Value>): Keeper {
@@ -78,7 +78,9 @@ export function keyOfValue({ name }: { readonly name: string }, key: SessionKey)
 /** Creates a store in memory. `now` returns milliseconds that only grow and are never 0. */
 export function createMemoryStore(limits: MemoryLimits, now: () => number = () => performance.now()): Store {
   const sessions = createFairCache<Session>({ ...limits, sizeOf: sizeOfSession, now })
-  const values = createKeepers(limits, (bounds) => createFairCache({ ...bounds, now }))
+  const values = createKeepers(limits, Math.max(limits.max, LEAST_VALUES), (bounds) =>
+    createFairCache({ ...bounds, now }),
+  )
   const changes = createChanges()
   return {
     async update(key, change) {

@@ -34,6 +34,8 @@ export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' 
 
 /** Bytes of one session in memory. The least recently used threads, of many sub-agents, are dropped first. */
 const MAX_SESSION = 1_048_576
+/** The number of small values, whose size their writers bound. */
+const MAX_VALUES = 10_000
 /** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
 const LATE_MS = 10
 /** Returns the session without its least recently used threads if it is too large. */
@@ -89,7 +91,7 @@ function createValues(
   remote: RemoteStore,
   { limits, ...shared }: Pick<ReplicatedOptions, 'limits' | 'now' | 'lost'> & { readonly replica: string },
 ): Pick<Store, 'value' | 'updateValue'> & { heal(): Promise<unknown> } {
-  const keepers = createKeepers(limits, (bounds) =>
+  const keepers = createKeepers(limits, MAX_VALUES, (bounds) =>
     createReplicatedValues<unknown>({
       ...shared,
       ...bounds,
