@@ -233,8 +233,8 @@ type OnHead = (head: Head) => BodyWatch | undefined
 export type InFlight = ReturnType<typeof send>
 
 /**
- * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). `response`
- * rejects with {UpstreamFailed} if there is none.
+ * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). The
+ * promise `response` rejects with {UpstreamFailed} if the upstream sends no response.
  */
 export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
   let sending: Sending | undefined

@@ -167,7 +167,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   } catch (error) {
     if (turn && error instanceof UpstreamFailed) {
       const { code, status } = error.failure
-      // Else nobody asked the provider.
+      // With one of these codes the request did not reach the provider.
       if (code !== 'aborted' && code !== 'out_of_connections') noteOutcome(turn, { status, reason: '', headers: [] })
     }
     throw error

@@ -43,7 +43,10 @@ const LAST_RETRY_MS = 1_000
 /** Milliseconds after which a server of a cluster that is gone is looked for at another address. */
 const REFRESH_MS = 500
 
-/** Of all clients. Their own timeout makes an AbortSignal for each command, and covers none that is on the wire. */
+/**
+ * Options of all clients. The client's own timeout makes an AbortSignal for each command, and does not cover one that is
+ * on the wire.
+ */
 const COMMANDS = { RESP: 3, commandOptions: { timeout: 0 } } as const
 
 function nodeOptions(

@@ -130,7 +130,7 @@ export function createSessionForm(): StoredForm<Session> {
       return { ...session, record: { ...record, iterations, minutes: record.minutes?.map(minuteLines.write) } }
     },
     read(stored) {
-      // But for the lines in its record.
+      // Its record contains lines of text in place of objects.
       const session = stored as Session
       const { record } = session
       if (!record) return session

@@ -15,7 +15,8 @@ const DAYS: ValueKind<Readonly<Record<string, Part>>> = { name: 'day_costs', ttl
 /** Milliseconds for which a replica keeps costs to itself. */
 const FLUSH_MS = 1_000
 
-function together(sum: Part, { since = sum.since, cost = 0, costGap }: Partial<Part>): Part {
+/** Returns the sum of a cost and a further one, since the earlier of their times. */
+function addPart(sum: Part, { since = sum.since, cost = 0, costGap }: Partial<Part>): Part {
   return { since: Math.min(sum.since, since), cost: (sum.cost ?? 0) + cost, costGap: gapOfSum(sum.costGap, costGap) }
 }
 
@@ -35,7 +36,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
       nextDay = new Date(at).setHours(24, 0, 0, 0)
       sum = { since: Math.max(day, begunAt) }
     }
-    sum = together(sum, usage)
+    sum = addPart(sum, usage)
   }
   const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)
@@ -55,7 +56,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     /** Returns the cost of today, and since when it is counted. Rejects if the store fails. */
     async today(): Promise<Part> {
       let all: Part = { since: now(), cost: 0 }
-      for (const part of await flush()) all = together(all, part)
+      for (const part of await flush()) all = addPart(all, part)
       return all
     },
   }

@@ -113,8 +113,8 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 }
 
 /**
- * Records what nobody assumed of one sending of a request: that a retry got a whole answer (`isAnswered`), or that the
- * first sending, which counts as answered until then, did not.
+ * Records the outcome of one sending of a request, where it is another than the count assumes: a retry got a whole
+ * answer (`isAnswered`), or the first sending, which counts as answered until then, got none.
  */
 export function noteDelivery(session: Session, request: CountedRequest, isAnswered: boolean): Session {
   const thread = threadOf(session, request)

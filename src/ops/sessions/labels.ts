@@ -1,6 +1,6 @@
 /**
- * How sessions are written for people, on the live page and in a terminal: one word for one thing. Imports only
- * the states at run time, as it is a part of the page.
+ * How sessions are written for people, on the live page and in a terminal: one word for one thing. Imports only the
+ * states at run time, as it is a part of the page.
  */
 import type { ListQuery, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 import { STATES, type Tone } from './states.ts'
