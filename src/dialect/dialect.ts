@@ -230,6 +230,16 @@ export interface ResponseTail {
   readonly withCalls: boolean
 }
 
+/** How calls and the end look in the bytes of a streamed response. */
+export interface StreamMarks {
+  /** Each line that names a call contains it. */
+  readonly call: string
+  /** Returns the ids of the calls in such a line. */
+  callIds(line: string): readonly string[]
+  /** Returns how a response ended, if a piece of it says that; `failed`: with an error. */
+  end(piece: Buffer): 'whole' | 'failed' | undefined
+}
+
 /** What Governor reads from a response after relaying it. */
 export interface ResponseMetadata {
   /** Unset if the response states none. */
@@ -320,6 +330,8 @@ export interface Dialect {
   metadata(response: ResponseTail): ResponseMetadata
   /** Reads what the span of a request says of its response. */
   responseFacts?(response: ResponseTail): ResponseFacts
+  /** Unset if this API has no streams. */
+  readonly marks?: StreamMarks
   /** Unset if this API does not bind reasoning to a prompt. */
   readonly boundThinking?: BoundThinking
   /** True if the response certainly contains no tool calls. May return false for truncated bodies. */

@@ -30,8 +30,8 @@ export interface ResponseObserver {
    * returned promise has settled.
    */
   take(chunk: Buffer | undefined): Promise<unknown> | undefined
-  /** Called once when the response is over or broke off, after the client got its end. */
-  end(): void
+  /** Called once when the response is over, after the client got its end; `isWhole`: it did not break off. */
+  end(isWhole: boolean): void
 }
 
 /** Changes parts of a body as it comes. */
@@ -168,13 +168,13 @@ interface Sending extends ResponseBody {
 function settle(body: ResponseBody): void {
   const observer = body.watch?.observer
   body.watch = undefined
-  observer?.end()
+  observer?.end(body.ending !== undefined && 'trailers' in body.ending)
 }
 
 function finish(sending: Sending, ending: BodyEnd): void {
   const { watch } = sending
   if (watch?.filter) for (const chunk of watch.filter.end()) take(sending, chunk)
-  hold(sending, watch?.observer?.take(undefined))
+  if ('trailers' in ending) hold(sending, watch?.observer?.take(undefined))
   sending.ending = ending
   if (sending.status < 200 && 'failure' in ending) return sending.reject(new UpstreamFailed(ending.failure))
   if (sending.sink && sending.holds === 0) deliver(sending, sending.sink)

@@ -1,15 +1,17 @@
 /**
  * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept.
- * When the last chunk has gone, usage and ids are read from them. Nothing is copied or parsed before.
+ * The ids by which the client may continue are found as they pass; usage is read when the last chunk has gone.
  */
+import type { Transform } from 'node:stream'
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
-import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
-import { contentEncoding, isEventStream } from '../http/headers.ts'
+import { decoderFor } from '../http/body.ts'
+import { contentEncoding, headerOf, isEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { JsonScanError } from '../json/scan.ts'
+import { searchStream } from './relayed-calls.ts'
 
 /** The usage and the metadata of a model's response. */
 export interface Answered extends ResponseMetadata {
@@ -18,6 +20,8 @@ export interface Answered extends ResponseMetadata {
   readonly callsNothing?: boolean | undefined
   readonly facts?: ResponseFacts | undefined
   readonly text?: string | undefined
+  /** It broke off, or reported an error in its stream. */
+  readonly isCut: boolean
 }
 
 const HEAD_BYTES = 16_384
@@ -25,11 +29,8 @@ const TAIL_BYTES = 65_536
 /** With calls: they stand before the metadata of the response, which may repeat all tools. */
 const TAIL_WITH_CALLS = 1_048_576
 
-/** Bytes of a body with a content coding that are kept, and that they may have when decoded. */
-const MAX_ENCODED = 1_048_576
+/** Bytes that a body with a content coding may have without it. */
 const MAX_DECODED = 16 * 1_048_576
-/** Up to so many bytes, decoding at once takes less time than handing it to another thread. */
-const MAX_DECODED_AT_ONCE = 65_536
 
 /** A response to observe, and what to report. */
 export interface ObserverTarget {
@@ -44,30 +45,44 @@ export interface ObserverTarget {
    * Set if the provider keeps the response: then its tool calls are reported too.
    */
   readonly begin?: ((id: string) => Promise<unknown>) | undefined
-  /** Called once after `end`: synchronously, except for large bodies with a content coding. */
+  /**
+   * Called with the ids of the calls as soon as the response is over, before the client gets its end; `isCut`: it broke
+   * off. The client gets the rest once the promise has settled. Called again if there were further calls.
+   */
+  readonly relayed?: ((callIds: readonly string[], isCut: boolean) => Promise<unknown> | undefined) | undefined
+  /** Called once after `end`: synchronously, unless the rest of a content coding is to be undone before. */
   readonly settle: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
   readonly fault: (error: Error) => void
 }
 
-/** Returns the state of a response to observe: its beginning and its end, by reference. */
+/** Returns the state of a response to observe: its beginning and its end, by reference, without its content coding. */
 function newObserved(target: ObserverTarget) {
-  const { dialect, head, withText = false, begin } = target
+  const { dialect, head, withText = false, begin, relayed } = target
   const coding = contentEncoding(head.headers)
   const streams = isEventStream(head.headers)
+  const decoder = coding === 'identity' ? undefined : decoderFor(coding, true)
   return {
     target,
-    coding,
     streams,
-    tailBytes: begin ? TAIL_WITH_CALLS : TAIL_BYTES,
+    decoder: decoder && decoding(decoder),
+    /** Nothing of it can be read. */
+    isUnread: coding !== 'identity' && !decoder,
+    /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
+    left: Number(headerOf(head.headers, 'content-length') ?? Number.NaN),
+    tailBytes: begin || !streams ? TAIL_WITH_CALLS : TAIL_BYTES,
     head: [] as Buffer[],
     headLength: 0,
     tail: [] as Buffer[],
     tailLength: 0,
     length: 0,
     isOver: false,
+    search: streams && relayed ? searchStream(dialect) : undefined,
+    ending: undefined as 'whole' | 'failed' | undefined,
+    /** How many ids were reported; -1: nothing was. */
+    reported: -1,
     /** How many bytes are needed before the next search for the id; 0: no more searches. */
-    nextSearch: begin && coding === 'identity' ? 1 : 0,
+    nextSearch: begin ? 1 : 0,
     /** Unset if nobody asks for the text, or after a fault in reading it. */
     text: withText ? readText(dialect, streams) : undefined,
   }
@@ -78,29 +93,78 @@ type Observed = ReturnType<typeof newObserved>
 /** Returns an observer of a successful response. */
 export function observeResponse(target: ObserverTarget): ResponseObserver {
   const observed = newObserved(target)
-  const isPlain = observed.coding === 'identity'
-  const decoding = target.begin && !isPlain ? decodeHead(observed) : undefined
+  const { decoder } = observed
+  const takePlain = (chunk: Buffer | undefined, isLast: boolean) => {
+    if (chunk) keep(observed, chunk)
+    return both(searchId(observed, isLast), searchCalls(observed, chunk, isLast))
+  }
   return {
     take(chunk) {
-      if (chunk) {
-        keep(observed, chunk)
-        if (isPlain && observed.text) readTextOf(observed, observed.text, chunk)
-        if (decoding) return decoding.take(chunk)
-      }
-      const { head, headLength, nextSearch } = observed
-      if (nextSearch === 0 || (chunk && headLength < nextSearch)) return undefined
-      const id = idIn(target, head)
-      // A beginning that comes in small pieces is searched each time it has doubled.
-      observed.nextSearch = id !== undefined || headLength >= HEAD_BYTES ? 0 : headLength * 2
-      return id === undefined ? undefined : target.begin?.(id)
+      if (observed.isUnread) return undefined
+      observed.left -= chunk?.length ?? 0
+      const isLast = chunk === undefined || observed.left === 0
+      if (decoder) return decoder.take(chunk, isLast, takePlain)
+      return takePlain(chunk, isLast)
     },
-    end() {
+    end(isWhole) {
       if (observed.isOver) return
       observed.isOver = true
-      decoding?.stop()
-      settleKept(observed)
+      if (!isWhole) observed.ending ??= 'failed'
+      const settleNow = () => {
+        void report(observed)
+        settleKept(observed)
+      }
+      // What came of a response that broke off is read first.
+      const reading = decoder?.take(undefined, true, takePlain)
+      if (reading) reading.then(settleNow)
+      else settleNow()
     },
   }
+}
+
+function both(one: Promise<unknown> | undefined, other: Promise<unknown> | undefined) {
+  return one && other ? Promise.all([one, other]) : (one ?? other)
+}
+
+/** Reports the id of the response as soon as its beginning contains it. */
+function searchId(observed: Observed, isLast: boolean): Promise<unknown> | undefined {
+  const { target, head, headLength, nextSearch } = observed
+  if (nextSearch === 0 || (!isLast && headLength < nextSearch)) return undefined
+  const id = idIn(target, head)
+  // A beginning that comes in small pieces is searched each time it has doubled.
+  observed.nextSearch = id !== undefined || headLength >= HEAD_BYTES ? 0 : headLength * 2
+  return id === undefined ? undefined : target.begin?.(id)
+}
+
+/** Reports the calls once the response is over. */
+function searchCalls(observed: Observed, chunk: Buffer | undefined, isLast: boolean): Promise<unknown> | undefined {
+  const { target, streams, search } = observed
+  if (!target.relayed) return undefined
+  try {
+    if (chunk && search) observed.ending = search.push(chunk) ?? observed.ending
+    if (isLast && !streams) observed.ending = 'whole'
+  } catch (error) {
+    target.fault(error as Error)
+  }
+  return isLast || (observed.ending && chunk) ? report(observed) : undefined
+}
+
+function report(observed: Observed): Promise<unknown> | undefined {
+  const { target, search, streams, ending, reported } = observed
+  if (!target.relayed) return undefined
+  const callIds = streams ? (search?.callIds ?? []) : reported === -1 ? idsInWhole(observed) : []
+  if (callIds.length <= reported) return undefined
+  observed.reported = callIds.length
+  return target.relayed(callIds, ending !== 'whole')
+}
+
+/** Returns the ids of the calls in a body that is no stream; none if it is too long, or can't be read. */
+function idsInWhole({ target, head, tail, headLength, tailLength, length }: Observed): readonly string[] {
+  if (headLength + tailLength !== length) return []
+  const body = joined([...head, ...tail])
+  const { marks, readAnswer } = target.dialect
+  if (marks && !body.includes(marks.call)) return []
+  return readAnswer(body)?.calls.map(({ id }) => id) ?? []
 }
 
 /** Reads the text of a chunk, or its end. A fault in that leaves the rest of the response observed. */
@@ -116,17 +180,17 @@ function readTextOf(observed: Observed, text: ResponseText, chunk?: Buffer): str
 }
 
 function keep(observed: Observed, chunk: Buffer): void {
+  if (observed.text) readTextOf(observed, observed.text, chunk)
   observed.length += chunk.length
   if (observed.headLength < HEAD_BYTES) {
     observed.head.push(chunk)
     observed.headLength += chunk.length
     return
   }
-  const { tail, coding, tailBytes } = observed
-  const kept = coding === 'identity' ? tailBytes : MAX_ENCODED
+  const { tail, tailBytes } = observed
   tail.push(chunk)
   observed.tailLength += chunk.length
-  for (let first = tail[0]; first && observed.tailLength - first.length >= kept; first = tail[0]) {
+  for (let first = tail[0]; first && observed.tailLength - first.length >= tailBytes; first = tail[0]) {
     observed.tailLength -= first.length
     tail.shift()
   }
@@ -137,30 +201,13 @@ function joined(chunks: readonly Buffer[]): Buffer {
   return only && chunks.length === 1 ? only : Buffer.concat(chunks)
 }
 
-/** Reads and reports what was kept of a body, after its content coding is undone. */
+/** Reads and reports what was kept of a body. One that can't be decoded is empty, as its length says little. */
 function settleKept(observed: Observed): void {
-  const { target, coding, head, headLength, tail, tailLength, tailBytes, length } = observed
+  const { head, headLength, tail, tailLength, tailBytes, length } = observed
   const whole = headLength + tailLength === length ? joined([...head, ...tail]) : undefined
-  if (coding !== 'identity') {
-    if (!whole || whole.length <= MAX_DECODED_AT_ONCE)
-      return settleDecoded(observed, whole && decodedAtOnce(whole, coding, MAX_DECODED))
-    decoded(whole, coding, MAX_DECODED)
-      .then((plain) => settleDecoded(observed, plain))
-      .catch(target.fault)
-    return
-  }
   if (!whole) return settle(observed, joined(head), joined(tail), whole, length)
   const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
   settle(observed, whole.subarray(0, headLength), end, whole, length)
-}
-
-/** Reports a body that had a content coding. One that cannot be decoded is empty, as its length says little. */
-function settleDecoded(observed: Observed, body: Buffer = Buffer.alloc(0)): void {
-  const { tailBytes } = observed
-  if (observed.text) readTextOf(observed, observed.text, body)
-  const isLong = body.length > HEAD_BYTES + tailBytes
-  const tail = isLong ? body.subarray(-tailBytes) : body
-  settle(observed, body.subarray(0, HEAD_BYTES), tail, isLong ? undefined : body, body.length)
 }
 
 function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {
@@ -172,39 +219,45 @@ function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): stri
   }
 }
 
-/** Searches the beginning of a body with a content coding for the id; `undefined` if the coding is unknown. */
-function decodeHead({ target, coding }: Observed) {
-  const decoder = decoderFor(coding, true)
-  if (!decoder) return undefined
-  const head: Buffer[] = []
+type TakePlain = (chunk: Buffer | undefined, isLast: boolean) => Promise<unknown> | undefined
+
+/** Undoes the content coding of a body chunk by chunk; what comes after a fault, or after too much, is not read. */
+function decoding(decoder: Transform) {
+  const found: (Promise<unknown> | undefined)[] = []
+  let takePlain: TakePlain | undefined
   let length = 0
-  let begun: Promise<unknown> | undefined
+  let isLast = false
   const stop = () => void decoder.destroy()
   // A decoder that fails never calls the callback of its last write.
   const closed = new Promise((resolve) => decoder.once('close', resolve))
   decoder.on('error', stop)
   decoder.on('data', (piece: Buffer) => {
-    if (decoder.destroyed) return
-    head.push(piece)
     length += piece.length
-    const id = idIn(target, head)
-    if (id !== undefined) begun = target.begin?.(id)
-    if (id !== undefined || length >= HEAD_BYTES) stop()
+    if (length > MAX_DECODED) stop()
+    else found.push(takePlain?.(piece, false))
   })
   return {
-    stop,
-    /** Resolves when a chunk was searched, and the response is linked if its id was found. */
-    take(chunk: Buffer): Promise<unknown> | undefined {
-      if (decoder.destroyed) return undefined
-      const written = new Promise((resolve) => decoder.write(chunk, resolve))
-      return Promise.race([written, closed]).then(() => begun)
+    /** Resolves when the chunk was read, and what was found in it is recorded; `undefined` after the last one. */
+    take(chunk: Buffer | undefined, isLastChunk: boolean, take: TakePlain): Promise<unknown> | undefined {
+      takePlain = take
+      if (isLast) return undefined
+      isLast = isLastChunk
+      const read = new Promise((resolve) => {
+        if (decoder.destroyed) resolve(undefined)
+        else if (isLast) decoder.end(chunk)
+        else decoder.write(chunk, resolve)
+      })
+      return Promise.race([read, closed]).then(() => {
+        if (isLast) found.push(take(undefined, true))
+        return Promise.all(found.splice(0))
+      })
     },
   }
 }
 
 /** Reports a body of `length` bytes by its parts, as a dialect reads them. */
 function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
-  const { target, streams } = observed
+  const { target, streams, ending } = observed
   const { dialect, requestBytes, withFacts, fault } = target
   const body = { head, tail, whole, streams, withCalls: target.begin !== undefined }
   let metadata: ResponseMetadata = {}
@@ -226,5 +279,7 @@ function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | 
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
     usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
   }
-  target.settle({ callsNothing, facts, text: observed.text && readTextOf(observed, observed.text), ...metadata, usage })
+  const text = observed.text && readTextOf(observed, observed.text)
+  const isCut = ending === 'failed' || (streams && ending === undefined && observed.search !== undefined)
+  target.settle({ callsNothing, facts, text, ...metadata, usage, isCut })
 }

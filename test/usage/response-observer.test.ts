@@ -13,21 +13,28 @@ const usagesOf = (events: readonly ProxyEvent[]): CallUsage[] =>
 
 const isAnswered = (event: ProxyEvent) => event.kind === 'answered'
 
-/** What a tap says of a body that comes in pieces. */
-function tapped(pieces: readonly Buffer[], headers: readonly string[] = [], requestBytes = 400): Answered {
+/** What an observer says of a body that comes in pieces. */
+async function tapped(
+  pieces: readonly Buffer[],
+  headers: readonly string[] = [],
+  requestBytes = 400,
+): Promise<Answered> {
   const told: Answered[] = []
-  const tap = observeResponse({
-    dialect: chat,
-    head: { status: 200, reason: 'OK', headers },
-    requestBytes,
-    settle: (answered) => told.push(answered),
-    fault: (error) => {
-      throw error
-    },
+  await new Promise<void>((resolve, reject) => {
+    const tap = observeResponse({
+      dialect: chat,
+      head: { status: 200, reason: 'OK', headers },
+      requestBytes,
+      settle(answered) {
+        told.push(answered)
+        resolve()
+      },
+      fault: reject,
+    })
+    for (const piece of pieces) tap.take(piece)
+    tap.end(true)
+    tap.end(true)
   })
-  for (const piece of pieces) tap.take(piece)
-  tap.end()
-  tap.end()
   const [answered, ...more] = told
   if (!answered || more.length > 0) throw new Error(`told ${told.length} times`)
   return answered
@@ -119,37 +126,40 @@ describe('the usage of a response', () => {
   })
 })
 
-describe('a response observer', () => {
+describe('a response observer', async () => {
   const long = { text: 'lorem "usage": {"prompt_tokens": 7} '.repeat(20_000) }
   const whole = Buffer.from(JSON.stringify(completion(request, long, 1)))
 
-  it.each([1_000, 16_384, 65_536, 1_000_000])('finds usage behind a long text, cut every %i bytes', (length) => {
-    expect(tapped(cut(whole, length)).usage).toEqual(stated)
+  it.each([1_000, 16_384, 65_536, 1_000_000])('finds usage behind a long text, cut every %i bytes', async (length) => {
+    expect((await tapped(cut(whole, length))).usage).toEqual(stated)
   })
 
-  it('finds the usage in the last of many chunks that have one, whatever follows it', () => {
+  it('finds the usage in the last of many chunks that have one, whatever follows it', async () => {
     const frames = chunks(request, { text: 'hello' }, 1)
     const growing = frames.map((frame, at) =>
       frame.replace(/\}\n\n$/, `,"usage":{"prompt_tokens":5,"completion_tokens":${at}}}\n\n`),
     )
     const text = Buffer.from(`${growing.join('')}: bye\n\n`)
-    expect(tapped([text], EVENT_STREAM).usage).toEqual({
+    expect((await tapped([text], EVENT_STREAM)).usage).toEqual({
       input: 5,
       output: growing.length - 2,
       estimated: false,
     })
   })
 
-  it('reads a compressed response from a copy', () => {
+  it('reads a compressed response from a copy', async () => {
     const zipped = gzipSync(whole)
     expect(zipped.length).toBeLessThan(65_536)
-    expect(tapped(cut(zipped, 500), ['Content-Encoding', 'gzip']).usage).toEqual(stated)
+    expect((await tapped(cut(zipped, 500), ['Content-Encoding', 'gzip'])).usage).toEqual(stated)
   })
 
-  it('reads the received part of a compressed stream that broke off', () => {
+  it('reads the received part of a compressed stream that broke off', async () => {
     const frames = Buffer.from(chunks(request, { text: 'word '.repeat(500) }, 1).join(''))
     const zipped = gzipSync(frames)
-    const { usage } = tapped([zipped.subarray(0, zipped.length / 2)], [...EVENT_STREAM, 'content-encoding', 'gzip'])
+    const { usage } = await tapped(
+      [zipped.subarray(0, zipped.length / 2)],
+      [...EVENT_STREAM, 'content-encoding', 'gzip'],
+    )
     expect(usage.estimated).toBe(true)
     expect(usage.output).toBeGreaterThan(50)
   })
@@ -157,8 +167,8 @@ describe('a response observer', () => {
   it.each([
     ['an encoding nobody knows', ['content-encoding', 'rot13']],
     ['bytes that are not what their headers say', ['content-encoding', 'br']],
-  ])('estimates only the input of %s', (_, headers) => {
-    expect(tapped([whole.subarray(0, 5_000)], headers).usage).toEqual({
+  ])('estimates only the input of %s', async (_, headers) => {
+    expect((await tapped([whole.subarray(0, 5_000)], headers)).usage).toEqual({
       input: 100,
       output: 0,
       estimated: true,
@@ -167,8 +177,8 @@ describe('a response observer', () => {
 
   it.each(['', '{}', '[1]', '{"usage":null}', '{"usage":{"prompt_tokens":-1}}', '{"usage":{"prompt_tok'])(
     'estimates when a response states %o',
-    (body) => {
-      expect(tapped([Buffer.from(body)]).usage.estimated).toBe(true)
+    async (body) => {
+      expect((await tapped([Buffer.from(body)])).usage.estimated).toBe(true)
     },
   )
 
@@ -191,7 +201,7 @@ describe('a response observer', () => {
       },
     })
     for (let at = 0; at < 5_000; at++) tap.take(Buffer.alloc(1_000))
-    tap.end()
+    tap.end(true)
     expect(seen).toEqual([17_000, 66_000])
   })
 })

@@ -8,7 +8,7 @@ import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
 import { textsOfParts } from '../shared/request.ts'
-import { lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { hasError, idsUnder, lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
@@ -137,6 +137,18 @@ export const chatReplies = {
     const reason = lastText(tail, 'finish_reason')
     if (reason === undefined || finishWithoutCalls(reason) !== reason) return false
     return !CALLS.test(tail.toString('latin1'))
+  },
+  marks: {
+    call: '"tool_calls"',
+    // The id of the response, if it stands behind them, is that of no other answer.
+    callIds: (line) => idsUnder(line.slice(line.indexOf('"tool_calls"')), 'id'),
+    end(piece) {
+      if (hasError(piece)) return 'failed'
+      if (!piece.includes('"finish_reason"') && !piece.includes(DONE)) return undefined
+      const reason = lastText(piece, 'finish_reason')
+      if (reason !== undefined) return reason.endsWith('error') ? 'failed' : 'whole'
+      return piece.includes(`data: ${DONE}`) ? 'whole' : undefined
+    },
   },
   responseFacts: (response) => responseFacts(response, undefined, textsUnder(response.tail, 'finish_reason')),
   readAnswer(body) {

@@ -15,7 +15,7 @@ import { decode, member, members, memberText, rootStart } from '../../json/scan.
 import { createFrameReader, dataOf, type Frame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect, ReadAnswer, ResponseTail } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
-import { firstId, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
+import { firstId, hasError, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
@@ -226,6 +226,14 @@ export const messagesReplies = {
   callsNothing({ tail }) {
     const reason = lastText(tail, 'stop_reason')
     return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
+  },
+  marks: {
+    call: '"tool_use"',
+    callIds(line) {
+      const block = parseObject(line.slice(line.indexOf('{')))?.['content_block']
+      return isObject(block) && isCall(block) ? [textOf(block['id'])] : []
+    },
+    end: (piece) => (hasError(piece) ? 'failed' : piece.includes('"message_stop"') ? 'whole' : undefined),
   },
   responseFacts: (response) => responseFacts(response, 'message', textsUnder(response.tail, 'stop_reason')),
   readAnswer: readMessage,

@@ -4,7 +4,7 @@ import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstId, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstId, hasError, idsUnder, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
   bufferedCallsOf,
@@ -91,6 +91,9 @@ const NO_USAGE = {
   total_tokens: 0,
 }
 
+/** Types of the last event of a stream; some servers end it with `done`. */
+const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
+
 /** How Responses reads and writes responses that are not rewritten as a stream. */
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
@@ -108,6 +111,14 @@ export const responsesReplies = {
     // The last event of a stream repeats all output.
     const last = tail.lastIndexOf('"response.completed"')
     return last !== -1 && !CALLS.test(tail.toString('latin1', last))
+  },
+  marks: {
+    call: '"call_id"',
+    callIds: (line) => idsUnder(line, 'call_id'),
+    end(piece) {
+      if (hasError(piece) || piece.includes('"response.failed"')) return 'failed'
+      return ENDS.some((type) => piece.includes(type)) ? 'whole' : undefined
+    },
   },
   responseFacts(response) {
     // The end of a response has its status at the top; that of a stream is the type of its last event.

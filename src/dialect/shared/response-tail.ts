@@ -43,6 +43,24 @@ export function firstId(bytes: Buffer): string | undefined {
   return valueUnder(bytes, 'id', QUOTE, false) as string | undefined
 }
 
+/** An error in a frame of a stream. Text of the model can't match, as its quotes are escaped. */
+const ERROR = /"error"\s{0,4}:\s{0,4}\{|"type"\s{0,4}:\s{0,4}"error"/
+
+/** True if a piece of a stream reports an error. */
+export function hasError(piece: Buffer): boolean {
+  return piece.includes('"error"') && ERROR.test(piece.toString('latin1'))
+}
+
+/** A member whose value may be the id of a call. */
+const ID_MEMBER = /"(\w{1,16})"\s{0,4}:\s{0,4}"([^"\\]{1,256})"/g
+
+/** Returns the ids that stand under `key` in a line of a stream, at any depth. */
+export function idsUnder(line: string, key: string): string[] {
+  const ids: string[] = []
+  for (const [, name, id = ''] of line.matchAll(ID_MEMBER)) if (name === key) ids.push(id)
+  return ids
+}
+
 /** No response uses more tokens than this: a larger number is not a count. */
 const MAX_TOKENS = 1e10
 
