@@ -8,8 +8,9 @@ import { type Hash, hashOfText, lengthPrefixed } from './hash.ts'
 export interface AssistantMessage {
   readonly index: number
   readonly calls: number
-  /** Unset until it is needed. */
+  /** Both are unset until they are needed. */
   hash: Hash | undefined
+  callIds: readonly Hash[] | undefined
 }
 
 /** The first answer after words of a user. */
@@ -79,6 +80,27 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
   return hash
 }
 
+/** The ids of calls that identify one assistant message: a client may join all answers of a run into one message. */
+const MAX_CALL_IDS = 64
+
+/** Returns hashes of the newest call ids in an assistant message. An id that is empty or repeated identifies no call. */
+export function callIdsOf(step: AssistantMessage, conversation: Conversation): readonly Hash[] {
+  if (step.callIds) return step.callIds
+  const callIds = step.calls === 0 ? [] : distinctIds(conversation.calls(step.index).map(({ id }) => id))
+  step.callIds = callIds
+  return callIds
+}
+
+/** Returns hashes of the newest of these call ids, without those that are empty or repeated. */
+export function distinctIds(ids: readonly string[]): readonly Hash[] {
+  const repeated = new Set<string>([''])
+  const seen = new Set<string>()
+  for (const id of ids) (seen.has(id) ? repeated : seen).add(id)
+  const hashes: Hash[] = []
+  for (const id of seen) if (!repeated.has(id)) hashes.push(hashOfText(id))
+  return hashes.slice(-MAX_CALL_IDS)
+}
+
 /** Returns the user's own words in a message, empty for a picture alone; `undefined` if it is no user's message. */
 export function userText(conversation: Conversation, index: number, registry: HarnessRegistry): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
@@ -125,7 +147,7 @@ export function advance(
     const role = conversation.role(index)
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
-      const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined }
+      const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined, callIds: undefined }
       const users = from.userMessageHashes.length + userMessageHashes.length
       // Answers before any message of a user belong to the prompt.
       if (hasUserRole && users > opened) {

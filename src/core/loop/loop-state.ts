@@ -6,7 +6,14 @@
 import type { Conversation } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText } from '../hash.ts'
-import { type AssistantMessage, assistantHash, lastMessage, type TranscriptState, userText } from '../transcript.ts'
+import {
+  type AssistantMessage,
+  assistantHash,
+  callIdsOf,
+  lastMessage,
+  type TranscriptState,
+  userText,
+} from '../transcript.ts'
 import {
   humanSpoke,
   type LoopCall,
@@ -23,10 +30,12 @@ import { exactHash, progressIn } from './tool-result.ts'
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
   readonly memory: LoopMemory
-  /** Hashes of the newest assistant messages that were observed, oldest first. */
+  /** Hashes of the newest assistant messages that were observed, oldest first, each after the name of its answer, if any. */
   readonly assistantHashes: readonly Hash[]
   /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
   readonly newestIndex: number
+  /** The client shortens its history: an earlier result can't be compared with a later one letter by letter. */
+  readonly isCut?: boolean | undefined
   /** Hash of the words that a human said last. */
   readonly lastUserMessage?: Hash | undefined
   /** The loop that the newest assistant message completed. */
@@ -49,6 +58,7 @@ export const INITIAL_LOOP_STATE: LoopState = {
   memory: NO_LOOP,
   assistantHashes: [],
   newestIndex: -1,
+  isCut: undefined,
   lastUserMessage: undefined,
   pendingCalls: undefined,
   ...NO_NOTICE,
@@ -72,30 +82,37 @@ export interface Transcript {
   readonly previousStep: Hash | undefined
   /** The last message is a harness's, although it looks like a user's. */
   readonly skipsLast?: boolean | undefined
+  /** The request continues the run that was observed: no human has spoken since. */
+  readonly isSameRun?: boolean
+  /** The newest relayed answer that it shows. */
+  readonly answer?: { readonly operation: string; readonly callIds: readonly Hash[] } | undefined
 }
 
 /** How one message of a transcript is observed. */
 interface MessageOptions {
   /** When its results came, in milliseconds, if that is known. */
   readonly now?: number | undefined
-  /** The hash by which an assistant message is remembered, if it is. */
-  readonly hash?: Hash | undefined
+  /** The hashes by which an assistant message is remembered, if it is. */
+  readonly hashes?: readonly Hash[] | undefined
   /** Calls that the agent never got. */
   readonly leftOut?: ReadonlySet<Hash>
   /** Later responses are known already. */
   readonly isPast?: boolean
   /** Exact hashes of results that may be a harness's placeholders. */
   readonly unknown?: ReadonlySet<Hash> | undefined
+  /** The calls that are new; unset for all. */
+  readonly only?: readonly Hash[] | undefined
 }
 
 /** Returns the state with the calls of the response at `index`; -1: the response is not in the transcript. */
 function observeCalls(loopState: LoopState, reader: CallReader, index: number, options: MessageOptions): LoopState {
-  const { now, hash, leftOut, isPast, unknown } = options
+  const { now, hashes = [], leftOut, isPast, unknown, only } = options
   let { history } = loopState.memory
   const made: LoopCall[] = []
   for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
+    if (only && !only.includes(hashOfText(id))) continue
     const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
     history = hashed.history
     const isUnknown = result && unknown?.has(exactHash(result, reader.policy.volatile))
@@ -105,11 +122,10 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
   }
   const known = { ...loopState.memory, history }
   const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
-  const hashes = loopState.assistantHashes
   return {
     ...loopState,
     memory,
-    assistantHashes: hash === undefined ? hashes : [...hashes.slice(1 - MAX_ASSISTANT_HASHES), hash],
+    assistantHashes: [...loopState.assistantHashes, ...hashes].slice(-MAX_ASSISTANT_HASHES),
     newestIndex: index,
     finding,
     isWarned: false,
@@ -124,29 +140,39 @@ function stepAt({ assistantMessages }: TranscriptState, at: number): AssistantMe
   return undefined
 }
 
-/** Index of the first message that was not observed yet. */
-function firstUnobserved({ assistantHashes, newestIndex }: LoopState, { conversation, state }: Transcript): number {
+/**
+ * Returns the index of the first message that was not observed yet; `isCut`: the newest one that was is not there, or is
+ * there in another form.
+ */
+function firstUnobserved(
+  { assistantHashes, newestIndex }: LoopState,
+  { conversation, state, isSameRun }: Transcript,
+  answer: AssistantMessage | undefined,
+) {
   const { assistantMessages } = state
+  const hashOf = (step: AssistantMessage) => assistantHash(step, conversation)
   const expected = stepAt(state, newestIndex)
-  if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
-  // The client compacted the history, or went back in it.
-  if (assistantHashes.length > 0) {
-    const known = assistantMessages.findLast((step) => assistantHashes.includes(assistantHash(step, conversation)))
-    if (known) return known.index + 1
-  }
-  // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
+  const isThere = expected !== undefined && hashOf(expected) === assistantHashes.at(-1)
+  const known = isThere ? expected : assistantMessages.findLast((step) => assistantHashes.includes(hashOf(step)))
+  const isCut = assistantHashes.length > 0 && (known === undefined || hashOf(known) !== assistantHashes.at(-1))
+  // One request follows one answer, whatever became of those before it.
+  if (isSameRun && answer && answer === assistantMessages.findLast(({ calls }) => calls > 0))
+    return { from: answer.index, isCut }
+  if (known) return { from: known.index + 1, isCut }
   const newest = assistantMessages.at(-1)?.index ?? conversation.length
-  let start = conversation.length
+  if (isSameRun && isCut) return { from: newest, isCut }
+  // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
+  let from = conversation.length
   let messages = 0
   let calls = 0
   for (let at = conversation.length - 1; at >= 0; at--) {
     if (conversation.role(at) === 'part') continue
     calls += conversation.callCount(at)
-    if (start <= newest && (messages === MAX_UNKNOWN || calls > MAX_UNKNOWN_CALLS)) break
+    if (from <= newest && (messages === MAX_UNKNOWN || calls > MAX_UNKNOWN_CALLS)) break
     messages++
-    start = at
+    from = at
   }
-  return start
+  return { from, isCut }
 }
 
 /** Returns the state after one message: words of a human begin anew, calls of a response count. Throws `TooMuchToRead`. */
@@ -183,27 +209,45 @@ export function observeMessage(
  * the newest results came, in milliseconds. Throws `TooMuchToRead`.
  */
 export function observeTranscript(loopState: LoopState, transcript: Transcript, policy: LoopPolicy, now?: number) {
-  const { conversation, state, registry, previousStep } = transcript
-  const reader: CallReader = { conversation, policy, pending: loopState.pendingCalls, callsByIndex: new Map() }
+  const { conversation, state, registry, previousStep, isSameRun, answer } = transcript
+  const shown = answer && answerStep(state, conversation, answer.callIds)
+  const { from, isCut } = firstUnobserved(loopState, transcript, shown)
+  const reader: CallReader = {
+    conversation,
+    policy,
+    pending: loopState.pendingCalls,
+    isCut: loopState.isCut === true || isCut,
+    callsByIndex: new Map(),
+  }
   const newest = state.assistantMessages.at(-1)?.index ?? -1
-  const from = firstUnobserved(loopState, transcript)
   const last = lastMessage(conversation)
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep))
-    next = observeCalls(next, reader, -1, { now, hash: previousStep })
+    next = observeCalls(next, reader, -1, { now, hashes: [previousStep] })
   const unknown = placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
     const step = stepAt(state, index)
+    // All words of humans in it began this run, or an earlier one.
+    if (isSameRun && conversation.role(index) !== 'assistant') continue
+    const isNewest = answer !== undefined && step !== undefined && step === shown
+    const name = isNewest ? [answer.operation as Hash] : []
+    if (isSameRun && isNewest && next.assistantHashes.includes(answer.operation as Hash)) continue
     next = observeMessage(next, reader, registry, index, {
       now: index === newest ? now : undefined,
-      hash: step && assistantHash(step, conversation),
+      hashes: step && [...name, assistantHash(step, conversation)],
       isPast: index < newest,
       unknown,
+      only: isSameRun && isNewest ? answer.callIds : undefined,
     })
   }
-  return next
+  return next.isCut === (reader.isCut || undefined) ? next : { ...next, isCut: reader.isCut || undefined }
+}
+
+/** Returns the assistant message that shows some of these calls; `undefined` if none does. */
+function answerStep({ assistantMessages }: TranscriptState, conversation: Conversation, callIds: readonly Hash[]) {
+  return assistantMessages.findLast((step) => callIdsOf(step, conversation).some((id) => callIds.includes(id)))
 }
 
 /** Returns the hashes of results that different calls have in messages not seen when new: a harness's placeholders. */

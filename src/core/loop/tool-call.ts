@@ -145,6 +145,8 @@ export interface CallReader {
   readonly policy: LoopPolicy
   /** Calls of earlier responses whose results come without them. */
   readonly pending?: readonly PendingCall[] | undefined
+  /** Earlier results are not in the transcript, so that a later one can't be compared with them letter by letter. */
+  isCut?: boolean
   /** The calls that were read so far, by the index of their message. */
   readonly callsByIndex: Map<number, readonly TranscriptCall[]>
 }
@@ -225,7 +227,7 @@ export function hashResult(
     wanted.add(resultHash)
     responses = Math.max(responses, history.steps + 1 - step)
   }
-  if (isFirst || volatile === 'none') return { history, resultHash: exact, maskedHash: exact }
+  if (!reader.isCut && (isFirst || volatile === 'none')) return { history, resultHash: exact, maskedHash: exact }
   const compared = new Map<string, ResultHashes>()
   for (let at = index - 1; at >= 0 && responses > 0 && compared.size < wanted.size; at--) {
     if (conversation.role(at) !== 'assistant') continue
@@ -237,6 +239,7 @@ export function hashResult(
         compared.set(hash, textHashes(made.result.text(), volatile, conversation.work))
     }
   }
+  if (compared.size < wanted.size) reader.isCut = true
   const window = history.window.map((entry) =>
     entry.call === call ? { ...entry, ...compared.get(entry.resultHash) } : entry,
   )
