@@ -67,12 +67,13 @@ export async function evaluate(
     const asked = dialect.read({ path: route.asked, body: json, known })
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
-    const { isStep, isCompacted } = hintsIn(headers)
+    const { isStep, isCompacted, isByAgent } = hintsIn(headers)
     if (!(isStep ?? isAgentic(conversation))) return undefined
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
-    if (isCompacted) facts = { ...facts, isCompacted: true }
+    if (isByAgent) facts = { ...facts, isByAgent }
+    if (isCompacted) facts = { ...facts, isCompacted }
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
@@ -165,7 +166,7 @@ function requestOf(
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : [],
     thread: idInHeaders(headers, services.identity.threadHeaders) ?? '',
     name: found.isNamed ? found.name : undefined,
-    isDerived: found.prompt !== undefined,
+    isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
     upstream: upstream.name,
     model: keptName(conversation.model),
@@ -201,10 +202,11 @@ function withPendingResults(
 async function countIn(
   { store, emit, now }: Services,
   request: Request,
-  { tenant, prompt, begun = NEW_SESSION }: FoundSession,
+  { tenant, prompt, begun: first }: FoundSession,
   key: SessionKey | undefined,
   counted: CountedRequest,
 ): Promise<Changed<RunState>> {
+  const begun = first ?? NEW_SESSION
   if (key === undefined) return countRequest(begun, request)
   try {
     const { session, result } = await store.update(key, (before = begun) => {
@@ -212,16 +214,16 @@ async function countIn(
       return { session: changed.session, result: changed }
     })
     if (result.ended) emit(runEnded(result.ended, idOf(key)))
-    if (prompt === undefined || !result.isNew || result.iteration !== 2) return { session, result }
+    if (prompt === undefined || !(result.isNew || first) || result.iteration !== 2) return { session, result }
     // The session got its id with its second request: the first answer counts too.
     // Among conversations with the same beginning any answer will do.
-    const first = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
+    const unclaimed = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
       value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
       result: waiting.at(-1),
     }))
-    if (!first) return { session, result }
+    if (!unclaimed || first) return { session, result }
     const at = now()
-    const adopt = (after = session) => adoptFirst(after, counted, result, first, at, request.tools)
+    const adopt = (after = session) => adoptFirst(after, counted, result, unclaimed, at, request.tools)
     return { session, result: await store.update(key, adopt) }
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })

@@ -4,7 +4,15 @@ import { succeed, succeedInSession } from '../core/context-window.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { promptOf } from '../core/session/request-facts.ts'
 import type { FirstAnswer } from '../core/session/session.ts'
-import { changeReductions, noteAcknowledged, noteAnswer, responseBegan } from '../core/session/transitions.ts'
+import {
+  changeReductions,
+  type Delivered,
+  noteAcknowledged,
+  noteAnswer,
+  noteRelayed,
+  responseBegan,
+} from '../core/session/transitions.ts'
+import { distinctIds } from '../core/transcript.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import type { Head, Upstream, UpstreamCall } from '../http/upstream.ts'
@@ -16,9 +24,9 @@ import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { emitFor } from './begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import { idsIn, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
+import { idsIn, linkCalls, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
-import { changeSession, iterationFacts, type Turn } from './turn.ts'
+import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
@@ -33,13 +41,14 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
+    relayed: (callIds, isCut) => noteCalls(x, callIds, isCut),
     settle: (answer) => settle(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
 
 function settle(turn: Turn, answer: Answered): void {
-  const { exchange, state, request, policy, runState, services } = turn
+  const { exchange, state, request, policy, runState, services, decision } = turn
   const { catalogue, windows } = services
   const { upstream } = exchange.route
   const { model } = request.conversation
@@ -51,6 +60,8 @@ function settle(turn: Turn, answer: Answered): void {
     noteUsage(turn, answer, usage, false)
     cost.then((later) => noteUsage(turn, answer, { input: 0, output: 0, estimated, ...later }, true))
   } else noteUsage(turn, answer, { cost: undefined, costGap: undefined, ...usage, ...cost }, false)
+  // An answer that broke off is no iteration; the last answer of a run sees to that itself.
+  if (answer.isCut && decision.kind !== 'stop' && decision.kind !== 'self_stop') void giveBackIteration(turn, 200)
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
   if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
@@ -86,7 +97,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
       usage,
       facts: answer.facts,
     })
-  state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? {} : answer), undefined)
+  state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? { isCut: answer.isCut } : answer), undefined)
   // If the prices can't be loaded, that was said once for all models.
   if (usage.costGap === undefined || !services.catalogue.isLoaded) return
   const handling = usage.costGap === 'estimate' ? 'estimate' : 'warn'
@@ -108,11 +119,29 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
   await Promise.all([unlessLost(services.emit, links, undefined), changeSession(turn, responseBegan, ids)])
 }
 
+/** Remembers the calls of an answer before the client has its end. Resolves when all processes can find them. */
+function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<unknown> | undefined {
+  const { services, found, request, counted, begun } = turn
+  const callIds = distinctIds(ids)
+  if (callIds.length === 0) return undefined
+  const answer: Delivered = {
+    operation: request.operation ?? '',
+    callIds,
+    isFirst: request.facts.assistantHashes.length === 0 && request.facts.previous === undefined ? true : undefined,
+    isCut: isCut || undefined,
+  }
+  turn.state.relayed = answer
+  const changed = changeSession(turn, noteRelayed, answer)
+  if (found.isNamed) return changed
+  const linked = linkCalls(services.store, found, answer, begun && noteRelayed(begun, counted, answer))
+  return Promise.all([changed, unlessLost(services.emit, linked, undefined)])
+}
+
 /** Records what an answer used and by which ids it can be continued. */
 async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'usage'>): Promise<void> {
   const { services, request, found, key, counted, begun, runState } = turn
   const { store, emit, now, quietRuns } = services
-  const { id: response, item, calls = [], callsNothing } = metadata
+  const { id: response, item, calls = [], callsNothing, isCut } = metadata
   const ids = idsIn(found, metadata)
   const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
   const answer = {
@@ -121,6 +150,7 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
     ids,
     requestBytes: request.facts.bytes ?? 0,
     callsNothing,
+    isCut,
     calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,
   }
   if (key) {
@@ -133,6 +163,8 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
   // What an answer cost may come after the answer itself, which is kept already.
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
+  const { relayed } = turn.state
+  if (relayed) await linkCalls(store, found, relayed, noteAnswer(noteRelayed(begun, counted, relayed), counted, answer))
   const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
   const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
   await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({

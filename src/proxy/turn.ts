@@ -3,7 +3,7 @@ import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { IterationFacts } from '../core/operator/session-record.ts'
 import type { Request } from '../core/request.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
-import { type CountedRequest, releaseIteration } from '../core/session/transitions.ts'
+import { type CountedRequest, type Delivered, releaseIteration } from '../core/session/transitions.ts'
 import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/response.ts'
@@ -56,6 +56,8 @@ export interface ResponseState {
   isWarned?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
   dropsThinking: boolean
+  /** The newest calls that the client got. */
+  relayed?: Delivered
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
   /** Settles when the newest answer is recorded. */

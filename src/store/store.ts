@@ -72,9 +72,10 @@ const BYTES_PER_THREAD = 512
 const BYTES_PER_LOOP_STATE = 8_192
 const BYTES_PER_CALL = 384
 
-function sizeOfThread({ userMessageHashes, responses, continuedFrom, loopState, run }: Thread): number {
-  const hashes =
+function sizeOfThread({ userMessageHashes, relayed = [], responses, continuedFrom, loopState, run }: Thread): number {
+  let hashes =
     userMessageHashes.length + run.recentRequests.length + (responses?.length ?? 0) + (continuedFrom?.length ?? 0)
+  for (const { callIds } of relayed) hashes += 2 + callIds.length
   let size = BYTES_PER_THREAD + hashes * BYTES_PER_HASH
   if (loopState) size += BYTES_PER_LOOP_STATE + (loopState.pendingCalls?.length ?? 0) * BYTES_PER_CALL
   if (run.finalAnswer) size += run.finalAnswer.text.length * 2
@@ -115,6 +116,31 @@ export const LINKS: ValueKind<Link | undefined> = {
       return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
     },
     perSession: 4,
+    share: 0.25,
+  },
+  isNeverRemoved: true,
+}
+
+/** The session of a call that a client got. */
+export interface RelayedCall {
+  /** The session's id in its key, and as clients see it; unset while it has none. */
+  readonly id?: string | undefined
+  readonly session?: string | undefined
+  /** Its first state, while it has no id. */
+  readonly begun?: Session | undefined
+  /** The operation that brought the answer. */
+  readonly operation: string
+  /** Answers of several conversations have a call with this id, so it identifies none of them. */
+  readonly isAmbiguous?: true
+}
+
+/** Sessions of clients that send no session id, by the ids of the calls that they got. */
+export const RELAYED_CALLS: ValueKind<RelayedCall | undefined> = {
+  name: 'relayed',
+  empty: undefined,
+  room: {
+    sizeOf: ({ begun }) => BYTES_PER_RECORD + (begun ? sizeOfSession(begun) : 0),
+    perSession: 8,
     share: 0.25,
   },
   isNeverRemoved: true,

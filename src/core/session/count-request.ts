@@ -10,6 +10,7 @@ import { addCall } from '../usage.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run.ts'
 import {
+  type Branch,
   type Changed,
   isLate,
   limitsInForce,
@@ -17,6 +18,7 @@ import {
   MAX_RECENT_REQUESTS,
   MAX_THREADS,
   type RecentRequest,
+  type RelayedAnswer,
   type Run,
   type RunState,
   retryOf,
@@ -35,6 +37,9 @@ const MAX_USER_MESSAGES = 16
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
+/** From this request on, a user message that stands between the steps of a run in one request after the other is a harness's. */
+const MAX_MID_STEPS = 3
+
 /** The thread and run in which a request is counted. */
 interface Place {
   /** The thread it is counted in; unset if it begins one. */
@@ -51,9 +56,21 @@ interface Place {
   readonly skipsHistory?: boolean
   /** The last message is the harness's, although it looks like a user's. */
   readonly skipsLast?: boolean | undefined
+  /** The newest relayed answer that it shows. */
+  readonly answer?: RelayedAnswer | undefined
+  /** What the transcript shows counts where that is more: Governor did not relay all of it. */
+  readonly isUnknown: boolean
+  readonly repeatsStep?: boolean | undefined
+  readonly midSteps?: number
+  readonly branch?: Branch | undefined
+  /** A thread that had an answer of this one, and the same without it. */
+  readonly other?: readonly [Thread, Thread]
+  /** The loop guard's state before it. */
+  readonly loopState?: LoopState | undefined
 }
 
-function placeOf(session: Session, { facts, thread: name, now, operation }: Request): Place {
+function placeOf(session: Session, request: Request): Place {
+  const { facts, thread: name, now, operation } = request
   const newRun: Run = { id: operation, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
   const found = findThread(session, facts, name, now)
   if (!found) {
@@ -61,22 +78,95 @@ function placeOf(session: Session, { facts, thread: name, now, operation }: Requ
     for (const { name: other, newest } of name === '' ? [] : session.threads) {
       if (other === name || newest === undefined || !facts.assistantHashes.includes(newest)) continue
       const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
-      return { run: { ...newRun, inherited }, skipsHistory: true }
+      return { run: { ...newRun, inherited }, skipsHistory: true, isUnknown: true }
     }
-    return { run: newRun }
+    return { run: newRun, isUnknown: true }
   }
-  const { dropsHistory, dropsMessage, showsRun } = found
-  const thread = dropsMessage ? withoutMessage(found.thread) : found.thread
+  const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, branch } = found
+  if (branch === 'rewind' && answer) return placeAfterRewind(session, found.thread, answer, request)
+  // The answer is that of another agent, whose thread begins with it.
+  if (branch && answer) {
+    const without = { ...found.thread, relayed: found.thread.relayed?.filter((one) => one !== answer) }
+    return { run: { ...newRun, iteration: answer.iteration }, answer, isUnknown: false, other: [found.thread, without] }
+  }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
-  const isNewRun = found.isNewRun || (thread.run.isDoubted === true && !showsRun)
+  const seemsNew = found.isNewRun || (found.thread.run.isDoubted === true && !showsRun)
+  const isMidStep = seemsNew && !dropsHistory && facts.endsInUserMessage && callsLast(facts)
+  const midSteps = isMidStep ? (found.thread.midSteps ?? 0) + 1 : 0
+  // After a last answer that was cut off, a harness asks for the rest of it.
+  const { finalAnswer, stopTries } = found.thread.run
+  const asksForRest = finalAnswer === undefined && (stopTries?.truncated ?? 0) > 0
+  const isHarness = facts.isByAgent === true || asksForRest || midSteps >= MAX_MID_STEPS
+  const thread = dropsMessage || (seemsNew && isHarness) ? withoutMessage(found.thread) : found.thread
+  const isNewRun = seemsNew && !isHarness
   return {
     known: thread,
     from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: isNewRun ? newRun : thread.run,
+    run: isNewRun ? newRun : answer?.isCut ? withCutAnswer(thread.run, answer) : thread.run,
     over: isNewRun ? thread.run : undefined,
-    skipsLast: dropsMessage && !isNewRun && facts.endsInUserMessage,
+    skipsLast: (dropsMessage || isHarness) && !isNewRun && facts.endsInUserMessage,
+    answer,
+    isUnknown: isNewRun || showsMore,
+    repeatsStep,
+    midSteps,
+    branch: isNewRun ? undefined : thread.branch,
+    loopState: dropsHistory ? undefined : thread.loopState,
   }
+}
+
+/** Returns a run that counts an answer that broke off: the client has executed one of its calls. */
+function withCutAnswer(run: Run, { iteration }: RelayedAnswer): Run {
+  return run.iteration < iteration ? { ...run, iteration: run.iteration + 1 } : run
+}
+
+/** How many threads at once may begin beside one that has gone on by one step, before one of them is known to be another agent's. */
+const MAX_FORKS = 3
+
+/**
+ * Returns the place of a request that goes on from an older answer of a thread: in another thread. It may be that of an
+ * agent that went back, so it inherits the count of the run and of all that branched off it before.
+ */
+function placeAfterRewind(
+  { threads }: Session,
+  { id, branch, interrupted, loopState, run: newest }: Thread,
+  answer: RelayedAnswer,
+  { now, operation }: Request,
+): Place {
+  const isBefore = interrupted && !newest.recentRequests.some(({ fingerprint }) => fingerprint === answer.fingerprint)
+  const from = isBefore ? interrupted : { run: newest, loopState }
+  const root = branch ? branch.root : id
+  let { iteration } = from.run
+  let forks = 0
+  for (const { branch: other, run } of isBefore ? [] : threads) {
+    if (!other?.isDoubted || other.root !== root) continue
+    iteration = Math.max(iteration, run.iteration)
+    forks++
+  }
+  // Agents that share a history go on from its newest answer, each for itself.
+  if (answer.isFollowed && iteration === answer.iteration + 1 && forks < MAX_FORKS) iteration = answer.iteration
+  const { finalAnswer: _, ownEnd: _end, isReported: _reported, stopTries: _tries, question: _asked, ...run } = from.run
+  return {
+    run: { ...run, id: operation, iteration, recentRequests: [] },
+    answer,
+    isUnknown: false,
+    branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, isDoubted: true },
+    loopState: from.loopState,
+  }
+}
+
+/**
+ * Returns threads after `known` has gone on itself: those that branched off it meanwhile belong to other agents, which
+ * have not made the iterations that they inherited.
+ */
+function withoutInherited(threads: readonly Thread[], known: Thread): readonly Thread[] {
+  const root = known.branch ? known.branch.root : known.id
+  return threads.map((thread) => {
+    const { branch, run } = thread
+    if (thread === known || !branch?.isDoubted || branch.root !== root || branch.at < known.run.askedAt) return thread
+    const iteration = run.iteration - branch.ahead
+    return { ...thread, branch: { ...branch, ahead: 0, isDoubted: undefined }, run: { ...run, iteration } }
+  })
 }
 
 /** Returns a thread whose newest message was no human's: the run that the message seemed to end goes on. */
@@ -101,18 +191,21 @@ function withoutMessage(thread: Thread): Thread {
 }
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
-function numberOf({ known, run }: Place, { facts, isDerived }: Request, before: RecentRequest | undefined) {
+function numberOf(
+  { run, isUnknown, repeatsStep = false }: Place,
+  { facts, isDerived }: Request,
+  before: RecentRequest | undefined,
+) {
   const answered = before?.answered ?? 1
   // Without a session id, equal first requests of a run may come from several agents.
   const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
   const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
-  const { previous, assistantHashes, messages } = facts
-  const showsSame = previous === undefined && known?.newest === assistantHashes.at(-1) && known?.messages === messages
-  // A run that was stopped counts no more, and the same step in other bytes is not a further one.
-  const isMore = !run.finalAnswer && (isRepeat || !showsSame || run.iteration === 0)
+  // A run that was stopped counts no more.
+  const next = run.iteration + Number(!run.finalAnswer && (isRepeat || !repeatsStep || run.iteration === 0))
+  const shown = facts.iteration - (run.inherited?.iterations ?? 0)
   return {
-    iteration: Math.max(facts.iteration - (run.inherited?.iterations ?? 0), run.iteration + Number(isMore)),
+    iteration: isUnknown ? Math.max(shown, next) : next,
     resendCount: isRepeat ? answered + 1 : undefined,
   }
 }
@@ -125,22 +218,31 @@ function reactionOf(known: Thread | undefined, { facts, conversation }: Request,
   return speaks ? 'acknowledged' : 'ignored'
 }
 
-/** Returns the loop guard's state after the calls of a request. After a fault the next request begins here. */
-function observeCalls(request: Request, { from, skipsHistory, skipsLast }: Place, mode: LoopMode | undefined) {
+/**
+ * Returns the loop guard's state after the calls of a request, and that of the run which its last message seemed to end.
+ * After a fault the next request begins here.
+ */
+function observeCalls(request: Request, place: Place, mode: LoopMode | undefined) {
   const { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now } = request
   // The budget may need to know whether a run stagnates.
   const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
-  if (!isNeeded) return { loopState: undefined, fault: undefined }
-  const before = from?.loopState ?? INITIAL_LOOP_STATE
-  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast }
+  if (!isNeeded) return { loopState: undefined, interrupted: undefined, fault: undefined }
+  const { loopState: before = INITIAL_LOOP_STATE, known, over, answer, skipsHistory, skipsLast } = place
+  const isSameRun = place.loopState !== undefined && !over
+  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast, isSameRun, answer }
   const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
   let fault: Error | undefined
   try {
-    if (!skipsHistory) return { loopState: observeTranscript(before, transcript, policy, now), fault }
+    if (!skipsHistory) {
+      const goesOn = { ...transcript, skipsLast: true, isSameRun: true }
+      const continued = place.midSteps ? (known?.interrupted?.loopState ?? before) : undefined
+      const interrupted = over && continued && observeTranscript(continued, goesOn, policy, now)
+      return { loopState: observeTranscript(before, transcript, policy, now), interrupted, fault }
+    }
   } catch (error) {
     fault = error as Error
   }
-  return { loopState: skipTranscript(before, transcript), fault }
+  return { loopState: skipTranscript(before, transcript), interrupted: undefined, fault }
 }
 
 /** How many requests with a new demand are relayed after the end of a run. */
@@ -169,7 +271,7 @@ function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fing
  */
 function runAfter(
   { facts, now, demands, upstream, model, agent }: Request,
-  { known, run, over }: Place,
+  { known, run, over, answer, isUnknown }: Place,
   before: RecentRequest | undefined,
   iteration: number,
   reaction: WarningReaction | undefined,
@@ -179,7 +281,11 @@ function runAfter(
   const newest = assistantHashes.at(-1)
   // A request that was changed and sent again shows the same calls again.
   const isCounted = before !== undefined || newest === undefined || newest === known?.newest
-  const newToolCalls = run.recentRequests.length > 0 ? (callCounts.at(-1) ?? 0) : facts.newToolCalls
+  const newToolCalls = answer
+    ? countShown(answer, facts)
+    : run.recentRequests.length > 0
+      ? (callCounts.at(-1) ?? 0)
+      : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
   const { recentRequests } = run
   const counted = { fingerprint, iteration, answered: before?.answered }
@@ -190,7 +296,7 @@ function runAfter(
     quietSince: run.quietSince,
     iteration: Math.max(run.iteration, iteration),
     toolCalls: Math.max(
-      facts.toolCalls - (run.inherited?.toolCalls ?? 0),
+      isUnknown ? facts.toolCalls - (run.inherited?.toolCalls ?? 0) : 0,
       run.toolCalls + (isCounted ? 0 : newToolCalls),
     ),
     recentRequests: before
@@ -219,13 +325,30 @@ function runAfter(
   } satisfies Required<Run>
 }
 
+/** Returns how many calls of a relayed answer a transcript shows. */
+function countShown({ callIds }: RelayedAnswer, facts: RequestFacts): number {
+  const shown = facts.callIds.findLast((ids) => ids.some((id) => callIds.includes(id))) ?? []
+  return shown.filter((id) => callIds.includes(id)).length
+}
+
+/** Returns the relayed answers of a thread that goes on from one of them, or begins with one that was another thread's. */
+function followed({ from, answer, other }: Place): Thread['relayed'] {
+  if (!answer || !(from || other)) return from?.relayed
+  const marked = { ...answer, isFollowed: true } as const
+  return other ? [marked] : from?.relayed?.map((one) => (one === answer ? marked : one))
+}
+
 function threadAfter(
   { facts, thread: name, operation }: Request,
-  { known, from, over }: Place,
+  place: Place,
   run: Run,
   number: number,
-  loopState: LoopState | undefined,
+  {
+    loopState,
+    interrupted,
+  }: { readonly loopState: LoopState | undefined; readonly interrupted: LoopState | undefined },
 ): Thread {
+  const { known, from, over, midSteps, branch, answer } = place
   // A request that was counted before may be older than the newest one.
   if (from && retryOf(from.run, facts))
     return { ...from, number, run, loopState, isPromptRepeated: facts.isPrompt || from.isPromptRepeated }
@@ -234,12 +357,12 @@ function threadAfter(
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
-  // In the middle of a run a harness may write what looks like a user's message: the next request shows whether it did.
-  const mayContinue = over && from && endsInUserMessage && callsLast(facts) && previous === undefined
+  // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
+  const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
   // The request that ends a run shows the calls of its newest answer.
-  const newCalls = from?.newest === newest ? 0 : (facts.callCounts.at(-1) ?? 0)
-  const toolCalls = (over?.toolCalls ?? 0) + newCalls
-  const continued = from?.continuedFrom
+  const newCalls = from?.newest === newest ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
+  const toolCalls = (continued?.toolCalls ?? 0) + newCalls
+  const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,
     name,
@@ -255,11 +378,14 @@ function threadAfter(
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
-    interrupted: mayContinue ? { run: { ...over, toolCalls }, loopState: from.loopState } : undefined,
+    interrupted: continued && { run: { ...continued, toolCalls }, loopState: interrupted },
+    midSteps: midSteps || undefined,
+    relayed: followed(place),
+    branch,
     run,
     responses: from?.responses,
     context: from?.context,
-    continuedFrom: previous !== undefined && mayFork ? withIds(continued, [previous]) : continued,
+    continuedFrom: previous !== undefined && mayFork ? withIds(continuedFrom, [previous]) : continuedFrom,
     loopState,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
@@ -267,25 +393,25 @@ function threadAfter(
 }
 
 /**
- * Returns the totals of a session after one more request. A new session counts what the transcript shows. In a session
- * that has counted before, a thread that begins adds one iteration: the session may have counted its history in
- * another thread. A stopped run adds only the requests that are relayed after its end.
+ * Returns the totals of a session after one more request, which is assumed to be answered: its iterations are the answers
+ * that were relayed to it. A stopped run adds only the requests that are relayed after its end.
  */
 function totalsAfter(
   { totals, threads }: Session,
   { now, facts }: Request,
-  { known, run: before }: Place,
+  { known, over, run: before }: Place,
   after: Run,
   reaction: WarningReaction | undefined,
   isRelayedAfterEnd: boolean,
 ): Totals {
-  let iterations = after.iteration - before.iteration
+  // An answer that broke off counts once the client shows a result of it.
+  const countsCut = known !== undefined && !over && before !== known.run
+  let iterations = Number(after.iteration > before.iteration) + Number(countsCut)
   let toolCalls = Math.max(0, after.toolCalls - before.toolCalls)
   if (before.finalAnswer) {
     iterations = Number(isRelayedAfterEnd)
     toolCalls = 0
   } else if (totals && !known) {
-    iterations = 1
     const shown = facts.assistantHashes.at(-1)
     toolCalls = threads.some(({ newest }) => newest === shown) ? 0 : facts.newToolCalls
   }
@@ -308,14 +434,17 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const { iteration, resendCount } = numberOf(place, request, before)
   const limits = limitsInForce(request.limits, session, known, over ? undefined : known?.run)
   const loopMode = loopModeInForce(session, known)
-  const { loopState, fault } = observeCalls(request, place, loopMode)
+  const observed = observeCalls(request, place, loopMode)
+  const { loopState, fault } = observed
   const reaction = reactionOf(known, request, isRetry)
   const run = runAfter(request, place, before, iteration, reaction, limits)
   const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
-  const thread = threadAfter(request, place, run, number, loopState)
+  const thread = threadAfter(request, place, run, number, observed)
   const asksForOtherForm = isLate(run, facts.fingerprint)
-  const others = replaces ? session.threads.filter((other) => other !== replaces) : session.threads
+  const rest = replaces ? session.threads.filter((other) => other !== replaces) : session.threads
+  const apart = place.other ? rest.with(rest.indexOf(place.other[0]), place.other[1]) : rest
+  const others = replaces && !isRetry ? withoutInherited(apart, replaces) : apart
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
   const begun = { ...record, name: record.name ?? request.name, threads: Math.max(record.threads, number) }
@@ -341,7 +470,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       iteration: base ? Math.max(1, iteration - base.iterations) : iteration,
       isRetry,
       resendCount,
-      isNewRun: !known || over !== undefined,
+      isNewRun: over !== undefined || !(known || place.branch),
       isNew: session.totals === undefined,
       ended: ended && endedAs && !over.isReported ? { ...ended, state: endedAs } : undefined,
       used: usedBy(run, now, iteration),

@@ -3,7 +3,7 @@ import type { Conversation } from '../conversation.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { resultsAfter } from '../loop/tool-result.ts'
-import { advance, assistantHash, lastMessage, type TranscriptState } from '../transcript.ts'
+import { advance, assistantHash, callIdsOf, lastMessage, type TranscriptState } from '../transcript.ts'
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts
@@ -17,12 +17,15 @@ export interface RequestFacts
   readonly iteration: number
   /** The first and the newest assistant messages, in order. The last shows whether a transcript grew or went back. */
   readonly assistantHashes: readonly Hash[]
-  /** How many calls each of these messages made. */
+  /** How many calls each of these messages made, and their ids. */
   readonly callCounts: readonly number[]
+  readonly callIds: readonly (readonly Hash[])[]
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The client says that it replaced its history by a summary. */
   readonly isCompacted?: boolean | undefined
+  /** The client says that the agent sends the request by itself, whatever its last message is. */
+  readonly isByAgent?: boolean | undefined
   /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
   /** The id of the response, or of the conversation, that the request continues without sending it. */
@@ -67,9 +70,11 @@ export function factsOf(
   const { userMessageHashes, assistantMessages } = transcript
   const assistantHashes: Hash[] = []
   const callCounts: number[] = []
+  const callIds: (readonly Hash[])[] = []
   for (const message of assistantMessages) {
     assistantHashes.push(assistantHash(message, conversation))
     callCounts.push(message.calls)
+    callIds.push(callIdsOf(message, conversation))
   }
   let users = 0
   if (assistantMessages.length === 0)
@@ -86,6 +91,7 @@ export function factsOf(
     newToolCalls: transcript.newToolCalls,
     assistantHashes,
     callCounts,
+    callIds,
     endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
     isPrompt: users > 0 && users === userMessageHashes.length,
     asksForSummary:
@@ -138,6 +144,7 @@ export function withPrevious(
     previousStep,
     assistantHashes: [previousStep, ...facts.assistantHashes],
     callCounts: [ids.length, ...facts.callCounts],
+    callIds: [[], ...facts.callIds],
     ...(isSameRun ? { toolCalls: ids.length, newToolCalls: ids.length } : {}),
   }
 }

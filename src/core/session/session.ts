@@ -27,6 +27,8 @@ export const MAX_RECENT_REQUESTS = 4
 export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number
+  /** Its newest sending got a whole answer, or none, so that its iteration was released; unset while it is in flight. */
+  readonly outcome?: 'answered' | 'released' | undefined
   /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
 }
@@ -127,6 +129,37 @@ export interface Run {
   readonly inherited?: { readonly iterations: number; readonly toolCalls: number } | undefined
 }
 
+/** How many answers a thread remembers, and how many calls of each. */
+const MAX_RELAYED = 8
+const MAX_RELAYED_CALLS = 16
+
+/** An answer with calls that a client got. The provider drew the ids of the calls, so they identify the answer. */
+export interface RelayedAnswer {
+  /** The operation that it came in: equal requests get different answers. */
+  readonly operation: string
+  /** The request that it answered, and its number in its run. */
+  readonly fingerprint: string
+  readonly iteration: number
+  readonly callIds: readonly Hash[]
+  /** The request contained no answer: several agents may have sent it. */
+  readonly isFirst?: true | undefined
+  /** The thread has gone on from it. */
+  readonly isFollowed?: true | undefined
+  /** It broke off: it is an iteration only if the client shows a result of one of its calls. */
+  readonly isCut?: true | undefined
+}
+
+/** The thread that another one branched off: its transcript goes on from an older answer of that thread. */
+export interface Branch {
+  /** The thread that the first of all these branches left. */
+  readonly root: string | undefined
+  readonly at: number
+  /** Iterations that it inherited beyond that answer. */
+  readonly ahead: number
+  /** Unset once another thread of them went on: then their agents are others, and have not made what was inherited. */
+  readonly isDoubted?: true | undefined
+}
+
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread {
   /** The client's name for it; empty if the client sends none. */
@@ -150,8 +183,13 @@ export interface Thread {
   /** The first and the newest answer that its requests have shown; unset before the first. */
   readonly first?: Hash | undefined
   readonly newest?: Hash | undefined
-  /** The run before, and its state for the loop guard, while a message of a harness may have seemed to end it. */
+  /** The run as it is if a user message between its steps, which seemed to end it, is a harness's. */
   readonly interrupted?: { readonly run: Run; readonly loopState: LoopState | undefined } | undefined
+  /** How many of its newest requests, one after the other, ended in a user message after results; unset means none. */
+  readonly midSteps?: number | undefined
+  /** The newest answers with calls that its client got, oldest first. */
+  readonly relayed?: readonly RelayedAnswer[] | undefined
+  readonly branch?: Branch | undefined
   readonly run: Run
   /** Ids of its newest responses, oldest first. */
   readonly responses?: readonly string[] | undefined
@@ -292,6 +330,13 @@ export function isLate({ demands = [] }: Run, fingerprint: string): boolean {
 /** Returns ids of responses with further ones, each once: the newest are kept, and are the last. */
 export function withIds(known: Thread['responses'], more: Thread['responses']): Thread['responses'] {
   return more?.length ? [...new Set([...(known ?? []), ...more])].slice(-MAX_RESPONSES) : known
+}
+
+/** Returns relayed answers with one more, or with further calls of the newest one; the newest are kept. */
+export function withRelayed(known: Thread['relayed'] = [], answer: RelayedAnswer): Thread['relayed'] {
+  const same = known.find(({ operation }) => operation === answer.operation)
+  const callIds = [...new Set([...(same?.callIds ?? []), ...answer.callIds])].slice(-MAX_RELAYED_CALLS)
+  return [...known.filter((one) => one !== same), { ...answer, callIds }].slice(-MAX_RELAYED)
 }
 
 /** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */

@@ -1,13 +1,15 @@
 /**
- * Finds the thread of a session that a request continues, by what its transcript shows.
+ * Finds the thread of a session that a request continues.
  *
- * Agents that run side by side may share a prompt, examples in it, a history, and even answers. So only facts count: a
- * transcript continues a thread if it shows the newest answer that the thread's requests have shown, and the thread's
- * user messages before all others. In doubt a request begins a thread of its own, which is counted by its transcript.
+ * The strongest fact is what Governor relayed: the newest answer of a transcript shows call ids that the provider drew for
+ * an answer of the thread, however the history before it was cut. Where there are no such ids, only this counts: the
+ * transcript shows the newest answer that the thread's requests have shown, and the thread's user messages before all
+ * others. Agents that run side by side may share a prompt, examples in it, a history, and even the words of answers. In
+ * doubt a request begins a thread of its own, which is counted by its transcript.
  */
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
-import { MAX_THREADS, retryOf, type Session, type Thread } from './session.ts'
+import { MAX_THREADS, type RelayedAnswer, type Run, retryOf, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
@@ -23,6 +25,14 @@ export interface Continuation {
   readonly dropsMessage?: boolean
   /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt may begin any run. */
   readonly showsRun?: boolean
+  /** The newest relayed answer that it shows. */
+  readonly answer?: RelayedAnswer | undefined
+  /** The thread has gone on from that answer already. `rewind`: the agent went back; `fork`: it is another agent. */
+  readonly branch?: 'rewind' | 'fork'
+  /** It shows several answers that Governor did not relay to the thread. */
+  readonly showsMore?: boolean
+  /** It shows no other answers than the request before: a step in other bytes, of an answer that is not identified. */
+  readonly repeatsStep?: boolean
 }
 
 /** How well a transcript fits a thread. */
@@ -41,7 +51,9 @@ interface Fit {
  * - the thread that the client names;
  * - the thread that has counted the same bytes;
  * - the thread with the response that it continues from;
+ * - the thread whose client got the newest answer that it shows, see `shownAnswer`;
  * - the thread whose newest answer it shows, see `fitOf`;
+ * - the thread whose client got an older answer that it shows;
  * - the thread whose history it replaces by a summary, see `compactedThread`.
  */
 export function findThread(
@@ -66,17 +78,100 @@ export function findThread(
     if (!thread || forks(thread, facts)) return undefined
     return { thread, isNewRun: facts.userMessageHashes.length > 0, showsRun: linked !== undefined }
   }
+  const shown = shownAnswer(unnamed, facts)
+  if (shown && (shown.isNewest || isNextOf(shown))) return branchAfter(shown, facts)
   let best: Fit | undefined
   for (const thread of unnamed) {
     const fit = fitOf(thread, facts)
     if (fit && (!best || isBetter(fit, best))) best = fit
   }
   if (best) return continuationBy(best, facts)
+  if (shown) return branchAfter(shown, facts)
   const thread = compactedThread(unnamed, facts, now)
   // A harness asks for the summary with a message that is not seen again.
   const last = thread?.userMessageHashes.at(-1)
   const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
   return thread && { thread, dropsMessage }
+}
+
+/**
+ * A relayed answer in a transcript. `isNewest`: no answer after it has ids that could identify it; `isLast`: there is no
+ * answer after it.
+ */
+interface ShownAnswer {
+  readonly thread: Thread
+  readonly answer: RelayedAnswer
+  readonly isNewest: boolean
+  readonly isLast: boolean
+}
+
+/** Returns the newest answer in a transcript that was relayed to one of the threads; `undefined` if that is in doubt. */
+function shownAnswer(threads: readonly Thread[], { callIds }: RequestFacts): ShownAnswer | undefined {
+  let isNewest = true
+  for (let at = callIds.length - 1; at >= 0; at--) {
+    const ids = callIds[at] ?? []
+    if (ids.length === 0) continue
+    const isLast = at === callIds.length - 1
+    const known = new Map<Hash, ShownAnswer | undefined>()
+    // An id that came in several answers identifies none of them.
+    for (const thread of threads)
+      for (const answer of thread.relayed ?? [])
+        for (const id of answer.callIds)
+          if (ids.includes(id)) known.set(id, known.has(id) ? undefined : { thread, answer, isNewest, isLast })
+    let found: ShownAnswer | undefined
+    for (const one of known.values()) {
+      if (!one || (found && found.thread !== one.thread)) return undefined
+      // A client may join the calls of several answers into one message.
+      const relayed = one.thread.relayed ?? []
+      if (!found || relayed.indexOf(one.answer) > relayed.indexOf(found.answer)) found = one
+    }
+    if (found) return found
+    isNewest = false
+  }
+  return undefined
+}
+
+/**
+ * Returns whether a thread has not gone on from an answer yet: no request after the one that it belongs to was answered
+ * or is in flight; or only with words, or to the end of its run.
+ */
+function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): boolean {
+  if ((run.finalAnswer !== undefined || !isLast) && relayed?.at(-1) === answer) return true
+  const at = run.recentRequests.findLastIndex(({ fingerprint }) => fingerprint === answer.fingerprint)
+  return run.recentRequests.slice(at + 1).every(({ outcome }) => outcome === 'released')
+}
+
+/** Returns how a transcript continues the thread of an answer that it shows. */
+function continuationAfter({ thread, answer }: ShownAnswer, facts: RequestFacts): Continuation {
+  const { userMessageHashes: shown, assistantHashes, iteration } = facts
+  const { userMessageHashes: known, newest, endsInUserMessage } = thread
+  const last = known.at(-1)
+  const isAfterUser = endsInUserMessage === true && last !== undefined && newest !== undefined
+  // The answer to the message stands after the answers that stood before it.
+  const before = isAfterUser ? assistantHashes.lastIndexOf(newest) : -1
+  const isAnswered = before >= 0 && before < assistantHashes.length - 1
+  const dropsMessage = isAfterUser && isAnswered && !shown.includes(last)
+  const isSameMessage = isAfterUser && last === shown.at(-1) && newest === assistantHashes.at(-1)
+  const isOver = dropsMessage && callsLast(facts)
+  // The words after all answers are new.
+  const isNewRun = iteration === 1 && shown.length > 0 && !isSameMessage && !isOver
+  return { thread, answer, isNewRun, dropsMessage, showsRun: true }
+}
+
+/** Returns the same, where several agents may go on from one answer; `undefined` if it begins a thread and a run. */
+function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | undefined {
+  const found = continuationAfter(shown, facts)
+  if (isNextOf(shown)) return found
+  const { isFirst, isFollowed } = shown.answer
+  const isFork = (isFirst && !isFollowed) || isInFlight(shown.thread.run)
+  if (found.isNewRun) return undefined
+  return { ...found, branch: isFork ? 'fork' : 'rewind' }
+}
+
+/** Returns whether the newest request of a run is not over. */
+function isInFlight({ recentRequests }: Run): boolean {
+  const newest = recentRequests.at(-1)
+  return newest !== undefined && newest.outcome === undefined
 }
 
 /**
@@ -157,6 +252,7 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
   const dropsMessage = kind === 2
   // After an answer without calls the message at the end is a human's, whatever became of the one before.
   const speaksAtEnd = dropsMessage && facts.endsInUserMessage && !callsLast(facts)
+  const isReleased = thread.run.recentRequests.at(-1)?.outcome === 'released'
   // A user message before an answer that the run knows was put there by the harness.
   const isAfterNewest = newer >= facts.iteration - 1
   return {
@@ -164,6 +260,9 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
     isNewRun: speaksAtEnd || (users > 0 && isAfterNewest),
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
+    // Answers that broke off may be shown too.
+    showsMore: newer > 1 && !isReleased,
+    repeatsStep: newer === 0 && thread.messages === facts.messages && !isReleased,
   }
 }
 
@@ -176,6 +275,8 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   // A user message beside a history that the provider keeps is new.
   if (previous !== undefined) return { thread, isNewRun: last !== undefined, showsRun: isNamed }
   if (facts.isPrompt && thread.newest !== undefined) return { thread, isNewRun: true, dropsHistory: true }
+  const shown = shownAnswer([thread], facts)
+  if (shown) return continuationAfter(shown, facts)
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
   return { thread, isNewRun: last !== undefined && !thread.userMessageHashes.includes(last) }

@@ -11,6 +11,7 @@ import {
   type Changed,
   type FirstAnswer,
   isLate,
+  type RelayedAnswer,
   type Run,
   type RunState,
   retryOf,
@@ -20,6 +21,7 @@ import {
   usedBy,
   usedIn,
   withIds,
+  withRelayed,
 } from './session.ts'
 
 /** Identifies a request that was counted: by a hash of its bytes, and by the name of its thread. */
@@ -58,14 +60,17 @@ export interface AnswerFacts {
   readonly iteration?: IterationFacts | undefined
   /** The answer's calls, where their results will come without them. */
   readonly calls?: readonly PendingCall[] | undefined
+  /** The answer broke off. */
+  readonly isCut?: boolean
 }
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { usage, ids, requestBytes, calls, callsNothing, iteration } = facts
+  const { usage, ids, requestBytes, calls, callsNothing, iteration, isCut } = facts
   const thread = threadOf(session, request)
   if (!thread) return { ...session, usage: addCall(session.usage, usage) }
   const { run, loopState } = thread
+  const outcome = isCut ? undefined : 'answered'
   const change: Partial<Thread> = {
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
@@ -79,6 +84,9 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
     // An answer to a request before the newest does not show whether the run has ended.
     isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
     failedAs: undefined,
+    recentRequests: run.recentRequests.map((one) =>
+      one.fingerprint === request.fingerprint ? { ...one, outcome: outcome ?? one.outcome } : one,
+    ),
   })
   return {
     ...after,
@@ -110,6 +118,23 @@ function recordAfter(
 export function responseBegan(session: Session, request: CountedRequest, ids: readonly string[]): Session {
   const thread = threadOf(session, request)
   return thread ? withThread(session, thread, { responses: withIds(thread.responses, ids) }) : session
+}
+
+/** An answer that a client is about to have got. */
+export interface Delivered extends Pick<RelayedAnswer, 'operation' | 'callIds' | 'isFirst' | 'isCut'> {}
+
+/** Records the calls of an answer before the client has its end, and whether the answer is whole. */
+export function noteRelayed(session: Session, request: CountedRequest, answer: Delivered): Session {
+  const thread = threadOf(session, request)
+  const sent = thread && retryOf(thread.run, request)
+  if (!thread || !sent) return session
+  const { fingerprint } = request
+  const { recentRequests } = thread.run
+  const relayed = { ...answer, fingerprint, iteration: sent.iteration }
+  const all = answer.isCut
+    ? recentRequests
+    : recentRequests.with(recentRequests.indexOf(sent), { ...sent, outcome: 'answered' })
+  return withThread(session, thread, { relayed: withRelayed(thread.relayed, relayed) }, { recentRequests: all })
 }
 
 /**
@@ -162,9 +187,12 @@ export function releaseIteration(
   if (!thread) return session
   const { run } = thread
   const recorded = { ...session, record: recordAfter(session, request, thread, facts, undefined) }
-  if (retryOf(run, request)?.iteration !== run.iteration) return recorded
+  const sent = retryOf(run, request)
+  if (!sent || sent.outcome === 'released' || sent.iteration !== run.iteration) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
-  const after = withThread(recorded, thread, {}, { failedAs, quietSince, iteration: run.iteration - 1 })
+  const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome: 'released' })
+  const change = { failedAs, quietSince, iteration: run.iteration - 1, recentRequests }
+  const after = withThread(recorded, thread, {}, change)
   // Requests after the end of a run are not counted, but for those that are relayed.
   const wasCounted = !run.finalAnswer || isLate(run, request.fingerprint)
   return wasCounted ? withIterations(after, -1) : after

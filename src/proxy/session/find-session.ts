@@ -1,11 +1,19 @@
 /** Finds the session of a request by an id, a response or its conversation, and links responses to it. */
 import type { Conversation } from '../../core/conversation.ts'
-import { hashOf, nameOf } from '../../core/hash.ts'
+import { type Hash, hashOf, nameOf } from '../../core/hash.ts'
 import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
-import type { FirstAnswer, Session } from '../../core/session/session.ts'
+import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
-import { LINKS, type Link, type Store, sessionKey, type ValueKind } from '../../store/store.ts'
+import {
+  LINKS,
+  type Link,
+  RELAYED_CALLS,
+  type RelayedCall,
+  type Store,
+  sessionKey,
+  type ValueKind,
+} from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
@@ -19,6 +27,8 @@ export interface FoundSession {
   readonly name?: string | undefined
   /** The client sends this id itself. */
   readonly isNamed: boolean
+  /** It was found by the calls that its client got. */
+  readonly isRelayed?: boolean
   /** Identifies the conversation's first request; set if the session is derived from how the conversation began. */
   readonly prompt?: string | undefined
   /** The first state of a session that the store does not contain yet; unset if that is not known. */
@@ -52,8 +62,52 @@ export async function findSession(
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
   if (name !== undefined) return { id: hashOf(name), name, ...rest }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
+  const relayed = await unlessLost(emit, sessionOfCalls(store, tenant, facts), undefined)
+  if (relayed?.id !== undefined) return { id: relayed.id, name: relayed.session, isRelayed: true, ...rest }
   const derived = await unlessLost(emit, derivedSession(store, tenant, asked.conversation, facts), undefined)
-  return { id: derived?.id, name: derived?.id, prompt: derived?.prompt, ...rest }
+  // A conversation that does not show how it began gets an id from the answer that it does show.
+  const id = derived?.id ?? (relayed && nameOf(tenant, relayed.operation))
+  return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed: relayed !== undefined, ...rest }
+}
+
+/** How many of the newest answers with calls are looked up: a harness may write one itself. */
+const MAX_LOOKED_UP = 2
+
+/** Returns the session whose client got the newest calls that a transcript shows. Rejects if the store fails. */
+async function sessionOfCalls(
+  store: Store,
+  tenant: string,
+  { callIds }: RequestFacts,
+): Promise<RelayedCall | undefined> {
+  const ids = callIds.filter((all) => all.length > 0).slice(-MAX_LOOKED_UP)
+  const looked = ids.reverse().flatMap(linkedIds)
+  const all = await Promise.all(looked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
+  return all.find((one) => one && !one.isAmbiguous)
+}
+
+/** Returns those of an answer's call ids by which it is found: a client may drop some of its calls. */
+function linkedIds(callIds: readonly Hash[]): readonly Hash[] {
+  const [first, last = first] = [callIds[0], callIds.at(-1)]
+  return first === undefined || last === undefined ? [] : first === last ? [last] : [last, first]
+}
+
+/** Links the calls of an answer to the session that got it, or to what is known of a session that has no id yet. */
+export async function linkCalls(
+  store: Store,
+  { tenant, id, name: session }: FoundSession,
+  { callIds, operation }: Pick<RelayedAnswer, 'callIds' | 'operation'>,
+  begun?: Session,
+): Promise<void> {
+  const to: RelayedCall = id === undefined ? { begun, operation } : { id, session, operation }
+  await Promise.all(
+    linkedIds(callIds).map((one) =>
+      store.updateValue(RELAYED_CALLS, sessionKey(tenant, one), (known) => {
+        const isSame = !known || known.operation === operation || (id !== undefined && known.id === id)
+        const isClear = isSame && known?.isAmbiguous !== true
+        return { value: isClear ? to : ({ operation, isAmbiguous: true } as const), result: undefined }
+      }),
+    ),
+  )
 }
 
 /**
@@ -149,14 +203,16 @@ export function agentNameOf(headers: RawHeaders): string | undefined {
  * Returns what Claude Code says of a request, before any guess by its form, to a gateway if
  * CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol.
  * `isStep`: it is a step of a run; `undefined` if that is not said in a known word. `isCompacted`: its history was
- * replaced by a summary.
+ * replaced by a summary. `isByAgent`: the agent sends it by itself.
  */
-export function hintsIn(headers: RawHeaders): { readonly isStep: boolean | undefined; readonly isCompacted: boolean } {
+export function hintsIn(headers: RawHeaders) {
   const compaction = headerOf(headers, 'x-claude-code-compaction')?.trim() ?? ''
   const kind = headerOf(headers, 'x-claude-code-request-class')?.trim() ?? ''
   const compacted = headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? ''
   // It asks for a summary of the history, or for a title, a classification or a summary for people.
   const isNoStep = /^(?:auto|manual|reactive)$/.test(compaction) || /^(?:compaction|auxiliary)$/.test(kind)
   const isStep = isNoStep ? false : /^(?:main|subagent|workflow)$/.test(kind) || undefined
-  return { isStep, isCompacted: /^(?:true|1)$/i.test(compacted) }
+  // GitHub Copilot says who wrote the last message.
+  const isByAgent = headerOf(headers, 'x-initiator')?.trim().toLowerCase() === 'agent'
+  return { isStep, isCompacted: /^(?:true|1)$/i.test(compacted), isByAgent }
 }

@@ -70,14 +70,14 @@ describe('the totals of a session', () => {
     expect(total(agents, turns)).toBe(1_200)
   })
 
-  it('include calls that only a transcript shows, once', () => {
+  it('count the answers that were relayed, and calls that only a transcript shows, once', () => {
     const session = newSession()
     const task = [system('You are an agent.'), user('Fix the bug.')]
     session.see([...task, ...steps('a', 5)])
-    expect(session.session.totals).toMatchObject({ iterations: 6, toolCalls: 5 })
+    expect(session.session.totals).toMatchObject({ iterations: 1, toolCalls: 5 })
     session.see([...task, ...steps('a', 9)])
-    expect(session.session.totals).toMatchObject({ iterations: 10, toolCalls: 9 })
+    expect(session.session.totals).toMatchObject({ iterations: 2, toolCalls: 9 })
     session.see([system('You are an agent of another kind.'), user('Fix the bug.'), ...steps('a', 10)])
-    expect(session.session.totals).toMatchObject({ iterations: 11, toolCalls: 10 })
+    expect(session.session.totals).toMatchObject({ iterations: 3, toolCalls: 10 })
   })
 })
