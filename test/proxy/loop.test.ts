@@ -136,7 +136,7 @@ describe('a loop is found', () => {
     expect(headersOf(steps)).toEqual(['repetition;count=3'])
   })
 
-  it('but no call is blocked when a harness sends the same message after each step', async () => {
+  it('and its calls are blocked although a harness sends the same message after each step', async () => {
     const { url } = await startBoth(always)
     let messages = START
     const steps: Step[] = []
@@ -145,9 +145,8 @@ describe('a loop is found', () => {
       steps.push(step)
       messages = [...afterStep(messages, step), { role: 'user', content: 'Continue.' }]
     }
-    expect(headersOf(steps).slice(0, 5)).toEqual([null, null, null, null, 'repetition;count=3'])
     const verdicts = steps.map(({ headers }) => headers.get('x-governor-verdict'))
-    expect(new Set(verdicts)).toEqual(new Set(['allow', 'warn']))
+    expect(verdicts.slice(0, 7)).toEqual(['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'stop'])
   })
 })
 

@@ -5,6 +5,7 @@ import { buildGovernor, type Governor, type GovernorOptions } from '../../src/ap
 import { checkConfig } from '../../src/config/load.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { type Provider, type Script, startProvider } from './provider.ts'
+import { type Model, type ModelServer, searcher, startModel } from './shortened-agent.ts'
 
 export interface Running {
   readonly url: string
@@ -76,4 +77,14 @@ export async function startBoth(
   onTestFinished(() => provider.close())
   const running = await startGovernor(provider.url, config, options)
   return { ...running, provider }
+}
+
+/** A model and a Governor in front of it, for the current test. */
+export async function startBeforeModel(
+  config: Tree = {},
+  model: Model = searcher,
+): Promise<Running & { readonly model: ModelServer }> {
+  const server = await startModel(model)
+  onTestFinished(() => server.close())
+  return { ...(await startGovernor(server.url, config)), model: server }
 }

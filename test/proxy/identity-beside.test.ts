@@ -1,0 +1,144 @@
+/** Agents whose first requests have equal bytes are counted and guarded alone, whatever each of them cuts off. */
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { startBeforeModel } from '../support/governor.ts'
+import { anyReducer, REDUCERS, type Reducer, whole } from '../support/reducers.ts'
+import {
+  type Agent,
+  createAgent,
+  keyOf,
+  numberIn,
+  runShortened,
+  tableOf,
+  verdictsOf,
+} from '../support/shortened-agent.ts'
+import { DIALECTS, type DialectName } from '../support/transcripts.ts'
+
+const AGENTS = 4
+
+interface Case {
+  readonly dialect: DialectName
+  readonly stream: boolean
+  /** All agents name one session; else none of them names one. */
+  readonly named: boolean
+  /** One for each agent. */
+  readonly reducers: readonly Reducer[]
+  /** Whose request comes next. */
+  readonly order: readonly number[]
+}
+
+const anyOf = fc.oneof(
+  fc.constantFrom(...Object.values(REDUCERS).flat()),
+  fc.array(fc.nat(5), { minLength: 1, maxLength: 8 }).map(anyReducer),
+)
+
+/** Orders in which each agent makes so many requests; `together`: all make their first one before a second is made. */
+function ordersOf(requests: number, together: boolean): fc.Arbitrary<number[]> {
+  const agents = Array.from({ length: AGENTS }, (_, at) => at)
+  const all = agents.flatMap((at) => Array.from({ length: requests - Number(together) }, () => at))
+  const shuffled = fc.shuffledSubarray(all, { minLength: all.length })
+  return together ? shuffled.map((rest) => [...agents, ...rest]) : shuffled
+}
+
+const casesOf = (dialect: DialectName, order: fc.Arbitrary<number[]>): fc.Arbitrary<Case> =>
+  fc.record({
+    dialect: fc.constant(dialect),
+    stream: fc.boolean(),
+    named: fc.boolean(),
+    reducers: fc.array(anyOf, { minLength: AGENTS, maxLength: AGENTS }),
+    order,
+  })
+
+/** Lets the agents of a case make their requests, one after the other; an agent whose run has ended makes none. */
+async function play(url: string, { dialect, stream, named, reducers, order }: Case, loops = false) {
+  const options = { url, dialect, stream, key: keyOf({ loops }), session: named ? 'shared' : undefined }
+  const agents = reducers.map((reducer) => createAgent({ ...options, reducer }))
+  for (const at of order) {
+    const agent = agents[at]
+    if (agent && agent.seen.at(-1)?.answer.calls.length !== 0) await agent.step()
+  }
+  return agents
+}
+
+/** Says what each agent sent and got. */
+const storyOf = (agents: readonly Agent[], { stream, named, reducers, order }: Case): string =>
+  [
+    `${stream ? 'streamed' : 'whole'}, ${named ? 'one session id' : 'no session id'}, order ${order.join('')}`,
+    ...agents.map(({ seen }, at) => `agent ${at}, ${reducers[at]?.name}:\n${tableOf(seen)}`),
+  ].join('\n')
+
+describe.each(DIALECTS)(
+  'four agents over %s with equal first requests, each with its own way to cut its history,',
+  (dialect) => {
+    it('read k at their k-th request, in any order', async () => {
+      const { url } = await startBeforeModel({})
+      const check = fc.asyncProperty(casesOf(dialect, ordersOf(6, false)), async (one) => {
+        const agents = await play(url, one)
+        const numbers = agents.map(({ seen }) => seen.map(numberIn))
+        expect(numbers, storyOf(agents, one)).toEqual(agents.map(() => [1, 2, 3, 4, 5, 6]))
+      })
+      await fc.assert(check, { numRuns: 8 })
+    })
+
+    it('never read more than k, also with their whole histories', async () => {
+      const { url } = await startBeforeModel({})
+      const cases = casesOf(dialect, ordersOf(6, false)).map((one) => ({
+        ...one,
+        reducers: one.reducers.map(() => whole),
+      }))
+      const check = fc.asyncProperty(cases, async (one) => {
+        const agents = await play(url, one)
+        const numbers = agents.map(({ seen }) => seen.map(numberIn))
+        expect(numbers, storyOf(agents, one)).toEqual(agents.map(() => [1, 2, 3, 4, 5, 6]))
+      })
+      await fc.assert(check, { numRuns: 5 })
+    })
+
+    it('get as many iterations each as the limit allows', async () => {
+      const { url } = await startBeforeModel({ budget: { max_iterations: 4 } })
+      const check = fc.asyncProperty(casesOf(dialect, ordersOf(6, true)), async (one) => {
+        const agents = await play(url, one)
+        const seen = agents.map((agent) =>
+          agent.seen.map(({ iteration, reason }) => [iteration, reason].join(' ').trim()),
+        )
+        const expected = ['1/4', '2/4', '3/4', '4/4', '4/4 max_iterations']
+        expect(seen, storyOf(agents, one)).toEqual(agents.map(() => expected))
+      })
+      await fc.assert(check, { numRuns: 6 })
+    })
+
+    it('are warned and blocked like one that runs alone with its whole history', async () => {
+      const { url } = await startBeforeModel({})
+      const check = fc.asyncProperty(casesOf(dialect, ordersOf(8, true)), async (one) => {
+        const { stream } = one
+        const alone = createAgent({
+          url,
+          dialect,
+          stream,
+          reducer: whole,
+          key: keyOf({ loops: true }),
+          session: 'alone',
+        })
+        const expected = verdictsOf(await runShortened(alone, 8))
+        expect(expected.join()).toContain('in place')
+        const agents = await play(url, one, true)
+        for (const { seen } of agents) expect(verdictsOf(seen), storyOf(agents, one)).toEqual(expected)
+      })
+      await fc.assert(check, { numRuns: 4 })
+    })
+
+    it('read k at their k-th request when all of them ask at once', async () => {
+      const { url } = await startBeforeModel({})
+      for (const isNamed of [true, false]) {
+        const session = isNamed ? 'shared' : undefined
+        const options = { url, dialect, stream: true, key: keyOf({}), session }
+        const reducers = ['the last steps', 'a summary', 'no old calls and results', 'nothing is cut']
+        const agents = reducers.map((name) => createAgent({ ...options, reducer: REDUCERS[name]?.[0] ?? whole }))
+        for (let at = 0; at < 5; at++) await Promise.all(agents.map((agent) => agent.step()))
+        const numbers = agents.map(({ seen }) => seen.map(numberIn))
+        const story = agents.map(({ seen }, at) => `${reducers[at]}:\n${tableOf(seen)}`).join('\n')
+        expect(numbers, story).toEqual(agents.map(() => [1, 2, 3, 4, 5]))
+      }
+    })
+  },
+)
