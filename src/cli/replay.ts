@@ -112,9 +112,8 @@ function loopActionsIn(id: string, conversation: Conversation, policy: LoopPolic
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
     loopState = afterNotice(loopState)
-    const at = calls.findIndex((call) => call.id === finding.id)
-    const call_index = first + Math.max(at, 0)
-    actions.push({ id, call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })
+    const { at, pattern, tools } = finding
+    actions.push({ id, call_index: first + at, verdict: 'warn', pattern, tool: tools.at(-1) ?? '' })
   }
   return actions
 }

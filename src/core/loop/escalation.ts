@@ -9,9 +9,10 @@ import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
 import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
 import { callHash, hashOfAll } from './tool-call.ts'
 
-/** One call of a response, with the id that its reader gives it. */
+/** One call of a response. */
 export interface LoopCall extends ToolCallRecord {
-  readonly id: string
+  /** Its place among the calls of its response. */
+  readonly at: number
 }
 
 /** The loop guard's memory of a run: plain JSON of bounded size. */
@@ -50,8 +51,8 @@ export const NO_LOOP: LoopMemory = {
 
 /** A loop that was found, with the notice about it. */
 export interface LoopFinding extends Loop {
-  /** Id of the call that completed it. */
-  readonly id: string
+  /** The place of the call that completed it among the calls of its response. */
+  readonly at: number
   readonly tools: readonly string[]
   /** Its calls, and all others of the same response that brought nothing new: the model is warned about each. */
   readonly warnedCalls: readonly Hash[]
@@ -83,12 +84,12 @@ type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | u
 
 /**
  * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
- * notice about it. `id`: the call that completed it. A notice is due about a loop
+ * notice about it. `at`: the place of the call that completed it. A notice is due about a loop
  * - that may be work, because something new came in between or may have: once;
  * - that waits: again whenever it has asked twice as often;
  * - of any other kind: each time; but after something new only if it goes on without anything new.
  */
-function react(memory: LoopMemory, loop: Loop, id: string): Observed {
+function react(memory: LoopMemory, loop: Loop, at: number): Observed {
   const { pattern, hasNews, isWaiting } = loop
   const { history, loops, levels, warnedCalls } = memory
   const { onlyWarns } = PATTERNS[pattern]
@@ -122,7 +123,7 @@ function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
   const backOff = BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
   const notice = loopNotice(described, tools, backOff)
-  const finding = { ...described, id, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
+  const finding = { ...described, at, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
   return { memory: next, finding }
 }
 
@@ -157,9 +158,9 @@ export function observeStep(
   const left = new Set<Hash>()
   for (const { call } of calls) left.add(call)
   let next = memory
-  let found: { readonly loop: Loop; readonly id: string } | undefined
+  let found: { readonly loop: Loop; readonly at: number } | undefined
   for (const record of calls) {
-    const { call, id, isPoll } = record
+    const { call, at, isPoll } = record
     if (!left.delete(call)) continue
     const history = addToHistory(next.history, record, step, policy.repetitionThreshold)
     let { answers, blockedLoop, levels } = next
@@ -174,9 +175,9 @@ export function observeStep(
     next = { ...next, history, levels, answers, blockedLoop }
     if (found || isPast) continue
     const loop = findLoop(history, policy, next.wasWarned, left.size === 0)
-    if (loop) found = { loop, id }
+    if (loop) found = { loop, at }
   }
-  return found ? react(next, found.loop, found.id) : { memory: next, finding: undefined }
+  return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
 }
 
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }

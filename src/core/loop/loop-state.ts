@@ -93,7 +93,7 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
   const { now, hash, leftOut, isPast, unknown } = options
   let { history } = loopState.memory
   const made: LoopCall[] = []
-  for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
+  for (const { result, at, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
     const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
@@ -101,7 +101,7 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     const isUnknown = result && unknown?.has(exactHash(result, reader.policy.volatile))
     const resultHash = isUnknown ? '' : hashed.resultHash
     const { goesOn, isTerse } = progressIn(result)
-    made.push({ id, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
+    made.push({ at, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
   const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
@@ -124,8 +124,16 @@ function stepAt({ assistantMessages }: TranscriptState, at: number): AssistantMe
   return undefined
 }
 
+/** True if the message at `index` makes the calls that were observed last, as far as that is known without their ids. */
+function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: CallReader, index: number): boolean {
+  const made = new Set(callsAt(reader, index).map(({ call }) => call))
+  const newest = window.filter(({ step }) => step === steps)
+  return newest.length > 0 && newest.length === made.size && newest.every(({ call }) => made.has(call))
+}
+
 /** Index of the first message that was not observed yet. */
-function firstUnobserved({ assistantHashes, newestIndex }: LoopState, { conversation, state }: Transcript): number {
+function firstUnobserved(loopState: LoopState, { conversation, state }: Transcript, reader: CallReader): number {
+  const { assistantHashes, newestIndex, memory } = loopState
   const { assistantMessages } = state
   const expected = stepAt(state, newestIndex)
   if (expected && assistantHash(expected, conversation) === assistantHashes.at(-1)) return newestIndex + 1
@@ -133,6 +141,9 @@ function firstUnobserved({ assistantHashes, newestIndex }: LoopState, { conversa
   if (assistantHashes.length > 0) {
     const known = assistantMessages.findLast((step) => assistantHashes.includes(assistantHash(step, conversation)))
     if (known) return known.index + 1
+    // The client gave all calls new ids: the history goes on after the newest calls at their place.
+    const newest = assistantMessages.at(-1)?.index ?? -1
+    if (newest > newestIndex && makesNewestCalls(memory, reader, newestIndex)) return newestIndex + 1
   }
   // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
   const newest = assistantMessages.at(-1)?.index ?? conversation.length
@@ -186,7 +197,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
   const { conversation, state, registry, previousStep } = transcript
   const reader: CallReader = { conversation, policy, pending: loopState.pendingCalls, callsByIndex: new Map() }
   const newest = state.assistantMessages.at(-1)?.index ?? -1
-  const from = firstUnobserved(loopState, transcript)
+  const from = firstUnobserved(loopState, transcript, reader)
   const last = lastMessage(conversation)
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep))
@@ -243,9 +254,9 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
   }
 }
 
-/** Returns the state with the calls of a response whose conversation the provider keeps, each once. */
+/** Returns the state with the calls of a response whose conversation the provider keeps; equal ids are of the newest. */
 export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
-  const known = loopState.pendingCalls ?? []
-  const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
-  return fresh.length === 0 ? loopState : { ...loopState, pendingCalls: [...known, ...fresh].slice(-MAX_PENDING) }
+  if (calls.length === 0) return loopState
+  const others = (loopState.pendingCalls ?? []).filter(({ id }) => !calls.some((call) => call.id === id))
+  return { ...loopState, pendingCalls: [...others, ...calls].slice(-MAX_PENDING) }
 }

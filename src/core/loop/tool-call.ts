@@ -121,7 +121,7 @@ export interface PendingCall extends CallSignature {
 /** Returns the calls of a response whose results are to come without them. */
 export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): readonly PendingCall[] {
   const made: PendingCall[] = []
-  for (const call of calls) if (call.id !== '') made.push({ ...signatureOf(call), id: call.id, item: call.item })
+  for (const call of calls) made.push({ ...signatureOf(call), id: call.id, item: call.item })
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   if (!batch) return made
   const ids: string[] = []
@@ -135,7 +135,8 @@ export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): 
 
 /** A call in the transcript, with its result if there is one. */
 export interface TranscriptCall extends CallSignature {
-  readonly id: string
+  /** Its place among the calls of its response. */
+  readonly at: number
   readonly result: TranscriptResult | undefined
 }
 
@@ -163,36 +164,56 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
   return calls
 }
 
+/**
+ * Returns the result of each call, in order: the one with its id, equal ids one after the other. Calls and results that
+ * are left are pairs by their order, if they are equally many: one side has no ids, or other ones.
+ */
+function pairResults(calls: readonly { readonly id: string }[], results: readonly TranscriptResult[]) {
+  const byId = new Map<string, TranscriptResult[]>()
+  for (const result of results) {
+    const same = byId.get(result.callId)
+    if (same) same.push(result)
+    else byId.set(result.callId, [result])
+  }
+  const left = new Set(results)
+  const paired: (TranscriptResult | undefined)[] = []
+  for (const { id } of calls) {
+    const result = byId.get(id)?.shift()
+    if (result) left.delete(result)
+    paired.push(result)
+  }
+  const open = paired.filter((result) => !result).length
+  const others = open === left.size ? left.values() : undefined
+  return others ? paired.map((result) => result ?? others.next().value) : paired
+}
+
 function readCalls({ conversation, policy, pending = [] }: CallReader, index: number): readonly TranscriptCall[] {
   const results = resultsAfter(conversation, index)
-  const resultOf = new Map<string, TranscriptResult>()
+  const listed = index < 0 ? [] : conversation.calls(index)
+  const resultOf = pairResults(listed, results)
   /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
   const references: string[] = []
-  for (const result of results) {
-    resultOf.set(result.callId, result)
-    if (index < 0) references.push(result.callId)
-  }
+  if (index < 0) for (const { callId } of results) references.push(callId)
   let made: TranscriptCall[] = []
-  for (const call of index < 0 ? [] : conversation.calls(index)) {
-    const { id, name, item } = call
+  for (const [at, call] of listed.entries()) {
+    const { name, item } = call
     if (name === '' && item !== undefined) references.push(item)
-    else if (!isExempt(name, policy))
-      made.push({ id, result: resultOf.get(id), ...signatureOf(call, conversation.work) })
+    else if (!isExempt(name, policy)) made.push({ at, result: resultOf[at], ...signatureOf(call, conversation.work) })
   }
   const batch = batchOf(made)
   if (batch) {
     const text = made.map(({ result }) => result?.text() ?? '').join('\n')
-    made = [{ ...batch, id: made.at(-1)?.id ?? '', result: { callId: '', text: () => text } }]
+    made = [{ ...batch, at: listed.length - 1, result: { callId: '', text: () => text } }]
   }
   if (references.length === 0) return made
   const by = index < 0 ? 'id' : 'item'
   const all = hashOfAll(references)
   const text = () => results.map((result) => result.text()).join('\n')
-  for (const call of pending) {
-    const isAll = call[by] === all
-    if (isExempt(call.tool, policy) || !(isAll || references.includes(call[by] ?? ''))) continue
-    made.push({ ...call, result: isAll ? { callId: '', text } : resultOf.get(call.id) })
-  }
+  const known = pending.filter((call) => call[by] === all || references.includes(call[by] ?? ''))
+  const resultOfKnown = pairResults(known, results)
+  for (const [at, call] of known.entries())
+    if (!isExempt(call.tool, policy))
+      made.push({ ...call, at, result: call[by] === all ? { callId: '', text } : resultOfKnown[at] })
   return made
 }
 
