@@ -180,6 +180,9 @@ export function observeStep(
   return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
 }
 
+/** The patterns whose calls are blocked. */
+const BLOCKING = (Object.keys(PATTERNS) as Pattern[]).filter((pattern) => !PATTERNS[pattern].onlyWarns)
+
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
@@ -204,18 +207,24 @@ function loopToBlock(
     // An answer from the future has the time of another clock, or of one that was set back since.
     if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
       return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
-    const last = made.at(-1)
-    if (!last) return undefined
-    const next = addToHistory(history, last, history.steps + 1, repetitionThreshold)
-    const found = findLoop(next, policy, wasWarned, isLast)
-    if (!found || found.hasNews || found.isWaiting || PATTERNS[found.pattern].onlyWarns) return undefined
-    // Results that are too short to show any progress need twice the warnings.
-    const isTerse = history.window.every((entry) => entry.isTerse || !found.calls.includes(entry.call))
-    if ((levels[found.pattern] ?? 0) < maxWarningsBeforeBlock * (isTerse ? 2 : 1)) return undefined
-    const hash = hashOfAll(found.calls)
-    const before = loops.find((known) => known.loop === hash)?.count ?? 0
-    loop = { ...found, count: before + found.count - 1 }
+    const ignored = (pattern: Pattern, times = 1) => (levels[pattern] ?? 0) >= maxWarningsBeforeBlock * times
+    const patterns = BLOCKING.filter((pattern) => ignored(pattern))
+    if (patterns.length === 0) return undefined
+    // A call may bring each of its known results in turn: none of them is new.
+    const results = new Map(made.map((entry) => [entry.maskedHash ?? entry.resultHash, entry]))
+    for (const entry of results.values()) {
+      const next = addToHistory(history, entry, history.steps + 1, repetitionThreshold)
+      const found = findLoop(next, policy, wasWarned, isLast, patterns)
+      if (!found || found.hasNews || found.isWaiting) continue
+      // Results that are too short to show any progress need twice the warnings.
+      const isTerse = history.window.every((one) => one.isTerse || !found.calls.includes(one.call))
+      if (isTerse && !ignored(found.pattern, 2)) continue
+      const hash = hashOfAll(found.calls)
+      const before = loops.find((known) => known.loop === hash)?.count ?? 0
+      loop = { ...found, count: before + found.count - 1 }
+    }
   }
+  if (!loop) return undefined
   // A pattern that counts responses does not say how often the call was made.
   return PATTERNS[loop.pattern].isOfResponses ? { ...loop, count: made.length } : loop
 }
@@ -226,7 +235,9 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
   // Nearly all runs have had no warning.
   if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0)) return false
   if (blockedLoop) return true
-  return history.window.some(({ call }) => loopToBlock(memory, call, policy, now, true) !== undefined)
+  for (const call of new Set(history.window.map((made) => made.call)))
+    if (loopToBlock(memory, call, policy, now, true)) return true
+  return false
 }
 
 /**
