@@ -98,9 +98,9 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
     const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
     history = hashed.history
-    const isUnknown = result && unknown?.has(exactHash(result, reader.policy.volatile))
+    const { goesOn, isTerse, isPlaceholder } = progressIn(result)
+    const isUnknown = isPlaceholder || (result && unknown?.has(exactHash(result, reader.policy.volatile)))
     const resultHash = isUnknown ? '' : hashed.resultHash
-    const { goesOn, isTerse } = progressIn(result)
     made.push({ at, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }

@@ -124,13 +124,7 @@ export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): 
   for (const call of calls) made.push({ ...signatureOf(call), id: call.id, item: call.item })
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   if (!batch) return made
-  const ids: string[] = []
-  const items: string[] = []
-  for (const { id, item = '' } of made) {
-    ids.push(id)
-    items.push(item)
-  }
-  return [{ ...batch, id: hashOfAll(ids), item: hashOfAll(items) }]
+  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), item: hashOfAll(made.map(({ item = '' }) => item)) }]
 }
 
 /** A call in the transcript, with its result if there is one. */
@@ -175,16 +169,12 @@ function pairResults(calls: readonly { readonly id: string }[], results: readonl
     if (same) same.push(result)
     else byId.set(result.callId, [result])
   }
+  const paired = calls.map(({ id }) => byId.get(id)?.shift())
   const left = new Set(results)
-  const paired: (TranscriptResult | undefined)[] = []
-  for (const { id } of calls) {
-    const result = byId.get(id)?.shift()
-    if (result) left.delete(result)
-    paired.push(result)
-  }
-  const open = paired.filter((result) => !result).length
-  const others = open === left.size ? left.values() : undefined
-  return others ? paired.map((result) => result ?? others.next().value) : paired
+  for (const result of paired) if (result) left.delete(result)
+  if (left.size !== paired.filter((result) => !result).length) return paired
+  const others = left.values()
+  return paired.map((result) => result ?? others.next().value)
 }
 
 function readCalls({ conversation, policy, pending = [] }: CallReader, index: number): readonly TranscriptCall[] {
