@@ -78,9 +78,6 @@ export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: bool
   return (a.maskedHash ?? a.resultHash) === (b.maskedHash ?? b.resultHash)
 }
 
-/** The longest order of results that a window shows twice. */
-const MAX_PERIOD = WINDOW / 2
-
 /**
  * True if all calls of a full window are the same one and its results change again and again, in no fixed order: it
  * reads a value that changes by itself.
@@ -90,7 +87,7 @@ function readsChangingValue(calls: readonly ToolCallRecord[]): boolean {
   if (calls.length < WINDOW || !calls.every(({ call }) => call === first?.call)) return false
   const results = calls.map(({ resultHash, maskedHash = resultHash }) => maskedHash)
   if (results.filter((result, at) => at > 0 && result !== results[at - 1]).length < 2) return false
-  for (let period = 2; period <= MAX_PERIOD; period++)
+  for (let period = 2; 2 * period <= WINDOW; period++)
     if (results.every((result, at) => at < period || result === results[at - period])) return false
   return true
 }

@@ -6,7 +6,7 @@ import type { ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
-import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
+import { findLoop, isExempt, type Loop, type LoopPolicy, NAMES, PATTERNS, type Pattern } from './patterns.ts'
 import { callHash, hashOfAll } from './tool-call.ts'
 
 /** One call of a response. */
@@ -180,9 +180,6 @@ export function observeStep(
   return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
 }
 
-/** The patterns whose calls are blocked. */
-const BLOCKING = (Object.keys(PATTERNS) as Pattern[]).filter((pattern) => !PATTERNS[pattern].onlyWarns)
-
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
@@ -207,8 +204,8 @@ function loopToBlock(
     // An answer from the future has the time of another clock, or of one that was set back since.
     if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
       return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
-    const ignored = (pattern: Pattern, times = 1) => (levels[pattern] ?? 0) >= maxWarningsBeforeBlock * times
-    const patterns = BLOCKING.filter((pattern) => ignored(pattern))
+    const isIgnored = (pattern: Pattern, times = 1) => (levels[pattern] ?? 0) >= maxWarningsBeforeBlock * times
+    const patterns = NAMES.filter((pattern) => !PATTERNS[pattern].onlyWarns && isIgnored(pattern))
     if (patterns.length === 0) return undefined
     // A call may bring each of its known results in turn: none of them is new.
     const results = new Map(made.map((entry) => [entry.maskedHash ?? entry.resultHash, entry]))
@@ -218,7 +215,7 @@ function loopToBlock(
       if (!found || found.hasNews || found.isWaiting) continue
       // Results that are too short to show any progress need twice the warnings.
       const isTerse = history.window.every((one) => one.isTerse || !found.calls.includes(one.call))
-      if (isTerse && !ignored(found.pattern, 2)) continue
+      if (isTerse && !isIgnored(found.pattern, 2)) continue
       const hash = hashOfAll(found.calls)
       const before = loops.find((known) => known.loop === hash)?.count ?? 0
       loop = { ...found, count: before + found.count - 1 }
@@ -235,9 +232,8 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
   // Nearly all runs have had no warning.
   if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0)) return false
   if (blockedLoop) return true
-  for (const call of new Set(history.window.map((made) => made.call)))
-    if (loopToBlock(memory, call, policy, now, true)) return true
-  return false
+  const calls = new Set(history.window.map(({ call }) => call))
+  return [...calls].some((call) => loopToBlock(memory, call, policy, now, true))
 }
 
 /**

@@ -53,8 +53,6 @@ const GOES_ON = new RegExp(
 )
 /** A longer result is not searched for a state. */
 const MAX_JSON = 65_536
-const OPEN_BRACKET = 0x5b
-const OPEN_BRACE = 0x7b
 /** A state in JSON that says the same. Not `pending`: an order may be that for days. */
 const STATE_GOES_ON = new RegExp(
   String.raw`^[{[][^]*["']\w{0,40}(?:status|state|phase)\\?["']\s{0,4}:\s{0,4}\\?["'](?:\w{0,40}_)?(?:${GOING})\\?["']`,
@@ -68,8 +66,8 @@ const STATE_GOES_ON = new RegExp(
 export function progressIn(result: TranscriptResult | undefined) {
   if (!result) return { goesOn: false, isTerse: true, isPlaceholder: false }
   const { bytes = [] } = result.json ?? {}
-  // Other long results need not be decoded.
-  const mayBeState = bytes.length <= MAX_JSON && (bytes[1] === OPEN_BRACKET || bytes[1] === OPEN_BRACE)
+  // Other long results than a list or an object need not be decoded.
+  const mayBeState = bytes.length <= MAX_JSON && (bytes[1] === 0x5b || bytes[1] === 0x7b)
   if (bytes.length > SHORT_BYTES && !mayBeState) return { goesOn: false, isTerse: false, isPlaceholder: false }
   const text = result.text()
   const isLong = text.length > SHORT
