@@ -8,7 +8,7 @@ import type { Hash } from '../core/hash.ts'
 import { isObject, type Json, parseObject } from '../core/json-object.ts'
 import { blockCalls } from '../core/loop/escalation.ts'
 import { afterNotice, INITIAL_LOOP_STATE, observeMessage } from '../core/loop/loop-state.ts'
-import type { LoopPolicy, Pattern } from '../core/loop/patterns.ts'
+import { inMode, type LoopPolicy, type Pattern } from '../core/loop/patterns.ts'
 import { userText } from '../core/transcript.ts'
 import { TooMuchToRead } from '../core/work.ts'
 import { chat } from '../dialect/chat/index.ts'
@@ -112,9 +112,8 @@ function loopActionsIn(id: string, conversation: Conversation, policy: LoopPolic
     const { finding } = loopState
     if (!finding || calls.length === 0) continue
     loopState = afterNotice(loopState)
-    const at = calls.findIndex((call) => call.id === finding.id)
-    const call_index = first + Math.max(at, 0)
-    actions.push({ id, call_index, verdict: 'warn', pattern: finding.pattern, tool: finding.tools.at(-1) ?? '' })
+    const { at, pattern, tools } = finding
+    actions.push({ id, call_index: first + at, verdict: 'warn', pattern, tool: tools.at(-1) ?? '' })
   }
   return actions
 }
@@ -178,7 +177,9 @@ const NOTHING_READ =
  */
 export async function replay({ args: files, flags }: Call, terminal: Terminal): Promise<number> {
   const { config } = loadConfig(flags, terminal.env)
-  const policy = policiesOf(config).loop.settings
+  const { settings } = policiesOf(config).loop
+  // A recording shows before the switch what enforcing would do.
+  const policy = inMode(settings, settings.mode === 'observe' ? 'enforce' : undefined)
   const registry = registryOf(config)
   const count = { ...NOTHING }
   const kept: LoopAction[] = []

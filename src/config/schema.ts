@@ -153,8 +153,9 @@ const loopGuard = section({
   volatile: choice(['default', 'none'], 'default').describe(
     'What Governor masks before it compares results. default: dates, clocks, durations, UUIDs, addresses, hex ' +
       'ids, numbers of 7 digits and more (unless they count something), ids by their names (pid, chunk id) and ' +
-      'reminders of a harness; the order of lines does not matter either. If results are equal only after that, ' +
-      'Governor tells the model once and blocks no call. none: Governor masks nothing.',
+      'step counters (step 11/20); the order of lines does not matter either. If results are equal only after that, ' +
+      'Governor tells the model once and blocks no call. What a harness adds to every result (reminders, how the ' +
+      'call was run) is left out. none: Governor compares results letter by letter.',
   ),
 }).describe(
   'What happens to runs in a loop. `governor replay FILE` shows what these settings would have done to recorded ' +

@@ -281,6 +281,30 @@ describe('governor replay --json', () => {
     expect(await judged(lineOf('x', messages))).toEqual(['5:warn:repetition:list'])
   })
 
+  it('says in mode observe what enforcing would have blocked and stopped', async () => {
+    const config = join(folder, 'observe.yaml')
+    writeFileSync(config, 'loop_guard: { mode: observe }')
+    const text = talk('stuck', times(20, LIST))
+    const enforced = await judged(text)
+    expect(enforced.at(-1)).toContain('stop')
+    expect(await judged(text, '--config', config)).toEqual(enforced)
+  })
+
+  it('numbers the calls of one response right, although their ids are equal', async () => {
+    const call = (url: string) => ({
+      id: 'fetch',
+      type: 'function',
+      function: { name: 'fetch', arguments: `"${url}"` },
+    })
+    const step = (at: number): Json[] => [
+      { role: 'assistant', content: null, tool_calls: [call(`/page/${at}`), call('/info')] },
+      { role: 'tool', tool_call_id: 'fetch', content: `page ${at} of a book` },
+      { role: 'tool', tool_call_id: 'fetch', content: 'a book of twenty chapters' },
+    ]
+    const found = await judged(lineOf('pages', [user('Read.'), ...[0, 1, 2, 3].flatMap(step)]))
+    expect(found).toEqual(['5:warn:repetition:fetch'])
+  })
+
   it('uses the thresholds of --config', async () => {
     const config = join(folder, 'strict.yaml')
     writeFileSync(config, 'loop_guard: { repetition_threshold: 2, max_warnings_before_block: 1 }\n')

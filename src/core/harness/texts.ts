@@ -134,6 +134,11 @@ for (const notice of NOTICES) texts.push({ match: 'prefix', ...notice })
 /** All known harness texts, and the notices of another Governor on the way, which repeats ignored ones as messages. */
 export const HARNESS_TEXTS: readonly HarnessText[] = texts
 
+/** Whole results that say nothing of their call: the OpenAI Agents SDK (Python) gives one for every failure of a tool. */
+export const PLACEHOLDER_RESULTS: ReadonlySet<string> = new Set([
+  'An error occurred while running the tool. Please try again.',
+])
+
 /**
  * Calls that smolagents writes into the text of a message although the model made them by the API. They count only with
  * results that begin as `WRITTEN_RESULT`, because humans write about observations and errors too.

@@ -79,12 +79,27 @@ export function isSamePair(a: ToolCallRecord, b: ToolCallRecord, isCertain: bool
 }
 
 /**
+ * True if all calls of a full window are the same one and its results change again and again, in no fixed order: it
+ * reads a value that changes by itself.
+ */
+function readsChangingValue(calls: readonly ToolCallRecord[]): boolean {
+  const [first] = calls
+  if (calls.length < WINDOW || !calls.every(({ call }) => call === first?.call)) return false
+  const results = calls.map(({ resultHash, maskedHash = resultHash }) => maskedHash)
+  if (results.filter((result, at) => at > 0 && result !== results[at - 1]).length < 2) return false
+  for (let period = 2; 2 * period <= WINDOW; period++)
+    if (results.every((result, at) => at < period || result === results[at - period])) return false
+  return true
+}
+
+/**
  * Returns the history with one more call. `step`: the number of its response. It keeps the newest calls, and all of the
- * newest `responses`, which could make a repetition.
+ * newest `responses`, which could make a repetition with it. A call that reads a changing value waits.
  */
 export function addToHistory(history: CallHistory, made: ToolCallRecord, step: number, responses: number): CallHistory {
   const { window, repeats } = history
-  const { tool, call, resultHash, maskedHash, isPoll = false, isChange, isTerse } = made
+  const { tool, call, resultHash, maskedHash, isChange, isTerse } = made
+  const isPoll = made.isPoll || readsChangingValue([...window.slice(1 - WINDOW), made])
   const isNew = !window.some((entry) => isSamePair(entry, made, false))
   const mayBeNew = isNew || !window.some((entry) => isSamePair(entry, made, true))
   const last = window.at(-1)
@@ -101,7 +116,7 @@ export function addToHistory(history: CallHistory, made: ToolCallRecord, step: n
     isNew: isNew || undefined,
     mayBeNew: mayBeNew || undefined,
   }
-  const oldest = step - Math.min(responses, WINDOW)
+  const oldest = step - Math.min(responses, WINDOW) - 1
   const kept: HistoryEntry[] = []
   for (const [at, one] of window.entries()) if (at > window.length - WINDOW || one.step > oldest) kept.push(one)
   kept.push(entry)

@@ -6,12 +6,13 @@ import type { ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
 import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
-import { findLoop, isExempt, type Loop, type LoopPolicy, PATTERNS, type Pattern } from './patterns.ts'
+import { findLoop, isExempt, type Loop, type LoopPolicy, NAMES, PATTERNS, type Pattern } from './patterns.ts'
 import { callHash, hashOfAll } from './tool-call.ts'
 
-/** One call of a response, with the id that its reader gives it. */
+/** One call of a response. */
 export interface LoopCall extends ToolCallRecord {
-  readonly id: string
+  /** Its place among the calls of its response. */
+  readonly at: number
 }
 
 /** The loop guard's memory of a run: plain JSON of bounded size. */
@@ -50,8 +51,8 @@ export const NO_LOOP: LoopMemory = {
 
 /** A loop that was found, with the notice about it. */
 export interface LoopFinding extends Loop {
-  /** Id of the call that completed it. */
-  readonly id: string
+  /** The place of the call that completed it among the calls of its response. */
+  readonly at: number
   readonly tools: readonly string[]
   /** Its calls, and all others of the same response that brought nothing new: the model is warned about each. */
   readonly warnedCalls: readonly Hash[]
@@ -83,12 +84,12 @@ type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | u
 
 /**
  * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
- * notice about it. `id`: the call that completed it. A notice is due about a loop
+ * notice about it. `at`: the place of the call that completed it. A notice is due about a loop
  * - that may be work, because something new came in between or may have: once;
  * - that waits: again whenever it has asked twice as often;
  * - of any other kind: each time; but after something new only if it goes on without anything new.
  */
-function react(memory: LoopMemory, loop: Loop, id: string): Observed {
+function react(memory: LoopMemory, loop: Loop, at: number): Observed {
   const { pattern, hasNews, isWaiting } = loop
   const { history, loops, levels, warnedCalls } = memory
   const { onlyWarns } = PATTERNS[pattern]
@@ -122,7 +123,7 @@ function react(memory: LoopMemory, loop: Loop, id: string): Observed {
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
   const backOff = BACK_OFF_SECONDS[Math.min(advised, BACK_OFF_SECONDS.length) - 1]
   const notice = loopNotice(described, tools, backOff)
-  const finding = { ...described, id, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
+  const finding = { ...described, at, tools: tools.slice(0, loop.calls.length), warnedCalls: calls, warnings, notice }
   return { memory: next, finding }
 }
 
@@ -157,9 +158,9 @@ export function observeStep(
   const left = new Set<Hash>()
   for (const { call } of calls) left.add(call)
   let next = memory
-  let found: { readonly loop: Loop; readonly id: string } | undefined
+  let found: { readonly loop: Loop; readonly at: number } | undefined
   for (const record of calls) {
-    const { call, id, isPoll } = record
+    const { call, at, isPoll } = record
     if (!left.delete(call)) continue
     const history = addToHistory(next.history, record, step, policy.repetitionThreshold)
     let { answers, blockedLoop, levels } = next
@@ -174,9 +175,9 @@ export function observeStep(
     next = { ...next, history, levels, answers, blockedLoop }
     if (found || isPast) continue
     const loop = findLoop(history, policy, next.wasWarned, left.size === 0)
-    if (loop) found = { loop, id }
+    if (loop) found = { loop, at }
   }
-  return found ? react(next, found.loop, found.id) : { memory: next, finding: undefined }
+  return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
 }
 
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
@@ -203,18 +204,24 @@ function loopToBlock(
     // An answer from the future has the time of another clock, or of one that was set back since.
     if (times.length === MAX_ANSWERS && times.every((at) => at <= now && now - at <= ANSWERS_WITHIN))
       return { pattern: 'repetition', calls: [call], isWaiting: true, count: MAX_ANSWERS }
-    const last = made.at(-1)
-    if (!last) return undefined
-    const next = addToHistory(history, last, history.steps + 1, repetitionThreshold)
-    const found = findLoop(next, policy, wasWarned, isLast)
-    if (!found || found.hasNews || found.isWaiting || PATTERNS[found.pattern].onlyWarns) return undefined
-    // Results that are too short to show any progress need twice the warnings.
-    const isTerse = history.window.every((entry) => entry.isTerse || !found.calls.includes(entry.call))
-    if ((levels[found.pattern] ?? 0) < maxWarningsBeforeBlock * (isTerse ? 2 : 1)) return undefined
-    const hash = hashOfAll(found.calls)
-    const before = loops.find((known) => known.loop === hash)?.count ?? 0
-    loop = { ...found, count: before + found.count - 1 }
+    const isIgnored = (pattern: Pattern, times = 1) => (levels[pattern] ?? 0) >= maxWarningsBeforeBlock * times
+    const patterns = NAMES.filter((pattern) => !PATTERNS[pattern].onlyWarns && isIgnored(pattern))
+    if (patterns.length === 0) return undefined
+    // A call may bring each of its known results in turn: none of them is new.
+    const results = new Map(made.map((entry) => [entry.maskedHash ?? entry.resultHash, entry]))
+    for (const entry of results.values()) {
+      const next = addToHistory(history, entry, history.steps + 1, repetitionThreshold)
+      const found = findLoop(next, policy, wasWarned, isLast, patterns)
+      if (!found || found.hasNews || found.isWaiting) continue
+      // Results that are too short to show any progress need twice the warnings.
+      const isTerse = history.window.every((one) => one.isTerse || !found.calls.includes(one.call))
+      if (isTerse && !isIgnored(found.pattern, 2)) continue
+      const hash = hashOfAll(found.calls)
+      const before = loops.find((known) => known.loop === hash)?.count ?? 0
+      loop = { ...found, count: before + found.count - 1 }
+    }
   }
+  if (!loop) return undefined
   // A pattern that counts responses does not say how often the call was made.
   return PATTERNS[loop.pattern].isOfResponses ? { ...loop, count: made.length } : loop
 }
@@ -225,7 +232,8 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
   // Nearly all runs have had no warning.
   if (policy.mode !== 'enforce' || (warnedCalls.length === 0 && policy.maxWarningsBeforeBlock > 0)) return false
   if (blockedLoop) return true
-  return history.window.some(({ call }) => loopToBlock(memory, call, policy, now, true) !== undefined)
+  const calls = new Set(history.window.map(({ call }) => call))
+  return [...calls].some((call) => loopToBlock(memory, call, policy, now, true))
 }
 
 /**

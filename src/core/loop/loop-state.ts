@@ -100,25 +100,22 @@ interface MessageOptions {
   readonly isPast?: boolean
   /** Exact hashes of results that may be a harness's placeholders. */
   readonly unknown?: ReadonlySet<Hash> | undefined
-  /** The calls that are new; unset for all. */
-  readonly only?: readonly Hash[] | undefined
 }
 
 /** Returns the state with the calls of the response at `index`; -1: the response is not in the transcript. */
 function observeCalls(loopState: LoopState, reader: CallReader, index: number, options: MessageOptions): LoopState {
-  const { now, hashes = [], leftOut, isPast, unknown, only } = options
+  const { now, hashes = [], leftOut, isPast, unknown } = options
   let { history } = loopState.memory
   const made: LoopCall[] = []
-  for (const { result, id, tool, call, isPoll, isChange } of callsAt(reader, index)) {
+  for (const { result, at, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
-    if (only && !only.includes(hashOfText(id))) continue
     const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
     history = hashed.history
-    const isUnknown = result && unknown?.has(exactHash(result, reader.policy.volatile))
+    const { goesOn, isTerse, isPlaceholder } = progressIn(result)
+    const isUnknown = isPlaceholder || (result && unknown?.has(exactHash(result, reader.policy.volatile)))
     const resultHash = isUnknown ? '' : hashed.resultHash
-    const { goesOn, isTerse } = progressIn(result)
-    made.push({ id, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
+    made.push({ at, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
   const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
@@ -140,27 +137,37 @@ function stepAt({ assistantMessages }: TranscriptState, at: number): AssistantMe
   return undefined
 }
 
+/** True if the message at `index` makes the calls that were observed last, as far as that is known without their ids. */
+function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: CallReader, index: number): boolean {
+  const made = new Set(callsAt(reader, index).map(({ call }) => call))
+  const newest = window.filter(({ step }) => step === steps)
+  return newest.length > 0 && newest.length === made.size && newest.every(({ call }) => made.has(call))
+}
+
 /**
- * Returns the index of the first message that was not observed yet; `isCut`: the newest one that was is not there, or is
- * there in another form.
+ * Returns the index of the first message that was not observed yet. Notes in the reader if the newest one that was is not
+ * there, or in another form.
  */
 function firstUnobserved(
-  { assistantHashes, newestIndex }: LoopState,
+  { assistantHashes, newestIndex, memory }: LoopState,
   { conversation, state, isSameRun }: Transcript,
+  reader: CallReader,
   answer: AssistantMessage | undefined,
-) {
+): number {
   const { assistantMessages } = state
   const hashOf = (step: AssistantMessage) => assistantHash(step, conversation)
   const expected = stepAt(state, newestIndex)
   const isThere = expected !== undefined && hashOf(expected) === assistantHashes.at(-1)
   const known = isThere ? expected : assistantMessages.findLast((step) => assistantHashes.includes(hashOf(step)))
   const isCut = assistantHashes.length > 0 && (known === undefined || hashOf(known) !== assistantHashes.at(-1))
+  reader.isCut ||= isCut
   // One request follows one answer, whatever became of those before it.
-  if (isSameRun && answer && answer === assistantMessages.findLast(({ calls }) => calls > 0))
-    return { from: answer.index, isCut }
-  if (known) return { from: known.index + 1, isCut }
+  if (isSameRun && answer && answer === assistantMessages.findLast(({ calls }) => calls > 0)) return answer.index
+  if (known) return known.index + 1
   const newest = assistantMessages.at(-1)?.index ?? conversation.length
-  if (isSameRun && isCut) return { from: newest, isCut }
+  // The client gave all calls new ids: the history goes on after the newest calls at their place.
+  if (isCut && newest > newestIndex && makesNewestCalls(memory, reader, newestIndex)) return newestIndex + 1
+  if (isSameRun && isCut) return newest
   // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
   let from = conversation.length
   let messages = 0
@@ -172,7 +179,7 @@ function firstUnobserved(
     messages++
     from = at
   }
-  return { from, isCut }
+  return from
 }
 
 /** Returns the state after one message: words of a human begin anew, calls of a response count. Throws `TooMuchToRead`. */
@@ -211,14 +218,11 @@ export function observeMessage(
 export function observeTranscript(loopState: LoopState, transcript: Transcript, policy: LoopPolicy, now?: number) {
   const { conversation, state, registry, previousStep, isSameRun, answer } = transcript
   const shown = answer && answerStep(state, conversation, answer.callIds)
-  const { from, isCut } = firstUnobserved(loopState, transcript, shown)
-  const reader: CallReader = {
-    conversation,
-    policy,
-    pending: loopState.pendingCalls,
-    isCut: loopState.isCut === true || isCut,
-    callsByIndex: new Map(),
-  }
+  const pending = loopState.pendingCalls
+  const isCut = loopState.isCut === true
+  const reader: CallReader = { conversation, policy, pending, isCut, callsByIndex: new Map() }
+  const from = firstUnobserved(loopState, transcript, reader, shown)
+  if (isSameRun && shown) reader.newCalls = { index: shown.index, callIds: answer.callIds }
   const newest = state.assistantMessages.at(-1)?.index ?? -1
   const last = lastMessage(conversation)
   let next = loopState
@@ -239,7 +243,6 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
       hashes: step && [...name, assistantHash(step, conversation)],
       isPast: index < newest,
       unknown,
-      only: isSameRun && isNewest ? answer.callIds : undefined,
     })
   }
   return next.isCut === (reader.isCut || undefined) ? next : { ...next, isCut: reader.isCut || undefined }
@@ -287,9 +290,9 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
   }
 }
 
-/** Returns the state with the calls of a response whose conversation the provider keeps, each once. */
+/** Returns the state with the calls of a response whose conversation the provider keeps; equal ids are of the newest. */
 export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
-  const known = loopState.pendingCalls ?? []
-  const fresh = calls.filter(({ id }) => !known.some((call) => call.id === id))
-  return fresh.length === 0 ? loopState : { ...loopState, pendingCalls: [...known, ...fresh].slice(-MAX_PENDING) }
+  if (calls.length === 0) return loopState
+  const others = (loopState.pendingCalls ?? []).filter(({ id }) => !calls.some((call) => call.id === id))
+  return { ...loopState, pendingCalls: [...others, ...calls].slice(-MAX_PENDING) }
 }

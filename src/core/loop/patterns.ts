@@ -190,6 +190,9 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   },
 }
 
+/** The names of all patterns. */
+export const NAMES = Object.keys(PATTERNS) as readonly Pattern[]
+
 /** A loop that was found. */
 export interface Loop extends FoundLoop {
   readonly pattern: Pattern
@@ -198,16 +201,17 @@ export interface Loop extends FoundLoop {
 /**
  * Returns the loop that the newest call completes; `undefined` if it completes none. Of several, one whose results are
  * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a
- * loop before. `isLast`: it is the last call of its response, so all that the response brought is known.
+ * loop before. `isLast`: it is the last call of its response, so all that the response brought is known. `among`: the
+ * patterns that are looked for.
  */
-export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean) {
+export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean, among = NAMES) {
   const last = history.window.at(-1)
   // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats.any === 1)) return undefined
   for (const isCertain of [true, false]) {
     const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, isCertain, ...history }
     let best: Loop | undefined
-    for (const pattern of Object.keys(PATTERNS) as Pattern[]) {
+    for (const pattern of among) {
       const { find, isOfResponses } = PATTERNS[pattern]
       const found = isOfResponses && !isLast ? undefined : find(context)
       if (!found) continue

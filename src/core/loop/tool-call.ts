@@ -4,7 +4,7 @@
  * from the response.
  */
 import type { Conversation, ToolCall } from '../conversation.ts'
-import { type Hash, hashOf } from '../hash.ts'
+import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { countValues } from '../json-object.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../work.ts'
 import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
@@ -121,21 +121,16 @@ export interface PendingCall extends CallSignature {
 /** Returns the calls of a response whose results are to come without them. */
 export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): readonly PendingCall[] {
   const made: PendingCall[] = []
-  for (const call of calls) if (call.id !== '') made.push({ ...signatureOf(call), id: call.id, item: call.item })
+  for (const call of calls) made.push({ ...signatureOf(call), id: call.id, item: call.item })
   const batch = batchOf(made.filter(({ tool }) => !isExempt(tool, policy)))
   if (!batch) return made
-  const ids: string[] = []
-  const items: string[] = []
-  for (const { id, item = '' } of made) {
-    ids.push(id)
-    items.push(item)
-  }
-  return [{ ...batch, id: hashOfAll(ids), item: hashOfAll(items) }]
+  return [{ ...batch, id: hashOfAll(made.map(({ id }) => id)), item: hashOfAll(made.map(({ item = '' }) => item)) }]
 }
 
 /** A call in the transcript, with its result if there is one. */
 export interface TranscriptCall extends CallSignature {
-  readonly id: string
+  /** Its place among the calls of its response. */
+  readonly at: number
   readonly result: TranscriptResult | undefined
 }
 
@@ -147,6 +142,8 @@ export interface CallReader {
   readonly pending?: readonly PendingCall[] | undefined
   /** Earlier results are not in the transcript, so that a later one can't be compared with them letter by letter. */
   isCut?: boolean
+  /** The calls of this message that are new, by the hashes of their ids: a client may join several answers into one. */
+  newCalls?: { readonly index: number; readonly callIds: readonly Hash[] } | undefined
   /** The calls that were read so far, by the index of their message. */
   readonly callsByIndex: Map<number, readonly TranscriptCall[]>
 }
@@ -165,36 +162,55 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
   return calls
 }
 
-function readCalls({ conversation, policy, pending = [] }: CallReader, index: number): readonly TranscriptCall[] {
+/**
+ * Returns the result of each call, in order: the one with its id, equal ids one after the other. Calls and results that
+ * are left are pairs by their order, if they are equally many: one side has no ids, or other ones.
+ */
+function pairResults(calls: readonly { readonly id: string }[], results: readonly TranscriptResult[]) {
+  const byId = new Map<string, TranscriptResult[]>()
+  for (const result of results) {
+    const same = byId.get(result.callId)
+    if (same) same.push(result)
+    else byId.set(result.callId, [result])
+  }
+  const paired = calls.map(({ id }) => byId.get(id)?.shift())
+  const left = new Set(results)
+  for (const result of paired) if (result) left.delete(result)
+  if (left.size !== paired.filter((result) => !result).length) return paired
+  const others = left.values()
+  return paired.map((result) => result ?? others.next().value)
+}
+
+function readCalls(reader: CallReader, index: number): readonly TranscriptCall[] {
+  const { conversation, policy, pending = [] } = reader
+  const newCalls = reader.newCalls?.index === index ? reader.newCalls.callIds : undefined
   const results = resultsAfter(conversation, index)
-  const resultOf = new Map<string, TranscriptResult>()
+  const listed = index < 0 ? [] : conversation.calls(index)
+  const resultOf = pairResults(listed, results)
   /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
   const references: string[] = []
-  for (const result of results) {
-    resultOf.set(result.callId, result)
-    if (index < 0) references.push(result.callId)
-  }
+  if (index < 0) for (const { callId } of results) references.push(callId)
   let made: TranscriptCall[] = []
-  for (const call of index < 0 ? [] : conversation.calls(index)) {
-    const { id, name, item } = call
+  for (const [at, call] of listed.entries()) {
+    const { name, item } = call
+    if (newCalls && !newCalls.includes(hashOfText(call.id))) continue
     if (name === '' && item !== undefined) references.push(item)
-    else if (!isExempt(name, policy))
-      made.push({ id, result: resultOf.get(id), ...signatureOf(call, conversation.work) })
+    else if (!isExempt(name, policy)) made.push({ at, result: resultOf[at], ...signatureOf(call, conversation.work) })
   }
   const batch = batchOf(made)
   if (batch) {
     const text = made.map(({ result }) => result?.text() ?? '').join('\n')
-    made = [{ ...batch, id: made.at(-1)?.id ?? '', result: { callId: '', text: () => text } }]
+    made = [{ ...batch, at: listed.length - 1, result: { callId: '', text: () => text } }]
   }
   if (references.length === 0) return made
   const by = index < 0 ? 'id' : 'item'
   const all = hashOfAll(references)
   const text = () => results.map((result) => result.text()).join('\n')
-  for (const call of pending) {
-    const isAll = call[by] === all
-    if (isExempt(call.tool, policy) || !(isAll || references.includes(call[by] ?? ''))) continue
-    made.push({ ...call, result: isAll ? { callId: '', text } : resultOf.get(call.id) })
-  }
+  const known = pending.filter((call) => call[by] === all || references.includes(call[by] ?? ''))
+  const resultOfKnown = pairResults(known, results)
+  for (const [at, call] of known.entries())
+    if (!isExempt(call.tool, policy))
+      made.push({ ...call, at, result: call[by] === all ? { callId: '', text } : resultOfKnown[at] })
   return made
 }
 

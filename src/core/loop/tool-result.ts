@@ -4,6 +4,7 @@
  * again bring the same bytes. So a result is masked only if the same call had a different one.
  */
 import type { Conversation, RawResult } from '../conversation.ts'
+import { PLACEHOLDER_RESULTS } from '../harness/texts.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
 import { STEPS_PER_SEARCHED, STEPS_PER_VALUE, type Work } from '../work.ts'
 import type { ToolCallRecord } from './call-history.ts'
@@ -37,26 +38,41 @@ export function resultsAfter(conversation: Conversation, index: number): readonl
   return results
 }
 
-/** A result of more characters is a document, which may say anything: it never says that work goes on. */
+/** A result of more characters is a document, which may say anything: only a state in JSON says that work goes on. */
 const SHORT = 300
 /** The same in JSON, where a character takes six bytes at most. */
 const SHORT_BYTES = 6 * SHORT + 2
 /** So few characters cannot show whether anything has changed: `ok`, `pressed`, or none. */
 const TERSE = 16
 
+const GOING = 'queued|running|waiting|processing|building|deploying|starting|in[ _-]?progress'
+/** Not what an error occurred while running or waiting for. */
 const GOES_ON = new RegExp(
-  String.raw`\b(?:pending|queued|running|waiting|processing|building|deploying|starting|in[ _-]progress|` +
-    String.raw`not (?:yet )?(?:ready|finished|done|complete))\b`,
+  String.raw`(?:\b(?<!while )(?:pending|${GOING}|not (?:yet )?(?:ready|finished|done|complete))|_in_progress)\b`,
+  'i',
+)
+/** A longer result is not searched for a state. */
+const MAX_JSON = 65_536
+/** A state in JSON that says the same. Not `pending`: an order may be that for days. */
+const STATE_GOES_ON = new RegExp(
+  String.raw`^[{[][^]*["']\w{0,40}(?:status|state|phase)\\?["']\s{0,4}:\s{0,4}\\?["'](?:\w{0,40}_)?(?:${GOING})\\?["']`,
   'i',
 )
 
-/** Tells whether a result says that work goes on, and whether it is too short to show any progress, or missing. */
-export function progressIn(result: TranscriptResult | undefined): { goesOn: boolean; isTerse: boolean } {
-  if (!result) return { goesOn: false, isTerse: true }
-  const isLong = result.json && result.json.bytes.length > SHORT_BYTES
-  const text = isLong ? undefined : result.text()
-  if (text === undefined || text.length > SHORT) return { goesOn: false, isTerse: false }
-  return { goesOn: GOES_ON.test(text), isTerse: text.length <= TERSE }
+/**
+ * Tells whether a result says that work goes on, whether it is too short to show any progress, or missing, and whether
+ * a harness says it of every call that fails.
+ */
+export function progressIn(result: TranscriptResult | undefined) {
+  if (!result) return { goesOn: false, isTerse: true, isPlaceholder: false }
+  const { bytes = [] } = result.json ?? {}
+  // Other long results than a list or an object need not be decoded.
+  const mayBeState = bytes.length <= MAX_JSON && (bytes[1] === 0x5b || bytes[1] === 0x7b)
+  if (bytes.length > SHORT_BYTES && !mayBeState) return { goesOn: false, isTerse: false, isPlaceholder: false }
+  const text = result.text()
+  const isLong = text.length > SHORT
+  const goesOn = isLong ? text.length <= MAX_JSON && STATE_GOES_ON.test(text) : GOES_ON.test(text)
+  return { goesOn, isTerse: text.length <= TERSE, isPlaceholder: PLACEHOLDER_RESULTS.has(text) }
 }
 
 /** Hash of a result, letter by letter: of its bytes in the request if they can be used, else of its text. */
@@ -106,6 +122,13 @@ const COUNTED = `(?:${COUNTS.replaceAll(' ', '|')})`
 /** Digits of such a number: 13 are milliseconds since the epoch, more often than not. */
 const COUNT_DIGITS = String.raw`(?:\d{7,12}|\d{14,32})`
 
+const DURATIONS: readonly string[] = [
+  // 1m30.5s, 0.05 seconds, 3 minutes, 7.2e-06 s, 2h
+  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?${MEASURED}(?: ?${UNIT}|[hm])(?![0-9a-z])`,
+  // "duration_ms": 12, "wall_time_seconds": 0.000007211
+  `(?:${DURATION_KEY}|${UNIT_KEY})${MEASURED}(?![\\d.:a-z%])`,
+]
+
 /**
  * Alternatives, a longer one before a shorter one that it begins with. Every repetition is bounded or ends at the
  * first character that does not match, so the whole expression is linear on any text.
@@ -119,10 +142,10 @@ const MASKS: readonly string[] = [
   String.raw`\d{1,2} ${MONTH} \d{4}`,
   // Clocks: 15:04, 15:04:05.678; after a colon it is a line and a column
   String.raw`(?<!:)${CLOCK}(?: ?[ap]m)?${ZONE}(?![\d:])`,
-  // Durations: 1m30.5s, 0.05 seconds, 3 minutes, 7.2e-06 s, 2h
-  String.raw`(?:\d{1,4}h)?(?:\d{1,4}m)?${MEASURED}(?: ?${UNIT}|[hm])(?![0-9a-z])`,
-  // "duration_ms": 12, "wall_time_seconds": 0.000007211
-  `(?:${DURATION_KEY}|${UNIT_KEY})${MEASURED}(?![\\d.:a-z%])`,
+  ...DURATIONS,
+  // What an agent's own step is: step 11/20, turn 3 of 9, "attempt": 2
+  String.raw`(?:steps?|turns?|attempts?|iterations?|rounds?)["']?(?: ?[:=#] ?| )\d{1,5}` +
+    String.raw`(?: ?(?:/|(?:out )?of) ?\d{1,5})?(?![\d%]|[.:]\d)`,
   '0x[0-9a-f]{4,16}(?![0-9a-z])',
   // Hex ids and long numbers. Hex of 40 and 64 digits is a digest, which differs only if the digested bytes differ;
   // digits after a point are the rest of a measure.
@@ -134,18 +157,21 @@ const MASKS: readonly string[] = [
 ]
 
 /** Begins with the first characters of the masks: most others are passed over without trying each alternative. */
-const VOLATILE = new RegExp(`(?=[0-9a-fjlmnoprst])(?<![0-9a-z])(?:${MASKS.join('|')})`, 'gi')
+const VOLATILE = new RegExp(`(?=[0-9a-fijlmnoprst])(?<![0-9a-z])(?:${MASKS.join('|')})`, 'gi')
 
 /** Text that a harness adds to a result: Claude Code's countdown, and now and then advice. */
 const REMINDER = '<system-reminder>'
 const REMINDER_END = '</system-reminder>'
 
 /** What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups. */
-const HARNESS_FIELDS = new RegExp(
-  String.raw`^(?:Chunk ID: \w{1,64}|Wall time: [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$` +
-    String.raw`|"(?:chunk_id|wall_time_seconds)": ?(?:"\w{0,64}"|[\d.e+-]{1,40})`,
-  'gm',
-)
+const HARNESS_FIELDS =
+  /^(?:Chunk ID: \w{1,64}|Wall time:? [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$|"chunk_id": ?"\w{0,64}"/gm
+
+/** The lines before the output of a call, and the members beside it, in which a harness says how the call was run. */
+const BEFORE_OUTPUT = /^(?:[^\n]{0,200}\n){1,8}Output:/
+const HAS_OUTPUT = /"(?:output|stdout)":/
+const RUN_TIMES = new RegExp(`(?<![0-9a-z])(?:${DURATIONS.join('|')})`, 'gi')
+const RUN_TIME_MEMBER = /(?<=[{,]\s{0,8})"\w{0,40}(?:duration|elapsed|_seconds|_secs|_ms)": ?[\d.e+-]{1,40}/gi
 
 /** Returns the text without what known harnesses add to every result. */
 export function withoutHarnessNoise(text: string): string {
@@ -159,7 +185,9 @@ export function withoutHarnessNoise(text: string): string {
     kept += text.slice(at, start)
     at = end + REMINDER_END.length
   }
-  return (at === 0 ? text : (kept + text.slice(at)).trimEnd()).replace(HARNESS_FIELDS, '')
+  const said = (at === 0 ? text : (kept + text.slice(at)).trimEnd()).replace(HARNESS_FIELDS, '')
+  const result = HAS_OUTPUT.test(said) ? said.replace(RUN_TIME_MEMBER, '') : said
+  return result.replace(BEFORE_OUTPUT, (head) => head.replace(RUN_TIMES, ''))
 }
 
 /** Of a longer text only the beginning and the end are masked: figures take some 100 ns for each character. */

@@ -260,7 +260,7 @@ describe('the loop memory of a run', () => {
             memory = refuse(memory, long.map(({ tool }) => tool).join('+')).memory
           }
         }
-        expect(memory.history.window.length).toBeLessThanOrEqual(10)
+        expect(memory.history.window.length).toBeLessThanOrEqual(12)
         expect(JSON.stringify(memory).length).toBeLessThan(8_000)
       }),
       { numRuns: 30 },

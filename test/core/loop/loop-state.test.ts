@@ -73,7 +73,7 @@ function foundAtOnce(steps: readonly (readonly Made[])[], policy: LoopPolicy) {
         const signature = signatureOf({ name: tool, arguments: '{}' })
         const hashes = textHashes(given, policy.volatile)
         const { goesOn, isTerse } = progressIn({ callId: '', text: () => given })
-        return { ...signature, ...hashes, id: String(at), isPoll: signature.isPoll || goesOn, isTerse }
+        return { ...signature, ...hashes, at, isPoll: signature.isPoll || goesOn, isTerse }
       })
     const { memory: after, finding } = observeStep(memory, counted, policy)
     memory = finding ? warningSent(after, finding) : after

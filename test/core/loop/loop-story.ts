@@ -25,11 +25,11 @@ export const POLICY = policyWith()
  * `name=result`; a `!` behind the name is a change, a `?` a wait, and a `.` says that its result is terse. What follows a
  * `~` in the result is masked; `name=?result` is a result that is unknown.
  */
-export function callOf(text: string, id = text): LoopCall {
+export function callOf(text: string, at = 0): LoopCall {
   const [made = '', result = ''] = text.split('=')
   const tool = made.replace(/[!?.]$/, '')
   return {
-    id,
+    at,
     tool,
     call: callHash(tool, ''),
     resultHash: result.startsWith('?') ? '' : hashOf(result),
@@ -46,9 +46,7 @@ export function stepsOf(story: string): (readonly LoopCall[] | 'HUMAN' | 'AGAIN'
   return story
     .trim()
     .split(/\s+/)
-    .map((step) =>
-      step === 'HUMAN' || step === 'AGAIN' ? step : step.split('+').map((call) => callOf(call, String(index++))),
-    )
+    .map((step) => (step === 'HUMAN' || step === 'AGAIN' ? step : step.split('+').map((call) => callOf(call, index++))))
 }
 
 export interface Told {
@@ -75,5 +73,5 @@ export function tell(story: string, policy: LoopPolicy = POLICY, from: LoopMemor
     findings.push(seen.finding)
     memory = warningSent(memory, seen.finding)
   }
-  return { memory, findings, found: findings.map(({ id, pattern }) => `${id}:${pattern}`) }
+  return { memory, findings, found: findings.map(({ at, pattern }) => `${at}:${pattern}`) }
 }

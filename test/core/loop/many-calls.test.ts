@@ -12,99 +12,10 @@ import {
 } from '../../../src/core/loop/loop-state.ts'
 import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
 import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
-import { chat } from '../../../src/dialect/chat/index.ts'
-import { messages } from '../../../src/dialect/messages/index.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'
 import { registry } from '../transcript.ts'
+import { type Api, conversationIn, type Made } from './histories.ts'
 import { POLICY } from './loop-story.ts'
-
-/** One call with its result; `id` is unique in the conversation. */
-interface Made {
-  readonly id: string
-  readonly name: string
-  readonly arguments: string
-  readonly result: string
-}
-
-const DIALECTS = {
-  chat: {
-    dialect: chat,
-    body: (turns: readonly (readonly Made[])[]) => ({
-      messages: [
-        { role: 'user', content: 'go' },
-        ...turns.flatMap((made) => [
-          {
-            role: 'assistant',
-            content: null,
-            tool_calls: made.map(({ id, name, arguments: text }) => ({
-              id,
-              type: 'function',
-              function: { name, arguments: text },
-            })),
-          },
-          ...made.map(({ id, result }) => ({ role: 'tool', tool_call_id: id, content: result })),
-        ]),
-      ],
-    }),
-  },
-  messages: {
-    dialect: messages,
-    body: (turns: readonly (readonly Made[])[]) => ({
-      max_tokens: 100,
-      messages: [
-        { role: 'user', content: 'go' },
-        ...turns.flatMap((made) => [
-          {
-            role: 'assistant',
-            content: made.map(({ id, name, arguments: text }) => ({
-              type: 'tool_use',
-              id,
-              name,
-              input: JSON.parse(text),
-            })),
-          },
-          {
-            role: 'user',
-            content: made.map(({ id, result }) => ({
-              type: 'tool_result',
-              tool_use_id: id,
-              content: result,
-            })),
-          },
-        ]),
-      ],
-    }),
-  },
-  responses: {
-    dialect: responses,
-    body: (turns: readonly (readonly Made[])[]) => ({
-      input: [
-        { role: 'user', content: 'go' },
-        ...turns.flatMap((made) => [
-          ...made.map(({ id, name, arguments: text }) => ({
-            type: 'function_call',
-            call_id: id,
-            name,
-            arguments: text,
-          })),
-          ...made.map(({ id, result }) => ({ type: 'function_call_output', call_id: id, output: result })),
-        ]),
-      ],
-    }),
-  },
-} as const
-
-type DialectName = keyof typeof DIALECTS
-
-function conversationIn(name: DialectName, turns: readonly (readonly Made[])[]): Conversation {
-  const { dialect, body } = DIALECTS[name]
-  const request = dialect.read({
-    path: '',
-    body: Buffer.from(JSON.stringify({ model: 'm', ...body(turns) })),
-  })
-  if (!request) throw new Error('not a conversation')
-  return request.conversation
-}
 
 function observed(loopState: LoopState, conversation: Conversation, previousStep?: string): LoopState {
   const last = conversation.length - 1
@@ -113,7 +24,8 @@ function observed(loopState: LoopState, conversation: Conversation, previousStep
   return observeTranscript(loopState, { conversation, state, registry, previousStep: step }, POLICY)
 }
 
-const callsOf = (made: readonly Made[]) => made.map(({ id, name, arguments: text }) => ({ id, name, arguments: text }))
+const callsOf = (made: readonly Made[]) =>
+  made.map(({ id = '', name, arguments: text }) => ({ id, name, arguments: text }))
 
 /** Turns that make the same `count` calls; `resultOf` gives the result of a call in a turn. */
 function turnsOf(count: number, length: number, resultOf: (call: number, turn: number) => string): Made[][] {
@@ -128,7 +40,7 @@ function turnsOf(count: number, length: number, resultOf: (call: number, turn: n
 }
 
 /** Requests of a conversation whose model gets every notice, the first with `shown` turns, each further one with one turn more. */
-function follow(name: DialectName, turns: readonly (readonly Made[])[], shown: number): LoopState[] {
+function follow(name: Api, turns: readonly (readonly Made[])[], shown: number): LoopState[] {
   const states: LoopState[] = []
   let loopState = INITIAL_LOOP_STATE
   for (let end = shown; end <= turns.length; end++) {
@@ -139,7 +51,7 @@ function follow(name: DialectName, turns: readonly (readonly Made[])[], shown: n
   return states
 }
 
-const dialects = fc.constantFrom<DialectName>('chat', 'messages', 'responses')
+const dialects = fc.constantFrom<Api>('chat', 'messages', 'responses')
 const counts = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.integer({ min: 71, max: 200 }))
 
 describe('a response with any number of calls', () => {

@@ -80,6 +80,27 @@ describe('a result that is not decoded', () => {
     )
   })
 
+  it('in long JSON says that work goes on if a state in it does', () => {
+    const filler = { description: 'x'.repeat(400), list: [1, 2, 3] }
+    const goesOn = (value: unknown) => {
+      const said = JSON.stringify(value)
+      expect(progressIn({ callId: 'a', text: () => said })).toEqual(progressIn(readResult(said)))
+      return progressIn(readResult(said)).goesOn
+    }
+    const states = ['in_progress', 'IN_PROGRESS', 'InProgress', 'CREATE_IN_PROGRESS', 'queued', 'RUNNING', 'processing']
+    for (const state of states) {
+      expect(goesOn({ ...filler, status: state })).toBe(true)
+      expect(goesOn([{ stacks: [{ ...filler, StackStatus: state }] }])).toBe(true)
+      expect(goesOn({ ...filler, content: JSON.stringify({ job_state: state }) })).toBe(true)
+    }
+    for (const state of ['completed', 'pending', 'CREATE_COMPLETE', 'not running any more'])
+      expect(goesOn({ ...filler, status: state })).toBe(false)
+    expect(goesOn({ ...filler, note: 'in_progress' })).toBe(false)
+    expect(progressIn(readResult(`${filler.description} "status": "in_progress"`)).goesOn).toBe(false)
+    expect(progressIn(readResult('CREATE_IN_PROGRESS')).goesOn).toBe(true)
+    expect(progressIn(readResult('An error occurred while running the tool.')).goesOn).toBe(false)
+  })
+
   it('of up to 16 characters is too short to show progress', () => {
     const results = ['', 'ok', 'x'.repeat(16), 'x'.repeat(17)]
     expect(results.map((said) => progressIn(readResult(said)).isTerse)).toEqual([true, true, true, false])

@@ -72,6 +72,9 @@ const VALUES: Readonly<Record<string, (at: number) => string>> = {
   'a measured time': (at) => `${at}.25 ms`,
   'a process id': (at) => `pid ${4711 + at}`,
   'a request id': (at) => `request_id: r-${at}`,
+  'a step of so many': (at) => `step ${at + 1}/40`,
+  'a turn of so many': (at) => `Turn ${at + 1} of 40`,
+  'an attempt': (at) => `Attempt #${at + 1}`,
 }
 const value = fc.constantFrom(...Object.keys(VALUES))
 const around = fc.constantFrom(
@@ -106,6 +109,15 @@ describe('a result that differs only in what is masked', () => {
       (at) =>
         `Chunk ID: ${(0x70e5d1 + at).toString(16)}\nWall time: 0.00${two(at)} seconds\nOutput:\nnothing to see here`,
     ],
+    ['codex, of a script,', (at) => `Script completed\nWall time ${at}.${at} seconds\nOutput:\n\nnothing to see here`],
+    [
+      'any harness that heads the output',
+      (at) => `Exit code: 0\nFinished in ${7 * at} ms at 10:00\nOutput:\nnothing to see here`,
+    ],
+    [
+      'any harness beside the output',
+      (at) => `{"output":"nothing to see here","metadata":{"exit_code":0,"duration_seconds":${at / 8}}}`,
+    ],
     ['codex in JSON', (at) => `{"chunk_id":"${at}a","wall_time_seconds":${at}.2e-7,"output":"nothing to see here"}`],
     [
       'Claude Code',
@@ -128,6 +140,21 @@ describe('a result that differs only in what is masked', () => {
     const { findings, memory } = tell('a=1 b=x~1 a=1 b=x~2 a=1 b=x~3 a=1 b=x~4 a=1 b=x~5 a=1 b=x~6')
     expect(findings).toHaveLength(1)
     expect(mayBlock(memory, POLICY, 0)).toBe(false)
+  })
+})
+
+describe('the one sentence of the OpenAI Agents SDK for every failure of a tool', () => {
+  const failures = (text: string) => Array.from({ length: 20 }, (): Step => ['search', text])
+  const SENTENCE = 'An error occurred while running the tool. Please try again.'
+
+  it('is no equal result: the model is told once, and no call is blocked', () => {
+    const { notices, blocksAfter } = follow(failures(SENTENCE))
+    expect(notices).toEqual(['2:repetition'])
+    expect(blocksAfter).toBeUndefined()
+  })
+
+  it('is one with what went wrong', () => {
+    expect(follow(failures(`${SENTENCE} Error: the file is missing`)).blocksAfter).toBe(6)
   })
 })
 
