@@ -91,10 +91,11 @@ function placeOf(session: Session, request: Request): Place {
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
   const seemsNew = found.isNewRun || (found.thread.run.isDoubted === true && !showsRun)
-  const isMidStep = seemsNew && !dropsHistory && facts.endsInUserMessage && callsLast(facts)
+  const { finalAnswer, stopTries } = found.thread.run
+  // The client may leave out the last answer of a stopped run.
+  const isMidStep = seemsNew && !dropsHistory && facts.endsInUserMessage && callsLast(facts) && !finalAnswer
   const midSteps = isMidStep ? (found.thread.midSteps ?? 0) + 1 : 0
   // After a last answer that was cut off, a harness asks for the rest of it.
-  const { finalAnswer, stopTries } = found.thread.run
   const asksForRest = finalAnswer === undefined && (stopTries?.truncated ?? 0) > 0
   const isHarness = facts.isByAgent === true || asksForRest || midSteps >= MAX_MID_STEPS
   const thread = dropsMessage || (seemsNew && isHarness) ? withoutMessage(found.thread) : found.thread
