@@ -180,6 +180,8 @@ function decodeHead({ target, coding }: Observed) {
   let length = 0
   let begun: Promise<unknown> | undefined
   const stop = () => void decoder.destroy()
+  // A decoder that fails never calls the callback of its last write.
+  const closed = new Promise((resolve) => decoder.once('close', resolve))
   decoder.on('error', stop)
   decoder.on('data', (piece: Buffer) => {
     if (decoder.destroyed) return
@@ -194,8 +196,8 @@ function decodeHead({ target, coding }: Observed) {
     /** Resolves when a chunk was searched, and the response is linked if its id was found. */
     take(chunk: Buffer): Promise<unknown> | undefined {
       if (decoder.destroyed) return undefined
-      // The callback also comes, with an error, if the decoder is destroyed meanwhile.
-      return new Promise((resolve) => decoder.write(chunk, resolve)).then(() => begun)
+      const written = new Promise((resolve) => decoder.write(chunk, resolve))
+      return Promise.race([written, closed]).then(() => begun)
     },
   }
 }
