@@ -43,9 +43,9 @@ function settle(turn: Turn, answer: Answered): void {
   const { catalogue, windows } = services
   const { upstream } = exchange.route
   const { model } = request.conversation
-  const { usage } = answer
+  const { usage, bill = {} } = answer
   // Tokens count at once, the cost as soon as it is known.
-  const cost = costOf(usage, catalogue, model, upstream, policy.unknownPrice === 'estimate')
+  const cost = costOf(usage, bill, catalogue, model, upstream, policy.unknownPrice === 'estimate')
   if (cost instanceof Promise) {
     const { estimated } = usage
     noteUsage(turn, answer, usage, false)
@@ -54,7 +54,7 @@ function settle(turn: Turn, answer: Answered): void {
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
   if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
-    const tokens = usage.input
+    const { input, lastInput: tokens = input } = usage
     windows.change({ upstream, model }, succeed, tokens)
     const { reductions } = runState
     if (reductions !== undefined && succeedInSession(reductions, request, tokens) !== reductions)

@@ -5,6 +5,7 @@ import { decode, elements, kindAt, member, members, root } from '../../json/scan
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
 import { firstId, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
   bufferedCallsOf,
@@ -95,9 +96,10 @@ const NO_USAGE = {
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
   metadata(response) {
-    const usage = lastObject(response.tail, 'usage')
+    const { usage, bill } = statedIn(response)
     return {
-      usage: usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details']),
+      usage: tokenUsage(usage),
+      bill,
       id: isNotStored(response) ? undefined : firstId(response.head),
       conversation: textOf(lastObject(response.tail, 'conversation')?.['id']) || undefined,
       ...(response.withCalls ? clientCallsOf(response) : {}),

@@ -8,14 +8,19 @@ import type { Dialect, ResponseTail } from '../dialect.ts'
 /** At most this many places of one key are tried: the model may have written it any number of times. */
 const MAX_PLACES = 64
 
+/** Returns where the value begins whose key stands at `at`; -1 if no key stands there. */
+function valueStart(bytes: Buffer, at: number, quoted: string): number {
+  // A quote within a string has a backslash before it.
+  const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
+  return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+}
+
 /** Returns the first or last value under `key`, at any depth, that is whole and begins with the byte `first`. */
 function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean): unknown {
   const quoted = `"${key}"`
   let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    // A quote within a string has a backslash before it.
-    const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
-    const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+    const start = valueStart(bytes, at, quoted)
     try {
       if (bytes[start] === first) return decode(bytes, { start, end: skipValue(bytes, start) })
     } catch {
@@ -25,6 +30,27 @@ function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean):
     else at = at === 0 ? -1 : bytes.lastIndexOf(quoted, at - 1)
   }
   return undefined
+}
+
+/** Returns the whole objects under `key`, at any depth but not within one another. */
+export function objectsUnder(bytes: Buffer, key: string): Json[] {
+  const quoted = `"${key}"`
+  const objects: Json[] = []
+  let at = bytes.indexOf(quoted)
+  for (let failures = 0; at !== -1 && failures < MAX_PLACES; at = bytes.indexOf(quoted, at)) {
+    const start = valueStart(bytes, at, quoted)
+    at += quoted.length
+    if (bytes[start] !== OPEN_BRACE) continue
+    try {
+      const end = skipValue(bytes, start)
+      const value = decode(bytes, { start, end })
+      if (isObject(value)) objects.push(value)
+      at = end
+    } catch {
+      failures++
+    }
+  }
+  return objects
 }
 
 /** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
@@ -38,18 +64,14 @@ export function lastText(bytes: Buffer, key: string): string | undefined {
   return valueUnder(bytes, key, QUOTE, true) as string | undefined
 }
 
-/** Returns the first id in a response, at any depth; `undefined` if there is none. */
-export function firstId(bytes: Buffer): string | undefined {
-  return valueUnder(bytes, 'id', QUOTE, false) as string | undefined
+/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
+export function firstText(bytes: Buffer, key: string): string | undefined {
+  return valueUnder(bytes, key, QUOTE, false) as string | undefined
 }
 
-/** No response uses more tokens than this: a larger number is not a count. */
-const MAX_TOKENS = 1e10
-
-/** Returns a number of tokens; `undefined` if the value is not a count. */
-export function tokens(value: unknown): number | undefined {
-  const isCount = typeof value === 'number' && Number.isFinite(value) && value >= 0 && value <= MAX_TOKENS
-  return isCount ? Math.round(value) : undefined
+/** Returns the first id in a response, at any depth; `undefined` if there is none. */
+export function firstId(bytes: Buffer): string | undefined {
+  return firstText(bytes, 'id')
 }
 
 /** Fields whose text the model wrote, in all dialects. */
