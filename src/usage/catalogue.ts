@@ -129,13 +129,7 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
 }
 
 /** How much more an answer costs by its service tier; others, and those not stated, cost the listed price. */
-const TIERS: ReadonlyMap<string, number> = new Map([
-  ['priority', 2],
-  ['fast', 2],
-  ['ultrafast', 6],
-  ['flex', 0.5],
-  ['batch', 0.5],
-])
+const TIERS = new Map(Object.entries({ priority: 2, fast: 2, ultrafast: 6, flex: 0.5, batch: 0.5 }))
 /** The same of Anthropic's fast mode, where the package has no price of it. */
 const FAST = 6
 /** The same of an answer that Anthropic made in the region that the client demanded. */

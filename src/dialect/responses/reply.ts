@@ -4,7 +4,7 @@ import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstId, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstId, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
@@ -101,7 +101,7 @@ export const responsesReplies = {
       usage: tokenUsage(usage),
       bill,
       id: isNotStored(response) ? undefined : firstId(response.head),
-      conversation: textOf(lastObject(response.tail, 'conversation')?.['id']) || undefined,
+      conversation: textOf(objectsUnder(response.tail, 'conversation').at(-1)?.['id']) || undefined,
       ...(response.withCalls ? clientCallsOf(response) : {}),
     }
   },

@@ -15,14 +15,14 @@ function valueStart(bytes: Buffer, at: number, quoted: string): number {
   return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
 }
 
-/** Returns the first or last value under `key`, at any depth, that is whole and begins with the byte `first`. */
-function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean): unknown {
+/** Returns the first or last whole string under `key`, at any depth; `undefined` if there is none. */
+function textUnder(bytes: Buffer, key: string, isLast: boolean): string | undefined {
   const quoted = `"${key}"`
   let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
     const start = valueStart(bytes, at, quoted)
     try {
-      if (bytes[start] === first) return decode(bytes, { start, end: skipValue(bytes, start) })
+      if (bytes[start] === QUOTE) return decode(bytes, { start, end: skipValue(bytes, start) }) as string
     } catch {
       // The piece ends within the value.
     }
@@ -53,20 +53,14 @@ export function objectsUnder(bytes: Buffer, key: string): Json[] {
   return objects
 }
 
-/** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
-export function lastObject(bytes: Buffer, key: string): Json | undefined {
-  const value = valueUnder(bytes, key, OPEN_BRACE, true)
-  return isObject(value) ? value : undefined
-}
-
 /** Returns the last string under `key`, at any depth; `undefined` if there is none. */
 export function lastText(bytes: Buffer, key: string): string | undefined {
-  return valueUnder(bytes, key, QUOTE, true) as string | undefined
+  return textUnder(bytes, key, true)
 }
 
 /** Returns the first string under `key`, at any depth; `undefined` if there is none. */
 export function firstText(bytes: Buffer, key: string): string | undefined {
-  return valueUnder(bytes, key, QUOTE, false) as string | undefined
+  return textUnder(bytes, key, false)
 }
 
 /** Returns the first id in a response, at any depth; `undefined` if there is none. */
