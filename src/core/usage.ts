@@ -19,7 +19,7 @@ export interface TokenUsage {
 
 /**
  * Returns usage that holds at least `total` tokens. Some providers state reasoning or cached tokens beside the tokens of
- * the answer and of the prompt, or in the total alone: what the parts lack was read from the cache, else written.
+ * the answer and of the prompt, or in the total alone: what the parts lack is a part of the prompt beside cached tokens, else of the answer.
  */
 export function withTotal(usage: TokenUsage, total: number | undefined): TokenUsage {
   const { cachedInput = 0, cacheWrite = 0, reasoning = 0 } = usage
@@ -27,8 +27,8 @@ export function withTotal(usage: TokenUsage, total: number | undefined): TokenUs
   const input = Math.max(usage.input, cached)
   const output = Math.max(usage.output, reasoning)
   const missing = Math.max(0, (total ?? 0) - input - output)
-  const isBeside = cached > usage.input ? Math.min(missing, usage.input) : missing === cached ? cached : 0
-  return { ...usage, input: input + isBeside, output: output + missing - isBeside }
+  const fresh = cached > usage.input ? Math.min(missing, usage.input) : missing === cached ? cached : 0
+  return { ...usage, input: input + fresh, output: output + missing - fresh }
 }
 
 /** What a response says of its price, in the provider's words; unset where it says nothing. */

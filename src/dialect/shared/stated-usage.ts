@@ -1,6 +1,5 @@
 /** Reads what responses state of their usage and their price, and puts the usage of several objects or responses together. */
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
-import type { StatedBill } from '../../core/usage.ts'
 import { decode, member, members, rootStart } from '../../json/scan.ts'
 import type { ResponseTail } from '../dialect.ts'
 import { firstText, lastText, objectsUnder } from './response-tail.ts'
@@ -46,13 +45,6 @@ export function largerUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => (isCount(a) && isCount(b) ? Math.max(a, b) : isCount(a) ? a : b))
 }
 
-/** What a response states. */
-export interface Stated {
-  /** All its usage objects as one; `undefined` if it has none. */
-  readonly usage: Json | undefined
-  readonly bill: StatedBill
-}
-
 /** Returns the members of a whole response; its content, which may hold members of the same names, is not read. */
 function topOf({ whole, streams }: ResponseTail): Json | undefined {
   if (!whole || streams) return undefined
@@ -69,8 +61,11 @@ function topOf({ whole, streams }: ResponseTail): Json | undefined {
   }
 }
 
-/** Returns what a response states of its usage, its price and its id, which is empty if it states none. */
-export function statedIn(response: ResponseTail): Stated & { readonly id: string } {
+/**
+ * Returns what a response states: all its usage objects as one (`undefined` if it has none), its price, and its id, which
+ * is empty if it states none.
+ */
+export function statedIn(response: ResponseTail) {
   const { head, tail, whole } = response
   const top = topOf(response)
   let usage = top?.['usage']
