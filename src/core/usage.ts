@@ -2,15 +2,46 @@
 
 /** The tokens of one model call as its provider states them. */
 export interface TokenUsage {
-  /** All tokens of the prompt. */
+  /** All tokens of the prompt, or of all prompts where the provider asked the model several times. */
   readonly input: number
+  /** Those of the last prompt, if there were several. */
+  readonly lastInput?: number | undefined
   /** All tokens of the answer, reasoning included. */
   readonly output: number
   /** The parts of `input` that were read from and written to a cache. */
   readonly cachedInput?: number | undefined
   readonly cacheWrite?: number | undefined
+  /** The part of `cacheWrite` that the cache keeps for an hour. */
+  readonly hourWrite?: number | undefined
   /** The part of `output` that the client does not see. */
   readonly reasoning?: number | undefined
+}
+
+/**
+ * Returns usage that holds at least `total` tokens. Some providers state reasoning or cached tokens beside the tokens of
+ * the answer and of the prompt, or in the total alone: what the parts lack is a part of the prompt beside cached tokens, else of the answer.
+ */
+export function withTotal(usage: TokenUsage, total: number | undefined): TokenUsage {
+  const { cachedInput = 0, cacheWrite = 0, reasoning = 0 } = usage
+  const cached = cachedInput + cacheWrite
+  const input = Math.max(usage.input, cached)
+  const output = Math.max(usage.output, reasoning)
+  const missing = Math.max(0, (total ?? 0) - input - output)
+  const fresh = cached > usage.input ? Math.min(missing, usage.input) : missing === cached ? cached : 0
+  return { ...usage, input: input + fresh, output: output + missing - fresh }
+}
+
+/** What a response says of its price, in the provider's words; unset where it says nothing. */
+export interface StatedBill {
+  /** US dollars. */
+  readonly cost?: number | undefined
+  /** The model that answered. */
+  readonly model?: string | undefined
+  /** The service tier, as OpenAI and others name it. */
+  readonly tier?: string | undefined
+  /** The speed and the region of the answer, as Anthropic names them. */
+  readonly speed?: string | undefined
+  readonly region?: string | undefined
 }
 
 /** What a response says of itself, for its span. */

@@ -3,7 +3,7 @@ import type { Conversation, ToolCall } from '../core/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'
-import type { ResponseFacts, TokenUsage } from '../core/usage.ts'
+import type { ResponseFacts, StatedBill, TokenUsage } from '../core/usage.ts'
 import type { Edit } from '../json/edit.ts'
 import type { KnownItems, ListIndex } from '../json/list.ts'
 import type { Span } from '../json/scan.ts'
@@ -244,6 +244,7 @@ export interface StreamMarks {
 export interface ResponseMetadata {
   /** Unset if the response states none. */
   readonly usage?: TokenUsage | undefined
+  readonly bill?: StatedBill | undefined
   /** The id by which a client may continue from this response without sending the history again. */
   readonly id?: string | undefined
   /** The id of the conversation, stored by the provider, that the response was appended to. */

@@ -12,7 +12,7 @@ export const DEFAULT_API: Api = openai
 
 /** Segments of providers' API paths, with the prefixes before a version (`/api/v1`, `/inference/v1`). */
 const API_SEGMENTS: ReadonlySet<string> = new Set([
-  ...['chat', 'completions', 'responses', 'messages'],
+  ...['chat', 'completions', 'responses', 'compact', 'messages'],
   ...['api', 'apps', 'openai', 'anthropic', 'inference', 'serverless', 'dedicated', 'engines', 'beta'],
   ...['compatible-mode', 'compatibility', 'compat', 'coding', 'zen', 'gateway', 'proxy', 'ai', 'llm'],
 ])

@@ -1,13 +1,23 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
+import type { SessionKey } from '../store/store.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
+
+/** A request of a named session that is no step of a run: a title, a summary. */
+export interface AsideRequest {
+  readonly name: string
+  readonly key: SessionKey
+  readonly model: string
+  readonly policy: BudgetPolicy
+}
 
 /** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for what is to come. */
 export interface Exchange {
@@ -30,6 +40,8 @@ export interface Exchange {
   failure: Failure | undefined
   /** What the log says of the decision. */
   decided: Partial<RequestEnded> | undefined
+  /** Set if only its bill is counted. */
+  aside?: AsideRequest
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */

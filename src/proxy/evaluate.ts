@@ -4,7 +4,7 @@ import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
-import { hashBody, nameOf } from '../core/hash.ts'
+import { hashBody, hashOf, nameOf } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
@@ -27,6 +27,7 @@ import { modelKey, withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 import {
   agentNameOf,
+  explicitSessionId,
   type FoundSession,
   findSession,
   hintsIn,
@@ -68,7 +69,13 @@ export async function evaluate(
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
-    if (!(isStep ?? isAgentic(conversation))) return undefined
+    if (!(isStep ?? isAgentic(conversation))) {
+      const name = explicitSessionId(headers, asked, services.identity)
+      const { model } = conversation
+      const policy = policyFor(settingsFor(services.policies.budget, subjectOf(exchange, model)), {})
+      if (name !== undefined) exchange.aside = { name, key: sessionKey(tenant, hashOf(name)), model, policy }
+      return undefined
+    }
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
@@ -137,18 +144,25 @@ async function countAndDecide(
 
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
+/** Returns what an override may ask of a request. */
+function subjectOf({ route, request }: Exchange, model: string) {
+  return { model, upstream: route.upstream.name, header: (name: string) => headerOf(request.rawHeaders, name) }
+}
+
 /** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
 function requestOf(
-  { services, route: { upstream }, request: { rawHeaders: headers } }: Exchange,
+  exchange: Exchange,
   asked: DialectRequest,
   transcript: TranscriptState,
   facts: RequestFacts,
   found: FoundSession,
 ): Request {
   const { conversation } = asked
+  const { services, route, request } = exchange
+  const { rawHeaders: headers } = request
   const { budget: budgets, loop, observesOnly } = services.policies
-  const header = (name: string) => headerOf(headers, name)
-  const subject = { model: conversation.model, upstream: upstream.name, header }
+  const subject = subjectOf(exchange, conversation.model)
+  const { header } = subject
   const declared = {
     iterations: wholeNumber(header('x-governor-max-iterations')),
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
@@ -168,7 +182,7 @@ function requestOf(
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
-    upstream: upstream.name,
+    upstream: route.upstream.name,
     model: keptName(conversation.model),
     loop: settingsFor(loop, subject),
     budget,

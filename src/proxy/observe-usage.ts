@@ -1,9 +1,10 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/meters.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
+import type { BudgetPolicy } from '../core/decide.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { promptOf } from '../core/session/request-facts.ts'
-import type { FirstAnswer } from '../core/session/session.ts'
+import { type FirstAnswer, NEW_SESSION } from '../core/session/session.ts'
 import {
   changeReductions,
   type Delivered,
@@ -13,18 +14,18 @@ import {
   responseBegan,
 } from '../core/session/transitions.ts'
 import { distinctIds } from '../core/transcript.ts'
-import type { CallUsage } from '../core/usage.ts'
+import { addCall, type CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import type { Head, Upstream, UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
-import { sessionKey } from '../store/store.ts'
-import type { UnpricedHandling } from '../telemetry/event.ts'
+import { idOf, sessionKey } from '../store/store.ts'
+import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
 import { costOf } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
-import { emitFor } from './begin-exchange.ts'
+import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import { idsIn, linkCalls, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
+import { agentNameOf, idsIn, linkCalls, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
@@ -47,26 +48,79 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   })
 }
 
+/** Returns an observer for the response to a request that is no step of a run: its session pays for it. */
+export function observeAside(
+  x: Exchange,
+  { key, name, model, policy }: AsideRequest,
+  call: UpstreamCall,
+  head: Head,
+): ResponseObserver | undefined {
+  const { services, route } = x
+  if (!route.dialect || head.status !== 200) return undefined
+  return observeResponse({
+    dialect: route.dialect,
+    head,
+    requestBytes: lengthOf(call.body),
+    settle: (answer) =>
+      countBill(x, model, policy, answer, (usage) => {
+        const counts = { thread: 0, isNewRun: false, iteration: 0, toolCalls: 0 }
+        emitAnswered(x, { model, session: name, apiId: idOf(key), ...counts, usage })
+        const billed = services.store.update(key, (session = NEW_SESSION) => ({
+          session: { ...session, usage: addCall(session.usage, usage) },
+          result: undefined,
+        }))
+        void unlessLost(services.emit, billed, undefined)
+      }),
+    fault: (error) => noteFault(services.emit, error),
+  })
+}
+
+/**
+ * Calls `note` with what an answer used: once, or a second time with its cost alone, as tokens count at once and the cost
+ * as soon as it is known. `isLater`: it is the second time.
+ */
+function countBill(
+  { services, route: { upstream } }: Exchange,
+  model: string,
+  policy: BudgetPolicy,
+  { usage, bill = {} }: Answered,
+  note: (usage: CallUsage, isLater: boolean) => void,
+): void {
+  const { catalogue } = services
+  const noteAll = (known: CallUsage, isLater: boolean) => {
+    note(known, isLater)
+    // If the prices can't be loaded, that was said once for all models.
+    if (known.costGap === undefined || !catalogue.isLoaded) return
+    const handling = known.costGap === 'estimate' ? 'estimate' : 'warn'
+    noteUnpricedModel(services, model, upstream, costLimit(policy) === undefined ? undefined : handling)
+  }
+  const cost = costOf(usage, bill, catalogue, model, upstream, policy.unknownPrice === 'estimate')
+  if (!(cost instanceof Promise)) return noteAll({ cost: undefined, costGap: undefined, ...usage, ...cost }, false)
+  const { estimated } = usage
+  noteAll(usage, false)
+  cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
+}
+
+type AnsweredFields = Omit<AnsweredEvent, 'kind' | 'upstream' | 'client'>
+
+function emitAnswered(x: Exchange, fields: AnsweredFields): void {
+  const client = agentNameOf(x.request.rawHeaders)
+  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, ...fields })
+}
+
 function settle(turn: Turn, answer: Answered): void {
   const { exchange, state, request, policy, runState, services, decision } = turn
-  const { catalogue, windows } = services
   const { upstream } = exchange.route
   const { model } = request.conversation
   const { usage } = answer
-  // Tokens count at once, the cost as soon as it is known.
-  const cost = costOf(usage, catalogue, model, upstream, policy.unknownPrice === 'estimate')
-  if (cost instanceof Promise) {
-    const { estimated } = usage
-    noteUsage(turn, answer, usage, false)
-    cost.then((later) => noteUsage(turn, answer, { input: 0, output: 0, estimated, ...later }, true))
-  } else noteUsage(turn, answer, { cost: undefined, costGap: undefined, ...usage, ...cost }, false)
+  countBill(exchange, model, policy, answer, (known, isLater) => noteUsage(turn, answer, known, isLater))
   // An answer that broke off is no iteration; the last answer of a run sees to that itself.
   if (answer.isCut && decision.kind !== 'stop' && decision.kind !== 'self_stop') void giveBackIteration(turn, 200)
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
   if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
-    const tokens = usage.input
-    windows.change({ upstream, model }, succeed, tokens)
+    const { input, lastInput: tokens = input } = usage
+    services.windows.change({ upstream, model }, succeed, tokens)
     const { reductions } = runState
     if (reductions !== undefined && succeedInSession(reductions, request, tokens) !== reductions)
       void changeSession(turn, changeReductions, (known) => succeedInSession(known, request, tokens))
@@ -79,29 +133,14 @@ function settle(turn: Turn, answer: Answered): void {
 
 /** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
 function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: boolean): void {
-  const { services, exchange, names, state, request, policy, runState, decision } = turn
-  const { upstream } = exchange.route
+  const { services, exchange, names, state, request, runState, decision } = turn
   const { model } = request.conversation
-  const { run, thread, isNewRun, iteration } = runState
+  const { run, thread, isNewRun } = runState
+  const iteration = decision.kind === 'stop' ? 0 : runState.iteration
+  const place = { thread: thread.number ?? 0, isNewRun, iteration, toolCalls: run.toolCalls }
   if (!isLater || usage.cost !== undefined)
-    emitFor(exchange, {
-      kind: 'answered',
-      upstream: upstream.name,
-      model,
-      client: request.agent,
-      ...names,
-      thread: thread.number ?? 0,
-      isNewRun,
-      iteration: decision.kind === 'stop' ? 0 : iteration,
-      toolCalls: run.toolCalls,
-      usage,
-      facts: answer.facts,
-    })
+    emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
   state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? { isCut: answer.isCut } : answer), undefined)
-  // If the prices can't be loaded, that was said once for all models.
-  if (usage.costGap === undefined || !services.catalogue.isLoaded) return
-  const handling = usage.costGap === 'estimate' ? 'estimate' : 'warn'
-  noteUnpricedModel(services, model, upstream, costLimit(policy) === undefined ? undefined : handling)
 }
 
 /** How many conversations with the same beginning may wait for their second request. */

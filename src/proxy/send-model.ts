@@ -15,7 +15,7 @@ import type { Exchange } from './begin-exchange.ts'
 import { noteOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNotice } from './note-decision.ts'
-import { observeUsage } from './observe-usage.ts'
+import { observeAside, observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
 import { observeModelList } from './overflow/model-list.ts'
@@ -219,7 +219,7 @@ function openUpstream(
     const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
     const list = x.route.dialect ? undefined : observeModelList(x, call, head)
     return {
-      observer: turn ? observeUsage(turn, call, head) : list,
+      observer: turn ? observeUsage(turn, call, head) : x.aside ? observeAside(x, x.aside, call, head) : list,
       filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
     }
   })

@@ -2,7 +2,7 @@
  * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says what was
  * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
  */
-import { access, appendFile, constants, mkdir, rename, stat } from 'node:fs/promises'
+import { access, constants, type FileHandle, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
 import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
@@ -13,6 +13,8 @@ export const DEFAULT_JOURNAL = '~/.local/state/governor/usage.jsonl'
 /** Bytes of a file from which a new one is begun, and how many older ones are kept. */
 const MAX_BYTES = 8 * 1_048_576
 export const OLDER_FILES = 4
+/** The most characters that wait until they can be written. */
+const MAX_LEFT = 1_048_576
 /** The most runs whose line is not written yet. */
 const MAX_OPEN = 10_000
 const HOUR = 3_600_000
@@ -70,20 +72,63 @@ export function journalFile(path: string, older = 0): string {
   return older === 0 ? file : `${file}.${older}`
 }
 
-/** Appends lines; begins a new file before, if this one is large enough. Returns why that failed, for people. */
-async function append(path: string, text: string): Promise<string | undefined> {
+/** A lock of this age, in milliseconds, was left by a process that was killed. */
+const MAX_LOCK_AGE = 60_000
+
+/** Begins a new file if this one is large. One process at a time renames files; the others append to the old one. */
+async function rotate(path: string): Promise<void> {
   const file = journalFile(path)
+  const lock = `${file}.lock`
+  const isLarge = async () => ((await stat(file).catch(() => undefined))?.size ?? 0) >= MAX_BYTES
+  if (!(await isLarge())) return
   try {
-    await mkdir(dirname(file), { recursive: true, mode: 0o700 })
-    const { size = 0 } = (await stat(file).catch(() => undefined)) ?? {}
-    if (size >= MAX_BYTES)
-      for (let older = OLDER_FILES; older > 0; older--)
-        await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
-    await appendFile(file, text, { mode: 0o600 })
-    return undefined
-  } catch (error) {
-    return (error as Error).message
+    await (await open(lock, 'wx')).close()
+  } catch {
+    const since = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now()
+    if (Date.now() - since > MAX_LOCK_AGE) await unlink(lock).catch(() => undefined)
+    return
   }
+  // Another process may have begun a new file before this one had the lock.
+  if (await isLarge())
+    for (let older = OLDER_FILES; older > 0; older--)
+      await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
+  await unlink(lock)
+}
+
+const LINE_FEED = 0x0a
+
+/** Returns whether `bytes`, which were appended to a file of at least `size` bytes, follow the beginning of a line. */
+async function isGlued(file: FileHandle, size: number, bytes: Buffer): Promise<boolean> {
+  const from = Math.max(0, size - 1)
+  const length = Math.max(0, (await file.stat()).size - from)
+  const { buffer } = await file.read(Buffer.alloc(length), 0, length, from)
+  const at = buffer.indexOf(bytes)
+  return at > 0 && buffer[at - 1] !== LINE_FEED && bytes[0] !== LINE_FEED
+}
+
+/** Appends lines. Returns those that are not written yet; `problem`: why, for people. */
+async function append(path: string, text: string): Promise<{ readonly left: string; readonly problem?: string }> {
+  const bytes = Buffer.from(text)
+  let written = 0
+  let file: FileHandle | undefined
+  try {
+    await mkdir(dirname(journalFile(path)), { recursive: true, mode: 0o700 })
+    await rotate(path)
+    file = await open(journalFile(path), 'a+', 0o600)
+    const { size } = await file.stat()
+    // One write, so that no line of another process comes between.
+    written = (await file.write(bytes)).bytesWritten
+    if (written < bytes.length) throw new Error(`ENOSPC: no space left on device, write '${journalFile(path)}'`)
+    // A pipe can't be read again.
+    if (!(await isGlued(file, size, bytes).catch(() => false))) return { left: '' }
+  } catch (error) {
+    const whole = bytes.subarray(0, written).lastIndexOf(LINE_FEED) + 1
+    return { left: bytes.toString('utf8', whole), problem: (error as Error).message }
+  } finally {
+    await file?.close()
+  }
+  // The disk was full in the middle of the line before: together they are no line.
+  return append(path, `\n${text.slice(0, text.indexOf('\n') + 1)}`)
 }
 
 /** Returns why a journal can't be written, for people; `undefined` if it can. Creates nothing. */
@@ -191,6 +236,8 @@ function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded,
 export function createJournal({ path, now, after, emit }: JournalOptions) {
   const open = new Map<string, OpenRun>()
   let hasFailed = false
+  /** Lines that could not be written: they come before the next. */
+  let left = ''
   /** Says once that the journal fails, until it can be written again. */
   const report = (problem: string | undefined) => {
     if (problem !== undefined && !hasFailed) emit({ kind: 'journal_failed', problem })
@@ -200,7 +247,12 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
   let written = whyUnwritable(path).then(report)
   const write: Write = (runs, end) => {
     const text = textOf(runs, end, new Date(now()).toISOString())
-    if (text !== '') written = written.then(async () => report(await append(path, text)))
+    written = written.then(async () => {
+      if (left + text === '') return
+      const { left: all, problem } = await append(path, left + text)
+      left = all.length > MAX_LEFT ? all.slice(all.indexOf('\n', all.length - MAX_LEFT) + 1) : all
+      report(problem)
+    })
   }
   const endHour = (): void => {
     write([...open.values()], null)

@@ -5,7 +5,7 @@
 import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
-import type { CallUsage, TokenUsage } from '../core/usage.ts'
+import type { CallUsage, StatedBill, TokenUsage } from '../core/usage.ts'
 import type { Upstream } from '../http/upstream.ts'
 
 /** The price of one model at one upstream: returns US dollars. */
@@ -20,6 +20,11 @@ interface Prices {
   readonly output: number
   readonly cached_input?: number | undefined
   readonly cache_write?: number | undefined
+}
+
+/** `cache_write_1h`: of tokens that the cache keeps for an hour. */
+interface ListedPrices extends Prices {
+  readonly cache_write_1h?: number | undefined
 }
 
 /** The configuration of the models that match; what is not configured is unset. */
@@ -38,13 +43,24 @@ const PER_MILLION = 1_000_000
 const MAX_KNOWN = 1_000
 const MAX_NAME = 200
 
-function configuredPrice({ input, output, cached_input = input, cache_write = input }: Prices): Price {
+/** Returns the parts of a prompt that were read from a cache, written to it, and of those written for an hour. */
+function cacheParts({ input, cachedInput = 0, cacheWrite = 0, hourWrite = 0 }: TokenUsage) {
+  const cached = Math.min(cachedInput, input)
+  const written = Math.min(cacheWrite, input - cached)
+  return { cached, written, hour: Math.min(hourWrite, written) }
+}
+
+/** What a token written for an hour costs, in tokens of input, where nobody states a price of it: Anthropic's. */
+const HOUR_WRITE = 2
+
+function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: ListedPrices): Price {
+  const write = cache_write ?? input
+  const hourWrite = cache_write_1h ?? (cache_write === undefined ? input : input * HOUR_WRITE)
   return (usage) => {
-    const cached = Math.min(usage.cachedInput ?? 0, usage.input)
-    const written = Math.min(usage.cacheWrite ?? 0, usage.input - cached)
+    const { cached, written, hour } = cacheParts(usage)
     const plain = usage.input - cached - written
-    const dollars = plain * input + cached * cached_input + written * cache_write + usage.output * output
-    return dollars / PER_MILLION
+    const writing = (written - hour) * write + hour * hourWrite
+    return (plain * input + cached * cached_input + writing + usage.output * output) / PER_MILLION
   }
 }
 
@@ -55,21 +71,22 @@ function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price 
   const { prices } = model
   if (!Array.isArray(prices) && !prices['requests_kcount']) {
     const { input_mtok: input, output_mtok: output } = prices
-    const { cache_read_mtok: cached_input, cache_write_mtok: cache_write } = prices
-    const isFixed = typeof cached_input !== 'object' && typeof cache_write !== 'object'
+    const { cache_read_mtok: cached_input, cache_write_mtok: cache_write, cache_write_1h_mtok: cache_write_1h } = prices
+    const isFixed = ![cached_input, cache_write, cache_write_1h].some((one) => typeof one === 'object')
     // The same for every prompt at any time, as most are.
     if (typeof input === 'number' && typeof output === 'number' && isFixed)
-      return configuredPrice({ input, output, cached_input, cache_write })
+      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as ListedPrices)
   }
   // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
-  return ({ input, output, cachedInput = 0, cacheWrite = 0 }) => {
-    const cached = Math.min(cachedInput, input)
+  return (used) => {
+    const { cached, written, hour } = cacheParts(used)
     const usage = {
-      input_tokens: input,
-      output_tokens: output,
+      input_tokens: used.input,
+      output_tokens: used.output,
       cache_read_tokens: cached,
-      cache_write_tokens: Math.min(cacheWrite, input - cached),
+      cache_write_tokens: written,
+      cache_write_1h_tokens: hour,
     }
     return calcPrice(usage, model.id, { provider: only })?.total_price ?? 0
   }
@@ -111,9 +128,31 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
   return undefined
 }
 
+/** How much more an answer costs by its service tier; others, and those not stated, cost the listed price. */
+const TIERS = new Map(Object.entries({ priority: 2, fast: 2, ultrafast: 6, flex: 0.5, batch: 0.5 }))
+/** The same of Anthropic's fast mode, where the package has no price of it. */
+const FAST = 6
+/** The same of an answer that Anthropic made in the region that the client demanded. */
+const REGIONAL = 1.1
+const NO_REGION: ReadonlySet<string> = new Set(['global', 'not_available'])
+
+/** Returns by how much Anthropic's fast mode raises the price of a model: the package lists it by OpenRouter's names. */
+function fastFactor(library: Package, { provider, model }: Entry): number {
+  const id = model.id.replace(/-(\d+)-(\d+)$/, '-$1.$2')
+  const openrouter = library.findProvider({ providerId: 'openrouter' })
+  const fast = openrouter?.models.find((one) => one.id === `${provider.id}/${id}-fast`)
+  if (!openrouter || !fast) return FAST
+  const dollars = listedPrice(library, { provider, model })(COMPARED)
+  return dollars > 0 ? listedPrice(library, { provider: openrouter, model: fast })(COMPARED) / dollars : FAST
+}
+
 /** What is known of a model at an upstream. */
 interface KnownModel {
   readonly price: Price | undefined
+  /** The price stands in the configuration. */
+  readonly isConfigured: boolean
+  /** By how much the speed `fast` raises the price. */
+  readonly fast: number
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
 }
@@ -174,6 +213,8 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const entry = library && model !== '' ? find(library, model, upstream) : undefined
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
+        isConfigured: price !== undefined,
+        fast: library && entry ? fastFactor(library, entry) : FAST,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -191,23 +232,39 @@ export type Catalogue = Readonly<ReturnType<typeof createCatalogue>>
 
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
+const NO_PRICE: Cost = { costGap: 'partial' }
+
+/** Returns the price of a response; `undefined` if none is known. The model that it names counts, once that has a price. */
+function priceOf(bill: StatedBill, catalogue: Catalogue, model: string, upstream: CatalogueUpstream) {
+  const asked = catalogue.modelAt(model, upstream)
+  const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
+  const { price = asked.price, fast } = named.isConfigured || !asked.isConfigured ? named : asked
+  const speed = bill.speed === 'fast' ? fast : 1
+  const factor = speed * (TIERS.get(bill.tier ?? '') ?? 1) * (!bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL)
+  return price && ((usage: TokenUsage) => price(usage) * factor)
+}
+
 /**
- * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded.
+ * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. What
+ * the response itself states counts; a stated 0 only where no price is known, as it may mean that somebody else pays.
  * `estimates`: a call without a known price costs as much as the provider's dearest model would.
  */
 export function costOf(
   usage: TokenUsage,
+  bill: StatedBill,
   catalogue: Catalogue,
   model: string,
   upstream: CatalogueUpstream,
   estimates: boolean,
 ): Cost | Promise<Cost> {
-  const { price } = catalogue.modelAt(model, upstream)
+  if (bill.cost) return { cost: bill.cost }
+  const price = priceOf(bill, catalogue, model, upstream)
   if (price) return { cost: price(usage) }
-  if (!catalogue.isLoaded)
-    return catalogue
-      .load()
-      .then((problem) => (problem ? { costGap: 'partial' } : costOf(usage, catalogue, model, upstream, estimates)))
+  if (!catalogue.isLoaded) {
+    const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))
+    return catalogue.load().then(again)
+  }
+  if (bill.cost === 0) return { cost: 0 }
   const dearest = estimates ? catalogue.dearestAt(upstream) : undefined
-  return dearest ? { cost: dearest(usage), costGap: 'estimate' } : { costGap: 'partial' }
+  return dearest ? { cost: dearest(usage), costGap: 'estimate' } : NO_PRICE
 }

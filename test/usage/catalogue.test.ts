@@ -1,6 +1,7 @@
 import { calcPrice } from '@pydantic/genai-prices'
 import fc from 'fast-check'
 import { describe, expect, it, vi } from 'vitest'
+import type { StatedBill } from '../../src/core/usage.ts'
 import { type CatalogueUpstream, costOf, createCatalogue, type ModelSettings } from '../../src/usage/catalogue.ts'
 import { callModel, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -71,7 +72,7 @@ describe('the catalogue', () => {
     try {
       const failed = vi.fn()
       const catalogue = createCatalogue([], failed)
-      const cost = costOf({ input: 3, output: 2 }, catalogue, 'gpt-4o', OPENAI, true)
+      const cost = costOf({ input: 3, output: 2 }, {}, catalogue, 'gpt-4o', OPENAI, true)
       expect(cost).toBeInstanceOf(Promise)
       expect(await cost).toEqual({ costGap: 'partial' })
       expect(await catalogue.load()).toBeInstanceOf(Error)
@@ -119,6 +120,75 @@ describe('a price', () => {
       }),
       { numRuns: 300 },
     )
+  })
+})
+
+describe('the cost of a response', () => {
+  const usage = { input: 1_000_000, output: 0 }
+  const claude = 'claude-sonnet-4-5'
+  const cheap = { price: { input: 1, output: 1, cache_write: 2 } }
+
+  it.each<[string, StatedBill, string, number]>([
+    ['the cost that it states', { cost: 0.5 }, 'gpt-4o', 0.5],
+    ['the listed price, where it states a cost of 0', { cost: 0 }, 'gpt-4o', 2.5],
+    ['0, where it states that and no price is known', { cost: 0 }, 'my-own-model', 0],
+    ['the price of the model that it names', { model: 'gpt-4o-mini' }, 'gpt-4o', 0.15],
+    ['the price of the model that was asked, where no other is known', { model: 'unheard-of' }, 'gpt-4o', 2.5],
+    ['the configured price, whatever the model calls itself', { model: 'gpt-4o' }, 'cheap', 1],
+    ['the configured price of the model that it names', { model: 'cheap' }, 'gpt-4o', 1],
+    ['twice the price of the tier priority', { tier: 'priority' }, 'gpt-4o', 5],
+    ['half the price of the tier flex', { tier: 'flex' }, 'gpt-4o', 1.25],
+    ['the price of any other tier', { tier: 'default' }, 'gpt-4o', 2.5],
+    ['six times the price of the speed fast', { speed: 'fast' }, 'claude-opus-4-6', 30],
+    ['the price of the speed fast that the catalogue knows', { speed: 'fast' }, 'claude-opus-4-8', 10],
+    ['a tenth more in a region', { region: 'us' }, 'claude-opus-4-6', 5.5],
+    ['no more in all regions', { region: 'global' }, 'claude-opus-4-6', 5],
+  ])('is %s', async (_, bill, model, dollars) => {
+    const catalogue = await loaded([{ model: 'cheap', ...cheap }])
+    const upstream = model.startsWith('claude') ? ANTHROPIC : OPENAI
+    expect(await costOf(usage, bill, catalogue, model, upstream, false)).toEqual({ cost: expect.closeTo(dollars) })
+  })
+
+  it.each([
+    [claude, 6],
+    // The tiers of its price are asked of the package.
+    ['claude-sonnet-4-6', 6],
+    // The catalogue has no price of them there.
+    ['global.anthropic.claude-haiku-4-5-20251001-v1:0', 2],
+    ['cheap', 2],
+  ])('holds the price of tokens of %s that are cached for an hour', async (model, dollars) => {
+    const catalogue = await loaded([{ model: 'cheap', ...cheap }])
+    const upstream = model.startsWith('global') ? { ...LOCAL, name: 'aws' } : ANTHROPIC
+    const written = { input: 100_000, output: 0, cacheWrite: 100_000, hourWrite: 100_000 }
+    expect(catalogue.modelAt(model, upstream).price?.(written)).toBeCloseTo(dollars / 10)
+  })
+
+  it('that a provider states reaches a limit, also where no price is known', async () => {
+    const { url, until } = await startBoth(
+      ({ json }, number) => ({
+        body: {
+          ...completion(json, { calls: [{ name: 'search', arguments: {} }] }, number),
+          usage: { prompt_tokens: 1, completion_tokens: 1, cost: 0.6 },
+        },
+      }),
+      { budget: { run: { max_cost_usd: 1 } } },
+    )
+    const messages: object[] = [...START]
+    for (const number of [1, 2]) {
+      const step = await callModel(url, messages as never, { headers: { 'x-governor-session': 's' } })
+      expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
+      await until((event) => event.kind === 'answered' && event.iteration === number)
+      messages.push(
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id: `c${number}`, function: { name: 'search', arguments: '{}' } }],
+        },
+        { role: 'tool', tool_call_id: `c${number}`, content: `found ${number}` },
+      )
+    }
+    const step = await callModel(url, messages as never, { headers: { 'x-governor-session': 's' } })
+    expect(step.governor).toMatchObject({ terminal_reason: 'max_cost' })
   })
 })
 

@@ -71,11 +71,11 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   if (!thread) return { ...session, usage: addCall(session.usage, usage) }
   const { run, loopState } = thread
   const outcome = isCut ? undefined : 'answered'
+  const { input, lastInput = input, output, estimated } = usage
   const change: Partial<Thread> = {
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
-    context:
-      usage.estimated || usage.input === 0 ? thread.context : { tokens: usage.input + usage.output, requestBytes },
+    context: estimated || input === 0 ? thread.context : { tokens: lastInput + output, requestBytes },
     loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
   }
   const after = withThread(session, thread, change, {

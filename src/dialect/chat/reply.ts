@@ -8,7 +8,8 @@ import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
 import { textsOfParts } from '../shared/request.ts'
-import { hasError, idsUnder, lastObject, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { hasError, idsUnder, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { statedIn } from '../shared/stated-usage.ts'
 import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
@@ -128,9 +129,9 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
 /** How Chat Completions reads and writes responses that are not rewritten as a stream. */
 export const chatReplies = {
   // The usage stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one.
-  metadata({ tail }) {
-    const usage = lastObject(tail, 'usage')
-    return { usage: usage && tokenUsage(usage, usage['prompt_tokens_details'], usage['completion_tokens_details']) }
+  metadata(response) {
+    const { usage, bill } = statedIn(response)
+    return { usage: tokenUsage(usage), bill }
   },
   callsNothing({ tail }) {
     // Some providers send `stop` beside calls.

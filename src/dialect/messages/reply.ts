@@ -9,13 +9,14 @@ import {
   propertyOf,
   textOf,
 } from '../../core/json-object.ts'
-import type { TokenUsage } from '../../core/usage.ts'
+import { type TokenUsage, withTotal } from '../../core/usage.ts'
 import { withMembers } from '../../json/edit.ts'
-import { decode, member, members, memberText, rootStart } from '../../json/scan.ts'
+import { memberText } from '../../json/scan.ts'
 import { createFrameReader, dataOf, type Frame } from '../../sse/frames.ts'
-import type { BlockedMessage, BufferedCalls, Dialect, ReadAnswer, ResponseTail } from '../dialect.ts'
+import type { BlockedMessage, BufferedCalls, Dialect, ReadAnswer } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
-import { firstId, hasError, lastObject, lastText, responseFacts, textsUnder, tokens } from '../shared/response-tail.ts'
+import { hasError, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { statedIn, tokens } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
@@ -37,13 +38,6 @@ export function stopWithoutCalls(reason: unknown): unknown {
 /** True if a stop reason says that the provider cut the answer off. */
 export function isCutOff(reason: unknown): boolean {
   return reason === 'max_tokens' || reason === 'model_context_window_exceeded'
-}
-
-/** Returns the usage of a streamed response: values of later events replace those of its start, except null. */
-export function laterUsage(start: unknown, later: unknown): unknown {
-  if (!isObject(start) || !isObject(later)) return isObject(later) ? later : start
-  const stated = Object.entries(later).filter(([, value]) => value !== null)
-  return { ...start, ...Object.fromEntries(stated) }
 }
 
 /** Returns the data of an event; `undefined` if the frame contains no JSON object, such as a comment. */
@@ -165,44 +159,36 @@ function streamedMessage(body: Buffer): BufferedCalls | undefined {
   return assembly.hasEnd ? assembled(assembly) : undefined
 }
 
-/** Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. */
-function messagesUsage(usage: unknown): TokenUsage | undefined {
-  if (!isObject(usage)) return undefined
-  const fresh = tokens(usage['input_tokens'])
-  const output = tokens(usage['output_tokens'])
-  if (fresh === undefined && output === undefined) return undefined
-  const cachedInput = tokens(usage['cache_read_input_tokens'])
-  const cacheWrite = tokens(usage['cache_creation_input_tokens'])
-  return {
+const INPUTS = ['input_tokens', 'cache_read_input_tokens', 'cache_creation_input_tokens'] as const
+
+/**
+ * Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. The numbers of an
+ * answer that the provider made in several steps, such as a compaction before it, lack some of them.
+ */
+function messagesUsage(usage: Json | undefined): TokenUsage | undefined {
+  if (!usage) return undefined
+  const steps = objectsOf(usage['iterations'])
+  const last = steps.at(-1)
+  const count = (...path: readonly string[]) => {
+    const at = (value: unknown) => tokens(path.reduce<unknown>(propertyOf, value))
+    return tokens(at(usage), last && steps.reduce((sum, step) => sum + (at(step) ?? 0), 0))
+  }
+  const [fresh, cachedInput, written] = INPUTS.map((name) => count(name))
+  const output = count('output_tokens')
+  const total = count('total_tokens')
+  if (fresh === undefined && output === undefined && total === undefined) return undefined
+  const hourWrite = count('cache_creation', 'ephemeral_1h_input_tokens')
+  const cacheWrite = tokens(written, hourWrite)
+  const parts = {
     input: (fresh ?? 0) + (cachedInput ?? 0) + (cacheWrite ?? 0),
+    lastInput: last && INPUTS.reduce((sum, name) => sum + (tokens(last[name]) ?? 0), 0),
     output: output ?? 0,
     cachedInput,
     cacheWrite,
-    reasoning: tokens(propertyOf(usage['output_tokens_details'], 'thinking_tokens')),
+    hourWrite,
+    reasoning: count('output_tokens_details', 'thinking_tokens'),
   }
-}
-
-/** Returns the usage and the id that a response states; the id is empty if it states none. */
-function statedIn({ head, tail, whole, streams }: ResponseTail): { usage: unknown; id: string } {
-  if (streams) {
-    // The first event of a stream, except for pings.
-    const events = createFrameReader().push(head).map(eventIn)
-    const start = events.find((data) => data?.['type'] === 'message_start')?.['message']
-    const usage = laterUsage(propertyOf(start, 'usage'), lastObject(tail, 'usage'))
-    return { usage, id: textOf(propertyOf(start, 'id')) }
-  }
-  try {
-    if (whole) {
-      // The content is not decoded. The input of a call may contain a `usage` too.
-      const fields = members(whole, { start: rootStart(whole), end: whole.length })
-      const usage = member(fields, 'usage')?.value
-      const id = member(fields, 'id')?.value
-      return { usage: usage && decode(whole, usage), id: textOf(id && decode(whole, id)) }
-    }
-  } catch {
-    // It is incomplete or not JSON.
-  }
-  return { usage: lastObject(tail, 'usage'), id: firstId(head) ?? '' }
+  return withTotal(parts, total)
 }
 
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
@@ -214,14 +200,14 @@ export const messagesReplies = {
   // send the first call of the provider in it.
   metadata(response) {
     const { withCalls, head, tail, whole, streams } = response
-    const { usage, id } = statedIn(response)
+    const { usage, bill, id } = statedIn(response)
     if (!withCalls || id === '') {
       const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
       const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
-      return { usage: messagesUsage(usage), id: called }
+      return { usage: messagesUsage(usage), bill, id: called }
     }
     const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
-    return { usage: messagesUsage(usage), id, calls: buffered?.calls }
+    return { usage: messagesUsage(usage), bill, id, calls: buffered?.calls }
   },
   callsNothing({ tail }) {
     const reason = lastText(tail, 'stop_reason')

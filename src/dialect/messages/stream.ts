@@ -5,7 +5,7 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import { eventFrame } from '../shared/whole-response.ts'
-import { Assembly, addEvent, assembled, eventIn, isCutOff, laterUsage, stopWithoutCalls, textEvents } from './reply.ts'
+import { Assembly, addEvent, assembled, eventIn, isCutOff, stopWithoutCalls, textEvents } from './reply.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json
@@ -26,7 +26,6 @@ class MessagesStream implements DialectState {
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
   readonly indexes = new Map<unknown, number>()
   assembly = new Assembly()
-  usage: unknown
   /** The current response has its end. */
   mayFollow = false
 }
@@ -52,8 +51,6 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
   stream.assembly = addEvent(stream.assembly, data)
   stream.mayFollow = stream.assembly.hasEnd
   const { type, index, message, content_block: block, delta, usage } = data
-  if (type === 'message_start') stream.usage = propertyOf(message, 'usage')
-  if (type === 'message_delta') stream.usage = laterUsage(stream.usage, usage)
   const { call } = stream.assembly.byIndex.get(index) ?? {}
   const isDelta = type === 'content_block_delta'
   const isTextDelta = isDelta && propertyOf(delta, 'type') === 'text_delta'
@@ -68,7 +65,7 @@ function parse(frame: Frame, stream: MessagesStream, isLater: boolean): Messages
     isEmpty: !isDelta && kind !== 'failed',
     isOver: type === 'message_stop',
     isTruncated: type === 'message_delta' && isCutOff(propertyOf(delta, 'stop_reason')),
-    usage: stream.usage,
+    usage: type === 'message_start' ? propertyOf(message, 'usage') : usage,
     call: kind === 'call' ? call : undefined,
   }
 }
@@ -174,7 +171,6 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   nextResponse(stream, mode) {
     // Outside of filter mode the response stays, as its calls are read after its end.
     if (mode === 'filter') stream.assembly = new Assembly()
-    stream.usage = undefined
     stream.mayFollow = false
   },
   parse,

@@ -1,8 +1,8 @@
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
-import type { TokenUsage } from '../../core/usage.ts'
+import { type TokenUsage, withTotal } from '../../core/usage.ts'
 import type { Api, ErrorKind } from '../dialect.ts'
 import { namesIn, type RequestFields } from '../shared/request.ts'
-import { tokens } from '../shared/response-tail.ts'
+import { tokens } from '../shared/stated-usage.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   invalid_request: 'invalid_request_error',
@@ -55,19 +55,21 @@ export const OPENAI_TOOLS: Omit<RequestFields, 'formats'> = {
 }
 
 /** Reads a `usage` object with the names of OpenAI or of other providers; `undefined` if it states no tokens. */
-export function tokenUsage(usage: Json, inputDetails: unknown, outputDetails: unknown): TokenUsage | undefined {
-  const input = tokens(usage['prompt_tokens']) ?? tokens(usage['input_tokens'])
-  const output = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens'])
-  if (input === undefined && output === undefined) return undefined
-  const cached =
-    tokens(propertyOf(inputDetails, 'cached_tokens')) ??
-    tokens(usage['prompt_cache_hit_tokens']) ??
-    tokens(usage['cached_tokens'])
-  return {
+export function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
+  if (!usage) return undefined
+  const input = tokens(usage['prompt_tokens'], usage['input_tokens'])
+  const output = tokens(usage['completion_tokens'], usage['output_tokens'])
+  const total = tokens(usage['total_tokens'])
+  if (input === undefined && output === undefined && total === undefined) return undefined
+  const inputDetail = (name: string) =>
+    [usage['prompt_tokens_details'], usage['input_tokens_details']].map((details) => propertyOf(details, name))
+  const outputDetails = [usage['completion_tokens_details'], usage['output_tokens_details']]
+  const parts = {
     input: input ?? 0,
     output: output ?? 0,
-    cachedInput: cached === undefined ? undefined : Math.min(cached, input ?? 0),
-    cacheWrite: undefined,
-    reasoning: tokens(propertyOf(outputDetails, 'reasoning_tokens')),
+    cachedInput: tokens(...inputDetail('cached_tokens'), usage['prompt_cache_hit_tokens'], usage['cached_tokens']),
+    cacheWrite: tokens(...inputDetail('cache_write_tokens')),
+    reasoning: tokens(...outputDetails.map((details) => propertyOf(details, 'reasoning_tokens'))),
   }
+  return withTotal(parts, total)
 }

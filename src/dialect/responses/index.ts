@@ -220,7 +220,10 @@ function storageOf(index: RequestIndex) {
   return { isStored, storesInput, stored, firstItem }
 }
 
-const read: Dialect['read'] = ({ body, known }) => {
+/** The path of a compaction: its answer is the history in fewer tokens, and no step of a run. */
+const COMPACTION = /\/responses\/compact\/?$/
+
+const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
   const { json, object, fields, items } = index
@@ -234,7 +237,9 @@ const read: Dialect['read'] = ({ body, known }) => {
       hasParts: true,
       // A prompt that the provider stores may have tools.
       offersTools: offersTools(index, FIELDS) || (!member(fields, 'tools') && isObject(fieldOf(index, 'prompt'))),
-      isCompaction: last?.isAside === true && stringIn(json, members(json, last), 'type') === 'compaction_trigger',
+      isCompaction:
+        COMPACTION.test(path) ||
+        (last?.isAside === true && stringIn(json, members(json, last), 'type') === 'compaction_trigger'),
       pictures: (at) => {
         const item = items[at]
         const value = item?.role === 'user' ? decodeToCompare(json, item, index.work) : undefined
@@ -285,7 +290,7 @@ export const responses: Dialect = {
   ...responsesReplies,
   name: 'responses',
   api: openai,
-  claims: (segments) => segments.at(-1) === 'responses',
+  claims: (segments) => segments.at(segments.at(-1) === 'compact' ? -2 : -1) === 'responses',
   read,
   responseId: firstId,
 }

@@ -4,7 +4,8 @@ import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstId, hasError, idsUnder, lastObject, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstId, hasError, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
   bufferedCallsOf,
@@ -98,11 +99,12 @@ const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"'
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
   metadata(response) {
-    const usage = lastObject(response.tail, 'usage')
+    const { usage, bill } = statedIn(response)
     return {
-      usage: usage && tokenUsage(usage, usage['input_tokens_details'], usage['output_tokens_details']),
+      usage: tokenUsage(usage),
+      bill,
       id: isNotStored(response) ? undefined : firstId(response.head),
-      conversation: textOf(lastObject(response.tail, 'conversation')?.['id']) || undefined,
+      conversation: textOf(objectsUnder(response.tail, 'conversation').at(-1)?.['id']) || undefined,
       ...(response.withCalls ? clientCallsOf(response) : {}),
     }
   },

@@ -8,16 +8,21 @@ import type { Dialect, ResponseTail } from '../dialect.ts'
 /** At most this many places of one key are tried: the model may have written it any number of times. */
 const MAX_PLACES = 64
 
-/** Returns the first or last value under `key`, at any depth, that is whole and begins with the byte `first`. */
-function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean): unknown {
+/** Returns where the value begins whose key stands at `at`; -1 if no key stands there. */
+function valueStart(bytes: Buffer, at: number, quoted: string): number {
+  // A quote within a string has a backslash before it.
+  const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
+  return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+}
+
+/** Returns the first or last whole string under `key`, at any depth; `undefined` if there is none. */
+function textUnder(bytes: Buffer, key: string, isLast: boolean): string | undefined {
   const quoted = `"${key}"`
   let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
-    // A quote within a string has a backslash before it.
-    const colon = bytes[at - 1] === BACKSLASH ? -1 : skipSpace(bytes, at + quoted.length)
-    const start = bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
+    const start = valueStart(bytes, at, quoted)
     try {
-      if (bytes[start] === first) return decode(bytes, { start, end: skipValue(bytes, start) })
+      if (bytes[start] === QUOTE) return decode(bytes, { start, end: skipValue(bytes, start) }) as string
     } catch {
       // The piece ends within the value.
     }
@@ -27,20 +32,40 @@ function valueUnder(bytes: Buffer, key: string, first: number, isLast: boolean):
   return undefined
 }
 
-/** Returns the last complete object under `key`, at any depth; `undefined` if there is none. */
-export function lastObject(bytes: Buffer, key: string): Json | undefined {
-  const value = valueUnder(bytes, key, OPEN_BRACE, true)
-  return isObject(value) ? value : undefined
+/** Returns the whole objects under `key`, at any depth but not within one another. */
+export function objectsUnder(bytes: Buffer, key: string): Json[] {
+  const quoted = `"${key}"`
+  const objects: Json[] = []
+  let at = bytes.indexOf(quoted)
+  for (let failures = 0; at !== -1 && failures < MAX_PLACES; at = bytes.indexOf(quoted, at)) {
+    const start = valueStart(bytes, at, quoted)
+    at += quoted.length
+    if (bytes[start] !== OPEN_BRACE) continue
+    try {
+      const end = skipValue(bytes, start)
+      const value = decode(bytes, { start, end })
+      if (isObject(value)) objects.push(value)
+      at = end
+    } catch {
+      failures++
+    }
+  }
+  return objects
 }
 
 /** Returns the last string under `key`, at any depth; `undefined` if there is none. */
 export function lastText(bytes: Buffer, key: string): string | undefined {
-  return valueUnder(bytes, key, QUOTE, true) as string | undefined
+  return textUnder(bytes, key, true)
+}
+
+/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
+export function firstText(bytes: Buffer, key: string): string | undefined {
+  return textUnder(bytes, key, false)
 }
 
 /** Returns the first id in a response, at any depth; `undefined` if there is none. */
 export function firstId(bytes: Buffer): string | undefined {
-  return valueUnder(bytes, 'id', QUOTE, false) as string | undefined
+  return firstText(bytes, 'id')
 }
 
 /** An error in a frame of a stream. Text of the model can't match, as its quotes are escaped. */
@@ -59,15 +84,6 @@ export function idsUnder(line: string, key: string): string[] {
   const ids: string[] = []
   for (const [, name, id = ''] of line.matchAll(ID_MEMBER)) if (name === key) ids.push(id)
   return ids
-}
-
-/** No response uses more tokens than this: a larger number is not a count. */
-const MAX_TOKENS = 1e10
-
-/** Returns a number of tokens; `undefined` if the value is not a count. */
-export function tokens(value: unknown): number | undefined {
-  const isCount = typeof value === 'number' && Number.isFinite(value) && value >= 0 && value <= MAX_TOKENS
-  return isCount ? Math.round(value) : undefined
 }
 
 /** Fields whose text the model wrote, in all dialects. */

@@ -3,7 +3,8 @@ import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../
 import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
-import { addUsage, joinedTexts } from './whole-response.ts'
+import { addUsage, largerUsage } from './stated-usage.ts'
+import { joinedTexts } from './whole-response.ts'
 
 /**
  * `filter`: calls are held until Governor has decided on them. `answer`: the stream ends a run; calls are removed, and
@@ -27,7 +28,7 @@ export interface Part {
   readonly isOver: boolean
   /** It says that the provider cut the response off. */
   readonly isTruncated: boolean
-  /** The usage of the response so far; `undefined` if it states none. */
+  /** The usage that it states; `undefined` if it states none. */
   readonly usage: unknown
   /** It belongs to a later response, which the client sees as part of the first. */
   readonly isLater: boolean
@@ -364,7 +365,7 @@ function read(state: RewrittenStream, frame: Frame): { readonly part: Part; read
     }
   }
   const part = dialect.parse(frame, dialectState, responses > 0)
-  current.usage = part.usage ?? current.usage
+  current.usage = largerUsage(current.usage, part.usage)
   current.isOver ||= part.isOver
   return { part, before }
 }

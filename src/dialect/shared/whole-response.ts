@@ -7,14 +7,7 @@ import type { Terminal } from '../../core/terminal.ts'
 import { withMembers } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { GovernorReply } from '../dialect.ts'
-
-/** Returns the sum of two usage objects, number by number, nested details included. */
-export function addUsage(a: unknown, b: unknown): unknown {
-  if (typeof a === 'number' && typeof b === 'number') return a + b
-  if (!isObject(a) || !isObject(b)) return b ?? a
-  const keys = new Set([...Object.keys(a), ...Object.keys(b)])
-  return Object.fromEntries([...keys].map((key) => [key, addUsage(a[key], b[key])]))
-}
+import { addUsage } from './stated-usage.ts'
 
 /** Returns two texts as paragraphs of one, with nothing between them if one is empty. */
 export function joinedTexts(before: string, text: string): string {

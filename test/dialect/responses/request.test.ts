@@ -186,7 +186,7 @@ describe('a Responses request that is read', () => {
     [['v1', 'responses'], true],
     [['openai', 'v1', 'responses'], true],
     [['v1', 'responses', 'resp_1', 'cancel'], false],
-    [['v1', 'responses', 'compact'], false],
+    [['v1', 'responses', 'compact'], true],
     [['v1', 'responses', 'input_tokens'], false],
   ])('Responses claims the path %j: %s', (segments, claims) => {
     expect(responses.claims(segments)).toBe(claims)

@@ -26,7 +26,7 @@ describe('the calls of a Responses response', () => {
   const stream = eventTexts(responseEvents(whole)).join('')
 
   it('calls are read from a whole response and from its events', () => {
-    const expected = { id: 'resp_1', usage: USAGE, calls: CALLED, item: 'rs_1' }
+    const expected = { id: 'resp_1', usage: USAGE, bill: { model: 'm' }, calls: CALLED, item: 'rs_1' }
     expect(factsOf(JSON.stringify(whole), false)).toEqual(expected)
     expect(factsOf(stream, true)).toEqual(expected)
     expect(factsOf(stream.replaceAll('\n', '\r\n'), true)).toEqual(expected)

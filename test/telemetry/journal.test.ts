@@ -1,0 +1,175 @@
+/** One journal that several Governors write, while its files are renamed and its disk is full. */
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import fc from 'fast-check'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createJournal, journalFile, OLDER_FILES } from '../../src/telemetry/journal.ts'
+import { runAgent, START } from '../support/agent.ts'
+import { startProcess, temporaryFolder } from '../support/process.ts'
+import { runaway, startProvider } from '../support/provider.ts'
+
+const LARGE = 8 * 1_048_576
+
+/** Returns the sessions of all lines in all files, sorted, and how many texts are no line. */
+function readAll(path: string) {
+  const sessions: string[] = []
+  let broken = 0
+  for (let older = OLDER_FILES; older >= 0; older--) {
+    const file = journalFile(path, older)
+    for (const text of existsSync(file) ? readFileSync(file, 'utf8').split('\n') : [])
+      try {
+        if (text !== '') sessions.push(JSON.parse(text).session)
+      } catch {
+        broken++
+      }
+  }
+  return { sessions: sessions.sort(), broken }
+}
+
+/** One of several processes that write a journal; its hours end when the test says so. */
+function startWriter(path: string, name: string) {
+  let endHour = () => {}
+  let sessions = 0
+  const problems: string[] = []
+  const journal = createJournal({
+    path,
+    now: () => Date.parse('2026-11-23T10:20:00Z'),
+    after(_, call) {
+      endHour = call
+      return () => undefined
+    },
+    emit: (event) => void (event.kind === 'journal_failed' && problems.push(event.problem)),
+  })
+  return {
+    problems,
+    close: journal.close,
+    endHour: () => endHour(),
+    /** Counts an answer of a new session; returns the session. */
+    answer(): string {
+      const session = `${name}-${sessions++}-`.padEnd(200, 'x')
+      const place = { thread: 1, isNewRun: true, iteration: 1, toolCalls: 0 }
+      const usage = { input: 1, output: 1, estimated: false }
+      const whose = { session, apiId: session, client: 'agent', model: 'm', upstream: 'openai' }
+      journal.record({ kind: 'answered', ...whose, ...place, usage })
+      return session
+    },
+  }
+}
+
+/** A writer counts so many answers and writes them. `waits`: the disk works before the next turn. */
+interface Turn {
+  readonly writer: number
+  readonly answers: number
+  readonly waits: boolean
+}
+
+const turns = (writers: number) =>
+  fc.array(fc.record({ writer: fc.nat({ max: writers - 1 }), answers: fc.nat({ max: 4 }), waits: fc.boolean() }), {
+    minLength: 1,
+    maxLength: 30,
+  })
+
+/** Has writers write what each turn says, none waiting for another, and all of it at their end. */
+async function writeAll(path: string, count: number, plan: readonly Turn[], free = () => {}) {
+  const writers = Array.from({ length: count }, (_, at) => startWriter(path, `w${at}`))
+  const expected: string[] = []
+  for (const { writer, answers, waits } of plan) {
+    const one = writers[writer]
+    for (let at = 0; one && at < answers; at++) expected.push(one.answer())
+    one?.endHour()
+    // A few round trips to the disk, in which some of the writing is done.
+    for (let trips = 0; waits && trips < 8; trips++) await stat(dirname(path))
+  }
+  free()
+  await Promise.all(writers.map(({ close }) => close()))
+  return { expected: expected.sort(), problems: writers.flatMap(({ problems }) => problems) }
+}
+
+describe('a journal that several processes write', () => {
+  it('loses no line and no file while it is renamed, in any order of writing', async () => {
+    const property = fc.asyncProperty(turns(6), fc.integer({ min: -200, max: 600 }), async (plan, room) => {
+      const path = join(temporaryFolder(), 'usage.jsonl')
+      const old = (name: string, length = 0) => `${JSON.stringify({ session: name, fill: 'x'.repeat(length) })}\n`
+      writeFileSync(path, old('newest', LARGE - room))
+      for (let older = 1; older < OLDER_FILES; older++) writeFileSync(journalFile(path, older), old(`old-${older}`))
+      // All find the file at the same time; what follows is in any order.
+      const first = Array.from({ length: 6 }, (_, writer) => ({ writer, answers: 1, waits: false }))
+      const { expected, problems } = await writeAll(path, 6, [...first, ...plan])
+      const before = ['newest', 'old-1', 'old-2', 'old-3']
+      expect(readAll(path)).toEqual({ sessions: [...before, ...expected].sort(), broken: 0 })
+      expect(problems).toEqual([])
+    })
+    await fc.assert(property, { numRuns: 12 })
+  })
+
+  it('is renamed once, by real processes that find it large at the same time', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    writeFileSync(journal, `${JSON.stringify({ session: 'newest', fill: 'x'.repeat(LARGE) })}\n`)
+    for (let older = 1; older < OLDER_FILES; older++)
+      writeFileSync(journalFile(journal, older), `${JSON.stringify({ session: `old-${older}` })}\n`)
+    const config = { usage: { journal }, budget: { max_iterations: 2 } }
+    const all = await Promise.all(Array.from({ length: 4 }, () => startProcess(provider.url, config)))
+    const names = all.map((_, at) => [`p${at}-a`, `p${at}-b`])
+    await Promise.all(
+      all.map(async ({ url }, at) => {
+        for (const name of names[at] ?? []) await runAgent(url, START, { headers: { 'x-governor-session': name } })
+      }),
+    )
+    for (const { child } of all) child.kill('SIGTERM')
+    for (const { exitCode } of all) expect(await exitCode).toBe(0)
+    const { sessions, broken } = readAll(journal)
+    expect([...new Set(sessions)]).toEqual(['newest', 'old-1', 'old-2', 'old-3', ...names.flat()].sort())
+    expect(broken).toBe(0)
+    expect(statSync(journalFile(journal, 1)).size).toBeGreaterThan(LARGE)
+  })
+
+  it('begins a new file again after a process was killed while it renamed', async () => {
+    const path = join(temporaryFolder(), 'usage.jsonl')
+    writeFileSync(path, `${'x'.repeat(LARGE)}\n`)
+    writeFileSync(`${path}.lock`, '')
+    utimesSync(`${path}.lock`, 1, 1)
+    const writer = startWriter(path, 'w')
+    const expected = [writer.answer()]
+    writer.endHour()
+    expected.push(writer.answer())
+    await writer.close()
+    expect(readAll(path).sessions).toEqual(expected)
+    expect(statSync(path).size).toBeLessThan(LARGE)
+    expect(existsSync(`${path}.lock`)).toBe(false)
+  })
+})
+
+/** Mounts a small disk in memory, which only root may do; returns its folder. */
+function mountDisk(kilobytes: number): string | undefined {
+  const folder = temporaryFolder()
+  const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kilobytes}k`, 'tmpfs', folder])
+  if (mount.status !== 0) return undefined
+  onTestFinished(() => void spawnSync('umount', ['-l', folder]))
+  return folder
+}
+
+const isRoot = process.getuid?.() === 0
+if (!isRoot) process.stderr.write('Skipped, as only root may mount a disk: a journal on a full disk\n')
+
+describe.runIf(isRoot)('a journal on a full disk', () => {
+  it('gets every line once there is room again, in any order of writing', async () => {
+    let fails = 0
+    const property = fc.asyncProperty(turns(3), fc.nat({ max: 8_192 }), async (plan, room) => {
+      const folder = mountDisk(32)
+      if (folder === undefined) throw new Error('this machine mounts no disk')
+      const path = join(folder, 'usage.jsonl')
+      const other = join(folder, 'other')
+      writeFileSync(other, 'x'.repeat(28_672))
+      writeFileSync(path, `${JSON.stringify({ session: 'newest', fill: 'x'.repeat(Math.max(0, 4_000 - room)) })}\n`)
+      const { expected, problems } = await writeAll(path, 3, plan, () => rmSync(other))
+      fails += problems.length
+      expect(readAll(path).sessions).toEqual(['newest', ...expected].sort())
+    })
+    await fc.assert(property, { numRuns: 25 })
+    expect(fails).toBeGreaterThan(0)
+  })
+})
