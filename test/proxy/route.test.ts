@@ -175,3 +175,70 @@ describe('the Azure client of the openai package', () => {
     ])
   })
 })
+
+describe('a path whose dot segments leave the path of its upstream', () => {
+  const leaves = (target: string): boolean => {
+    const settings = { url: 'https://host.example/team/v1', headers: {}, strip_name: false }
+    const upstreams = new Map(['openai', 'anthropic', 'work'].map((name) => [name, upstreamOf(name, settings)]))
+    return routeOf({ upstreams, dialects: DIALECTS }, 'GET', `/work${target}`, []).leavesPrefix
+  }
+  const encoded = (text: string) => text.replace(/./gs, (one) => `%${one.charCodeAt(0).toString(16).padStart(2, '0')}`)
+  const again = (text: string) => text.replaceAll('%', '%25')
+  const any = (one: string, ...others: string[]) =>
+    fc
+      .tuple(fc.constantFrom(one, encoded(one), ...others), fc.nat({ max: 3 }))
+      .map(([text, times]) => Array.from({ length: times }).reduce<string>(again, text))
+  const dot = any('.', '%c0%ae', '%e0%80%ae', '%u002e', '%ef%bc%8e', '%uff0e', '\xc0\xae')
+  const slash = any('/', '\\', '%5c', '%c0%af', '%c1%9c', '%u2215', '%u005c', '%ef%bc%8f', '%2F')
+  const more = fc.constantFrom(
+    '',
+    ';',
+    ';a=b',
+    ';/',
+    '%3b',
+    '%3Bx',
+    '%253b',
+    '%00',
+    '%00.png',
+    '%20',
+    '%09',
+    '%23',
+    '%3f',
+    ',',
+  )
+  const up = fc.tuple(dot, fc.constantFrom('', '', '%09', '%00'), dot, more).map((parts) => parts.join(''))
+  const down = fc.constantFrom('a', 'v2', 'gpt-4.1', 'a;x=1', '..a', 'b..', '%e6%97%a5', 'ft:gpt', 'a%20b')
+  const nothing = fc.constantFrom('', '.', '%2e', ';x', '.;x', '%3bx')
+
+  it('is found in every spelling that a server may resolve', () => {
+    const segments = fc.array(
+      fc.tuple(
+        fc.oneof(
+          down.map((text) => ({ text, by: 1 })),
+          nothing.map((text) => ({ text, by: 0 })),
+        ),
+        slash,
+      ),
+    )
+    fc.assert(
+      fc.property(segments, up, slash, (before, dots, end) => {
+        const depth = before.reduce((sum, [{ by }]) => sum + by, 0)
+        const start = before.map(([{ text }, separator]) => text + separator).join('')
+        expect(leaves(`/${start}${Array.from({ length: depth + 1 }, () => dots).join(end)}${end}x`)).toBe(true)
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+
+  it('is not found where its segments only look like dots, or stay inside', () => {
+    const name = fc.oneof(
+      down,
+      fc.constantFrom('...', '....', 'a..b', '-..', '..~', '.well-known', '日本.pdf', '%E6%97%A5..'),
+    )
+    fc.assert(
+      fc.property(fc.array(name), fc.boolean(), (names, goesUp) => {
+        expect(leaves(`/${names.map((one) => (goesUp ? `a/${one}/..` : one)).join('/')}`)).toBe(false)
+      }),
+    )
+  })
+})

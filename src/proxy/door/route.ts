@@ -79,12 +79,44 @@ function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = S
   if (split !== path) yield* readingsOf(split, others)
 }
 
-/** Returns whether dot segments (RFC 3986, section 5.2.4) leave a path; servers may merge `//`. */
+/** How many times a server may decode a path, at most. */
+const MAX_DECODED = 8
+
+/** Returns a segment as the most generous server reads it: without percent-encodings, in one form of each character. */
+function decodedSegment(segment: string): string {
+  let text = segment
+  for (let times = 0, before = ''; before !== text && times < MAX_DECODED; times++) {
+    before = text
+    text = text.replace(/%(?:25)*(?:u([0-9a-f]{4})|([0-9a-f]{2}))/gi, (_, unit?: string, byte?: string) =>
+      String.fromCharCode(Number.parseInt(unit ?? byte ?? '', 16)),
+    )
+  }
+  // UTF-8, also with more bytes than a character needs: some servers take `%c0%ae` for a dot.
+  const characters = text.replace(/[\xc0-\xf7][\x80-\xbf]{1,3}/g, (sequence) => {
+    let code = sequence.charCodeAt(0) & (0x7f >> sequence.length)
+    for (const byte of sequence.slice(1)) code = code * 64 + (byte.charCodeAt(0) & 0x3f)
+    return String.fromCodePoint(Math.min(code, 0x10ffff))
+  })
+  // A fullwidth dot is a dot.
+  return characters.normalize('NFKC')
+}
+
+/** Two dots, apart from any name; what follows may be a parameter (`..;`), an end for some servers, or a separator. */
+const DOT_SEGMENT = /(?<![\p{L}\p{M}\p{N}_~.-])\.[\s\p{C}]*\.(?![\p{L}\p{M}\p{N}_~.-])/gu
+/** What begins otherwise may be nothing but a parameter, which some servers remove. */
+const NAME = /^\.*[\p{L}\p{M}\p{N}_~-]/u
+
+/**
+ * Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any spelling that a server may take for them.
+ * A segment counts one level at most: nobody knows which characters a server takes for a slash, or merges.
+ */
 function climbsOut(path: string): boolean {
+  if (!/%|\.\.|[^ -~]/.test(path)) return false
   let depth = 0
   for (const segment of path.split('/')) {
-    if (segment === '..') depth--
-    else if (segment !== '.' && segment !== '') depth++
+    const text = decodedSegment(segment)
+    if (NAME.test(text)) depth++
+    depth -= text.match(DOT_SEGMENT)?.length ?? 0
     if (depth < 0) return true
   }
   return false
@@ -147,14 +179,13 @@ export function routeOf(
   const sent = named?.keepsName ? asked : path
   // `…/v1` and `/v1/…` join to one `/v1`.
   const rest = prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(sent) ? sent.slice('/v1'.length) : sent
-  const plain = rest.replace(/%(?:25)*2e/gi, '.')
   const name = claimed && !named ? nameBefore(segments) : undefined
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
     // A name in the path of the default upstream's URL is none of another upstream.
     unknownName: name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name,
-    leavesPrefix: prefix !== '' && plain.includes('..') && [...readingsOf(plain)].some(climbsOut),
+    leavesPrefix: prefix !== '' && climbsOut(rest),
     asked,
     dialect,
     api,
