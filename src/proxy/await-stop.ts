@@ -2,14 +2,13 @@
  * What a request waits for before it is stopped: an operator, and another request of its thread that asks for the last
  * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
  */
-import { setTimeout } from 'node:timers/promises'
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
 import { whenClosed } from '../http/response.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
-import { emitFor } from './begin-exchange.ts'
+import { emitFor, pause } from './begin-exchange.ts'
 import { countFault, unlessLost } from './fault.ts'
 import { changeSession, type Turn, updateSession } from './turn.ts'
 
@@ -79,22 +78,12 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
 }
 
 /** Waits until the session has changed, the client has left or Governor ends; at most so many milliseconds. */
-async function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
-  const { draining, store } = services
-  const { response } = exchange
-  const waiting = new AbortController()
-  const { signal } = waiting
-  const wake = () => waiting.abort()
-  const unsubscribe = store.subscribe((keys) => {
-    if (key !== undefined && keys.includes(key)) wake()
-  })
-  response.once('close', wake)
-  draining.addEventListener('abort', wake, { signal })
-  if (exchange.isClientGone) wake()
-  await setTimeout(ms, undefined, { signal }).catch(() => undefined)
-  wake()
-  response.off('close', wake)
-  unsubscribe()
+function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
+  return pause(exchange, ms, (wake) =>
+    services.store.subscribe((keys) => {
+      if (key !== undefined && keys.includes(key)) wake()
+    }),
+  )
 }
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
