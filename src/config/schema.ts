@@ -254,6 +254,7 @@ const sessions = section({
     'session_id',
     'x-session-id',
     'x-session-affinity',
+    'x-litellm-session-id',
     'x-litellm-trace-id',
     'helicone-session-id',
   ]).describe('Request headers that carry a session id, in order. x-governor-session always comes first.'),

@@ -23,11 +23,12 @@ const LOOK_MS = 1_000
  * `undefined` once the client has left. After a fault a limit that was reached stays reached.
  */
 export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  const { emit, policies, draining } = turn.services
+  const { services } = turn
+  const { emit, draining } = services
   let held = turn
   let asked: Meter<LimitName> | undefined
   try {
-    while (policies.stop.asks && held.decision.kind === 'stop') {
+    while (services.policies.stop.asks && held.decision.kind === 'stop') {
       const { limit, speech } = held.decision
       // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
       if (limit.reason !== undefined || speech.notice === undefined) break
@@ -37,17 +38,21 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       asked = limit.meter
       const outcome = await hold(held, asked)
       if (!outcome) break
-      emit({ kind: 'hold_ended', ...held.names, outcome })
+      if (outcome !== 'reloaded') emit({ kind: 'hold_ended', ...held.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') break
       const next = await resend(held, evaluateAgain)
       if (!next) return undefined
       held = next
+      if (outcome !== 'reloaded') continue
+      if (held.decision.kind !== 'stop') emit({ kind: 'hold_ended', ...held.names, outcome })
+      // The same question goes on if the new policies do not raise the limit.
+      asked = undefined
     }
   } catch (error) {
     countFault(emit, error as Error)
   }
   // The wait is not Governor's own time.
-  if (asked) turn.exchange.bodyReadAt = performance.now()
+  if (held !== turn || asked) turn.exchange.bodyReadAt = performance.now()
   return awaitOther(held, evaluateAgain)
 }
 
@@ -71,6 +76,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     if (isAnswered(session, counted, now())) return 'answered'
     if (draining.aborted) return 'drained'
+    if (services.policies !== policies) return 'reloaded'
     const rest = end - performance.now()
     if (rest <= 0) return 'no_answer'
     await untilChanged(turn, Math.min(rest, LOOK_MS))

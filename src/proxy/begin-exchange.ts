@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { type GovernorHeaders, isGone, reply } from '../http/response.ts'
+import { breakOff, type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
@@ -122,7 +122,7 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   x.failure = failure
   const { request, response, route } = x
   // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
-  if (response.headersSent) return void setImmediate(() => response.destroy())
+  if (response.headersSent) return void setImmediate(() => breakOff(response))
   // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
   request.resume()
   const { status, message, code } = failure
