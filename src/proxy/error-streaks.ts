@@ -91,7 +91,7 @@ const ERROR = /"error"\s{0,8}:\s{0,8}[^\sn]/
 function isOnlyError({ dialect, state, services }: Turn, { headers }: Head, body: Buffer): boolean {
   if (state.overflow) return false
   try {
-    const plain = decodedAtOnce(body, contentEncoding(headers), MAX_DECODED) ?? body
+    const plain = decodedAtOnce(body, contentEncoding(headers), 8 * MAX_BODY) ?? body
     const text = plain.toString('latin1')
     if (!ERROR.test(text)) return false
     if (text.trimStart().startsWith('{')) {
@@ -129,9 +129,8 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   changeStreak(services, key, (before) => withError(before, error, storm, now, turn.counted.fingerprint))
 }
 
-/** The longest error body that is kept, in bytes; and what a body of so many may be without its content coding. */
+/** The longest error body that is kept, in bytes. */
 const MAX_BODY = 8_192
-const MAX_DECODED = 65_536
 /** The longest wait that a provider may ask for, in milliseconds; a longer one is ignored. */
 const MAX_WAIT_MS = 3_600_000
 
