@@ -61,6 +61,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'undici',
     'lru-cache',
     'node:crypto',
+    'node:events',
     'node:fs/promises',
     'node:os',
     'node:path',

@@ -35,8 +35,8 @@ async function ask(terminal: Terminal) {
   const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
   const client = await answer(`Which client?\n${names}[1] `, DEFAULTS.client, (text) => CLIENTS[Number(text) - 1])
   const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, (text) => {
-    const amount = Number(text.replace(/^\$/, ''))
-    return amount >= 0 ? amount : undefined
+    const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(text)?.[1])
+    return Number.isFinite(amount) ? amount : undefined
   })
   const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
     text === 'enforce' || text === 'observe' ? text : undefined,

@@ -1,19 +1,20 @@
 /** `governor report`: what agents used, out of the journal. */
 import { createReadStream } from 'node:fs'
+import * as z from 'zod'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
 import { parseObject } from '../core/json-object.ts'
-import { DEFAULT_JOURNAL, type JournalLine, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
+import { DEFAULT_JOURNAL, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
 import { linesOf } from './lines.ts'
 import { aligned, fitted, jsonLine } from './terminal-text.ts'
 
 /** How lines are grouped. A day is one of the place where the command runs. */
 const GROUPINGS = {
-  day: ({ time }: JournalLine) => new Date(time).toLocaleDateString('sv'),
-  model: ({ model }: JournalLine) => model,
-  client: ({ client }: JournalLine) => client ?? 'unknown',
-  session: ({ session, id }: JournalLine) => session ?? id ?? 'without a name',
+  day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
+  model: ({ model }: Line) => model,
+  client: ({ client }: Line) => client ?? 'unknown',
+  session: ({ session, id }: Line) => session ?? id ?? 'without a name',
 } as const
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
@@ -26,19 +27,38 @@ type Sums = typeof NOTHING
 function timeOf(text: string): number {
   const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
   if (unit) return Date.now() - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)
-  const time = /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(`${text}T00:00`).getTime() : Number.NaN
-  if (!Number.isNaN(time)) return time
+  const time = new Date(/^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : Number.NaN)
+  // JavaScript takes 30 February for 2 March.
+  if (time.getDate() === Number(text.slice(-2))) return time.getTime()
   throw new UsageError(`--since ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)
 }
 
+const name = z.string().nullable().catch(null)
+const amount = z.number().min(0).max(Number.MAX_SAFE_INTEGER).catch(0)
+
+/** What is read of a line, whatever its members are; it has at least a time. */
+const lineShape = z.object({
+  time: z.string().refine((text) => !Number.isNaN(Date.parse(text))),
+  ...{
+    model: z.string().catch('unknown'),
+    upstream: z.string().catch('unknown'),
+    client: name,
+    session: name,
+    id: name,
+  },
+  ...{ runs: amount, iterations: amount, calls: amount, input: amount, cached_input: amount, cache_write: amount },
+  ...{ output: amount, cost_usd: amount, price_known: z.boolean().catch(false) },
+})
+type Line = z.output<typeof lineShape>
+
 /** Yields the lines of a journal, the oldest first; a file that is not there has none. Throws `ConfigError`. */
-export async function* journalLines(path: string): AsyncGenerator<JournalLine> {
+export async function* journalLines(path: string): AsyncGenerator<Line> {
   for (let older = OLDER_FILES; older >= 0; older--)
     try {
       for await (const text of linesOf(createReadStream(journalFile(path, older)))) {
-        const line = parseObject(text)
-        // A line may be cut where a disk was full.
-        if (typeof line?.['time'] === 'string') yield line as unknown as JournalLine
+        const { success, data } = lineShape.safeParse(parseObject(text))
+        // A line may be cut where a disk was full, and lack what another version of Governor does not write.
+        if (success) yield data
       }
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') continue
@@ -47,8 +67,8 @@ export async function* journalLines(path: string): AsyncGenerator<JournalLine> {
     }
 }
 
-function add(sums: Sums, line: JournalLine): void {
-  for (const name of SUMS) sums[name] += Number(line[name]) || 0
+function add(sums: Sums, line: Line): void {
+  for (const name of SUMS) sums[name] += line[name]
   sums.price_known &&= line.price_known
 }
 

@@ -166,7 +166,9 @@ const storm = section({
   enabled: flag(true).describe(
     'Hold requests back. false: each request goes to the provider, however many errors came before.',
   ),
-  errors: whole(2, 10_000, 20).describe('Errors in a row, over at least 60 seconds, that make a storm.'),
+  errors: whole(2, 10_000, 20).describe(
+    'Errors in a row that make a storm: over at least 60 seconds, or of one body within 2 seconds.',
+  ),
 }).describe(
   'What happens after many errors in a row (429, 5xx, or no answer) from one upstream and model in one ' +
     'conversation. One request at a time goes through; the others get the newest error at once, with retry-after.',
@@ -253,6 +255,7 @@ const sessions = section({
     'session_id',
     'x-session-id',
     'x-session-affinity',
+    'x-litellm-session-id',
     'x-litellm-trace-id',
     'helicone-session-id',
   ]).describe('Request headers that carry a session id, in order. x-governor-session always comes first.'),

@@ -23,6 +23,10 @@ export interface ErrorReply {
 /** Errors in a row that one thread got from one upstream and model. */
 export interface ErrorStreak {
   readonly errors: number
+  /** The body of the newest request, as a hash, and when it got an error in the last two seconds. */
+  readonly repeated?: { readonly body: string; readonly at: readonly number[] }
+  /** One body got so many errors within two seconds that a storm began. */
+  readonly isBurst?: boolean
   readonly firstAt: number
   readonly newestAt: number
   readonly newest: ErrorReply
@@ -43,19 +47,31 @@ export interface StormReply {
 
 /** Shorter periods of errors are not a storm: the client's retries outlast them. */
 const LEAST_MS = 60_000
+/** A client that sends one body so often in this time does not pause between its retries. */
+const BURST_MS = 2_000
 /** Milliseconds between two probes, by how many probes have failed. */
 const WAITS_MS = [5_000, 10_000, 30_000, 50_000] as const
 const LONGEST_WAIT_MS = 50_000
 /** Milliseconds until a probe without an answer counts as lost. */
 const PROBE_MS = 60_000
 
-function isStorm({ errors, firstAt, newestAt }: ErrorStreak, policy: StormPolicy): boolean {
-  return policy.enabled && errors >= policy.errors && newestAt - firstAt >= LEAST_MS
+function isStorm({ errors, firstAt, newestAt, isBurst = false }: ErrorStreak, policy: StormPolicy): boolean {
+  return policy.enabled && (isBurst || (errors >= policy.errors && newestAt - firstAt >= LEAST_MS))
 }
 
-/** Returns the streak after one more error. */
-export function withError(streak: ErrorStreak | undefined, newest: ErrorReply, policy: StormPolicy, now: number) {
+/** Returns the streak after one more error, which a request with this body got. `body`: a hash. */
+export function withError(
+  streak: ErrorStreak | undefined,
+  newest: ErrorReply,
+  policy: StormPolicy,
+  now: number,
+  body: string,
+) {
+  const before = streak?.repeated?.body === body ? streak.repeated.at : []
+  const at = [...before.filter((one) => Math.abs(now - one) <= BURST_MS), now].slice(-policy.errors)
   return {
+    repeated: { body, at },
+    isBurst: streak?.isBurst || at.length >= policy.errors,
     errors: (streak?.errors ?? 0) + 1,
     firstAt: Math.min(streak?.firstAt ?? now, now),
     newestAt: now,

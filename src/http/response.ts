@@ -20,6 +20,15 @@ export function whenClosed(response: ServerResponse, call: () => void): void {
   else response.once('close', call)
 }
 
+/**
+ * Breaks a response off so that its client sees an error: to HTTP/1.0 a body without a length is complete where its
+ * connection ends (RFC 9112, section 8), so that it has to be reset. Proxies ask in HTTP/1.0 too.
+ */
+export function breakOff(response: ServerResponse): void {
+  if (response.req.httpVersion === '1.1') response.destroy()
+  else response.socket?.resetAndDestroy()
+}
+
 /** True if Node would write this reason phrase. */
 export function isReasonSafe(reason: string): boolean {
   return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)

@@ -3,7 +3,7 @@ import http, { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'n
 import type { Duplex } from 'node:stream'
 import { hasBody } from './body.ts'
 import { headText, type RawHeaders } from './headers.ts'
-import { reply } from './response.ts'
+import { breakOff, reply } from './response.ts'
 
 /** Bytes of a request's target and fields: more than Node's default, as agents put JSON into headers. */
 export const MAX_HEAD = 65_536
@@ -135,7 +135,7 @@ export function createClientServer(settings: ServerSettings) {
     refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
       const requests = connections.get(socket) ?? new Set()
       // An answer in the middle of a response would look like a part of it.
-      for (const { response } of requests) if (response.headersSent) return void socket.destroy()
+      for (const { response } of requests) if (response.headersSent) return breakOff(response)
       // The parser reports an error again for each further chunk.
       if (!socket.writable) return
       const [status, code, message] = UNREADABLE[error.code ?? ''] ?? MALFORMED
@@ -145,8 +145,13 @@ export function createClientServer(settings: ServerSettings) {
     },
     /** Destroys all open connections and waits until they are closed. */
     async destroyConnections(): Promise<void> {
-      const sockets = [...connections.keys()]
-      await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve).destroy())))
+      const closed: Promise<unknown>[] = []
+      for (const [socket, requests] of connections) {
+        closed.push(new Promise((resolve) => socket.once('close', resolve)))
+        for (const { response } of requests) breakOff(response)
+        socket.destroy()
+      }
+      await Promise.all(closed)
     },
   }
 }
@@ -173,7 +178,7 @@ function endQuietUploads(
       open.read = bytesRead
       // The first check may come at any time after the newest byte. Once ended, a request is left alone.
       if (open.quiet !== CHECKS + 1) continue
-      if (response.headersSent) request.destroy()
+      if (response.headersSent) breakOff(response)
       else {
         // Closes the connection once it is sent: what follows on it would be taken for the rest.
         response.setHeader('connection', 'close')

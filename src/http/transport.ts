@@ -1,4 +1,5 @@
 /** The connections to all upstreams. They are kept alive; there are as many as concurrent requests. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
 
 /** HTTP_PROXY, HTTPS_PROXY and NO_PROXY: the URL of a forward proxy by the scheme of the upstream. */
@@ -46,7 +47,14 @@ function withoutRepeats(headers: readonly string[]): string[] {
 /** Opens no connection before the first request. */
 export function createTransport(settings: TransportSettings, patience = PATIENCE) {
   const { connect, firstByte, idle, proxies } = settings
-  const agentWith = (keepAliveTimeout: number, factory: typeof poolOf): Dispatcher => {
+  const connections: Connections = new WeakMap()
+  const begin = (message: unknown) => {
+    const connection = connections.get((message as { readonly socket: object }).socket)
+    if (connection) connection.isHead = true
+  }
+  subscribe(REQUEST_BEGINS, begin)
+  const pool: PoolFactory = (origin, poolOptions) => poolOf(origin, poolOptions, connections)
+  const agentWith = (keepAliveTimeout: number, factory: PoolFactory): Dispatcher => {
     const options: Agent.Options = {
       connect: buildConnector({ timeout: connect }),
       headersTimeout: firstByte,
@@ -64,13 +72,13 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
   // When an origin last closed a connection, on `performance.now()`.
   const closedAt = new Map<string, number>()
   const patient = agentWith(patience.long, (origin, options) =>
-    poolOf(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
+    pool(origin, options).on('disconnect', ({ origin: from }: URL, _: unknown, error: Error) => {
       const isClosedThere = error instanceof errors.SocketError || Reflect.get(error, 'code') === 'ECONNRESET'
       if (isClosedThere) closedAt.set(from, performance.now())
     }),
   )
   // For origins that close idle connections early: it closes them first.
-  const brief = agentWith(patience.short, poolOf)
+  const brief = agentWith(patience.short, pool)
   return {
     dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
       const at = closedAt.get(String(options.origin))
@@ -79,6 +87,7 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
       return (closesEarly ? brief : patient).dispatch(request, handler)
     },
     async destroy(): Promise<void> {
+      unsubscribe(REQUEST_BEGINS, begin)
       await Promise.all([patient.destroy(), brief.destroy()])
     },
   }
@@ -86,12 +95,19 @@ export function createTransport(settings: TransportSettings, patience = PATIENCE
 
 /** A connection whose bytes are checked before undici reads them. */
 interface CheckedConnection {
-  /** Bytes written at the last read. If more are written now, a request was sent and a response begins. */
-  written: number
+  /** Set as a request begins, until the head of its final response has come: a body may contain anything. */
   isHead: boolean
   /** The beginning of an incomplete informational head. */
   held: Buffer
 }
+
+/** The connections of a transport, by their sockets. */
+type Connections = WeakMap<object, CheckedConnection>
+
+/** Where undici says on which socket a request begins. */
+const REQUEST_BEGINS = 'undici:client:sendHeaders'
+
+type PoolFactory = (origin: string | URL, options: Pool.Options) => Pool
 
 const NOTHING = Buffer.alloc(0)
 const SAMPLE = 'HTTP/1.1 100'
@@ -128,20 +144,17 @@ function withoutContinue(connection: CheckedConnection, bytes: Buffer): Buffer {
  * Creates the connections to one origin, which skip a `100 Continue` that was not asked for (RFC 9110, section 15.2):
  * undici would close the connection.
  */
-function poolOf(origin: string | URL, options: Pool.Options): Pool {
+function poolOf(origin: string | URL, options: Pool.Options, connections: Connections): Pool {
   const { connect } = options
   // undici has made it a function by now, also for a proxy.
   if (typeof connect !== 'function') return new Pool(origin, options)
   const skipping: typeof connect = (to, callback) =>
     connect(to, (...[error, socket]) => {
       if (error) return callback(error, null)
-      const connection = { written: socket.bytesWritten, isHead: false, held: NOTHING }
+      const connection = { isHead: false, held: NOTHING }
+      connections.set(socket, connection)
       // This listener is called before undici's, which is added once undici has the connection.
       socket.on('readable', () => {
-        if (socket.bytesWritten !== connection.written) {
-          connection.written = socket.bytesWritten
-          connection.isHead = true
-        }
         const chunk: Buffer | null = connection.isHead ? socket.read() : null
         if (!chunk) return
         const bytes = connection.held.length > 0 ? Buffer.concat([connection.held, chunk]) : chunk

@@ -11,7 +11,7 @@ import { decoderFor, type Lease } from './body.ts'
 import { contentEncoding, type RawHeaders, responseHeaders, withHeaders, withoutGovernorHeaders } from './headers.ts'
 import { type GovernorHeaders, writeHead } from './response.ts'
 import type { Transport } from './transport.ts'
-import { type Failure, failureOf, type Head, type UpstreamCall } from './upstream.ts'
+import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall } from './upstream.ts'
 
 /** The upstream did not answer, or its response broke off. */
 export class UpstreamFailed extends Error {
@@ -202,6 +202,8 @@ function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
       if (sending.isAborted) stop(new errors.RequestAbortedError())
     },
     onHeaders(status, rawHeaders, resumeRequest, text = '\ufffd') {
+      const invalid = invalidStatus(status)
+      if (invalid) throw invalid
       // undici decodes the reason phrase as UTF-8; Governor keeps it in Latin-1, like the headers.
       const isLost = text.includes('\ufffd')
       const reason = text === 'OK' ? text : isLost ? '' : Buffer.from(text).toString('latin1')

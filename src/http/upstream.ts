@@ -124,6 +124,11 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
   return { status: 502, code: 'upstream_unreachable', message }
 }
 
+/** Returns an error for a status that no HTTP response has (RFC 9110, section 15), as parsers read any three digits. */
+export function invalidStatus(status = 0): Error | undefined {
+  return status < 100 ? new errors.HTTPParserError('Invalid status (a status below 100)') : undefined
+}
+
 export function failureOf(error: Error, upstream: Upstream): Failure {
   // Only the operator may see the address of an upstream: a client may be anybody.
   const { message: detail } = kindOf(error, upstream, `upstream ${upstream.name} at ${upstream.origin}`)

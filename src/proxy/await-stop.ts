@@ -2,14 +2,13 @@
  * What a request waits for before it is stopped: an operator, and another request of its thread that asks for the last
  * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
  */
-import { setTimeout } from 'node:timers/promises'
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
 import { whenClosed } from '../http/response.ts'
 import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
-import { emitFor } from './begin-exchange.ts'
+import { emitFor, pause } from './begin-exchange.ts'
 import { countFault, unlessLost } from './fault.ts'
 import { changeSession, type Turn, updateSession } from './turn.ts'
 
@@ -24,11 +23,12 @@ const LOOK_MS = 1_000
  * `undefined` once the client has left. After a fault a limit that was reached stays reached.
  */
 export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  const { emit, policies, draining } = turn.services
+  const { services } = turn
+  const { emit, draining } = services
   let held = turn
   let asked: Meter<LimitName> | undefined
   try {
-    while (policies.stop.asks && held.decision.kind === 'stop') {
+    while (services.policies.stop.asks && held.decision.kind === 'stop') {
       const { limit, speech } = held.decision
       // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
       if (limit.reason !== undefined || speech.notice === undefined) break
@@ -38,17 +38,21 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       asked = limit.meter
       const outcome = await hold(held, asked)
       if (!outcome) break
-      emit({ kind: 'hold_ended', ...held.names, outcome })
+      if (outcome !== 'reloaded') emit({ kind: 'hold_ended', ...held.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') break
       const next = await resend(held, evaluateAgain)
       if (!next) return undefined
       held = next
+      if (outcome !== 'reloaded') continue
+      if (held.decision.kind !== 'stop') emit({ kind: 'hold_ended', ...held.names, outcome })
+      // The same question goes on if the new policies do not raise the limit.
+      asked = undefined
     }
   } catch (error) {
     countFault(emit, error as Error)
   }
   // The wait is not Governor's own time.
-  if (asked) turn.exchange.bodyReadAt = performance.now()
+  if (held !== turn || asked) turn.exchange.bodyReadAt = performance.now()
   return awaitOther(held, evaluateAgain)
 }
 
@@ -72,6 +76,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     if (isAnswered(session, counted, now())) return 'answered'
     if (draining.aborted) return 'drained'
+    if (services.policies !== policies) return 'reloaded'
     const rest = end - performance.now()
     if (rest <= 0) return 'no_answer'
     await untilChanged(turn, Math.min(rest, LOOK_MS))
@@ -79,22 +84,12 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
 }
 
 /** Waits until the session has changed, the client has left or Governor ends; at most so many milliseconds. */
-async function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
-  const { draining, store } = services
-  const { response } = exchange
-  const waiting = new AbortController()
-  const { signal } = waiting
-  const wake = () => waiting.abort()
-  const unsubscribe = store.subscribe((keys) => {
-    if (key !== undefined && keys.includes(key)) wake()
-  })
-  response.once('close', wake)
-  draining.addEventListener('abort', wake, { signal })
-  if (exchange.isClientGone) wake()
-  await setTimeout(ms, undefined, { signal }).catch(() => undefined)
-  wake()
-  response.off('close', wake)
-  unsubscribe()
+function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
+  return pause(exchange, ms, (wake) =>
+    services.store.subscribe((keys) => {
+      if (key !== undefined && keys.includes(key)) wake()
+    }),
+  )
 }
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */

@@ -1,8 +1,9 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
-import { type GovernorHeaders, isGone, reply } from '../http/response.ts'
+import { breakOff, type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
 import type { SessionKey } from '../store/store.ts'
@@ -133,10 +134,33 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   x.failure = failure
   const { request, response, route } = x
   // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
-  if (response.headersSent) return void setImmediate(() => response.destroy())
+  if (response.headersSent) return void setImmediate(() => breakOff(response))
   // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
   request.resume()
   const { status, message, code } = failure
   const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code)
   reply(response, status, 'application/json', body, governorHeaders)
+}
+
+/**
+ * Waits so many milliseconds, or until the client leaves, Governor ends, or the function that `listen` gets is called.
+ * `listen` returns what ends its listening.
+ */
+export async function pause(
+  { services, response }: Exchange,
+  ms: number,
+  listen: (wake: () => void) => () => void = () => () => {},
+): Promise<void> {
+  const { draining } = services
+  const waiting = new AbortController()
+  const { signal } = waiting
+  const wake = () => waiting.abort()
+  const unlisten = listen(wake)
+  response.once('close', wake)
+  draining.addEventListener('abort', wake, { signal })
+  if (response.closed || draining.aborted) wake()
+  await setTimeout(ms, undefined, { signal }).catch(() => undefined)
+  wake()
+  response.off('close', wake)
+  unlisten()
 }

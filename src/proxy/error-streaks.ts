@@ -7,8 +7,11 @@ import { decodedAtOnce } from '../http/body.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
 import { reply, whenClosed } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
+import type { ResponseObserver } from '../http/upstream-response.ts'
+import { createFrameReader, dataOf } from '../sse/frames.ts'
 import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
-import { unlessLost } from './fault.ts'
+import { pause } from './begin-exchange.ts'
+import { noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import { giveBackIteration, type Turn } from './turn.ts'
 
@@ -19,13 +22,16 @@ const MAX_STREAKS = 10_000
 
 /** Returns an empty memory, which forgets the streaks that were not used for longest. */
 export function createKnownStreaks(): Services['streaks'] {
-  return new LRUCache({ max: MAX_STREAKS })
+  return Object.assign(new LRUCache<SessionKey, true>({ max: MAX_STREAKS }), { held: 0 })
 }
 
-/** Returns where the errors in a row of a request's thread, upstream and model are counted; `undefined` without an id. */
-function streakKeyOf({ request, found, runState: { thread } }: Turn): SessionKey | undefined {
-  if (found.id === undefined) return undefined
-  return sessionKey(found.tenant, `${thread.id ?? thread.number} ${request.upstream} ${request.model}`)
+/**
+ * Returns where the errors in a row of a request's thread, upstream and model are counted. A conversation without an id
+ * has no thread yet: its body stands for it.
+ */
+function streakKeyOf({ request, found, counted, runState: { thread } }: Turn): SessionKey {
+  const name = found.id === undefined ? counted.fingerprint : (thread.id ?? thread.number)
+  return sessionKey(found.tenant, `${name} ${request.upstream} ${request.model}`)
 }
 
 type StreakChange = (before: ErrorStreak | undefined) => ErrorStreak | undefined
@@ -56,13 +62,60 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
   return turn
 }
 
-/** Records a provider's success or error in the streak of its thread. `body`: that of an error, if it is whole. */
+/** Records whether a response is an answer, once that shows. `usage`: what else observes it. */
+export function observeOutcome(turn: Turn, head: Head, usage: ResponseObserver | undefined) {
+  if (head.status >= 400 || !turn.services.policies.storm.enabled) return usage
+  let begun: Buffer[] | undefined = []
+  let length = 0
+  return {
+    take(chunk) {
+      length += chunk?.length ?? 0
+      if (begun && chunk) begun.push(chunk)
+      if (begun && length > MAX_BODY) {
+        begun = undefined
+        noteOutcome(turn, head)
+      }
+      return usage?.take(chunk)
+    },
+    end(isWhole) {
+      usage?.end(isWhole)
+      if (begun) noteOutcome(turn, head, Buffer.concat(begun))
+    },
+  } satisfies ResponseObserver
+}
+
+/** A member that only errors have, unless it is null. */
+const ERROR = /"error"\s{0,8}:\s{0,8}[^\sn]/
+
+/** Returns true if a whole response with a status of success is nothing but an error, which is no overflow. */
+function isOnlyError({ dialect, state, services }: Turn, { headers }: Head, body: Buffer): boolean {
+  if (state.overflow) return false
+  try {
+    const plain = decodedAtOnce(body, contentEncoding(headers), 8 * MAX_BODY) ?? body
+    const text = plain.toString('latin1')
+    if (!ERROR.test(text)) return false
+    if (text.trimStart().startsWith('{')) {
+      const answer = dialect.readAnswer(plain)
+      return !answer?.text && !answer?.calls.length
+    }
+    const stream = dialect.openStream(false, false)
+    const reader = createFrameReader()
+    for (const frame of [...reader.push(plain), ...reader.end()]) if (dataOf(frame) !== undefined) stream.push(frame)
+    return stream.hasFailed && !stream.hasText
+  } catch (error) {
+    noteFault(services.emit, error as Error)
+    return false
+  }
+}
+
+/** Records a provider's success or error in the streak of its thread. `body`: the body, if it is whole. */
 export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const { services, exchange } = turn
   const { policies, streaks } = services
   const { storm } = policies
   // Others are about the request itself, and do not say that the provider is overloaded or gone.
-  const isStormError = head.status === 429 || head.status >= 500
+  const isStormError =
+    head.status === 429 || head.status >= 500 || (head.status < 400 && body && isOnlyError(turn, head, body))
   const mayChange = isStormError ? storm.enabled : head.status < 400 && streaks.size > 0
   const key = mayChange ? streakKeyOf(turn) : undefined
   if (key === undefined) return
@@ -73,7 +126,7 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const now = services.now()
   const error = errorReplyOf(head, body, exchange.route.api, now)
   streaks.set(key, true)
-  changeStreak(services, key, (before) => withError(before, error, storm, now))
+  changeStreak(services, key, (before) => withError(before, error, storm, now, turn.counted.fingerprint))
 }
 
 /** The longest error body that is kept, in bytes. */
@@ -100,10 +153,22 @@ function errorReplyOf({ status, headers }: Head, whole: Buffer | undefined, api:
   return { status, waitMs, contentType: 'application/json', body }
 }
 
-/** Replies with the newest of many errors in a row, without asking the provider. */
-export function replyInStorm(turn: Turn, { error, retryAfter, errors }: StormReply): void {
+/** Milliseconds for which a reply is held: a client that repeats without a pause is slowed, and none gives up so soon. */
+const HOLD_MS = 1_000
+/** The most replies that are held at a time. */
+const MAX_HELD = 1_000
+
+/** Replies with the newest of many errors in a row, a second later, without asking the provider. */
+export async function replyInStorm(turn: Turn, { error, retryAfter, errors }: StormReply): Promise<void> {
   const { services, exchange, governorHeaders } = turn
+  const { streaks } = services
   void giveBackIteration(turn)
+  if (streaks.held < MAX_HELD) {
+    streaks.held++
+    await pause(exchange, HOLD_MS)
+    streaks.held--
+  }
+  if (exchange.isClientGone) return
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }

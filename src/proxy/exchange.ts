@@ -60,7 +60,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
       case 'replay':
         return replayAnswer(turn, decision.answer)
       case 'wait':
-        return replyInStorm(turn, decision.storm)
+        return await replyInStorm(turn, decision.storm)
     }
   } catch (error) {
     await lastResort(x, turn, error as Error)

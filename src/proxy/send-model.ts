@@ -12,7 +12,7 @@ import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import { withTrace } from '../telemetry/tracing.ts'
 import type { Exchange } from './begin-exchange.ts'
-import { noteOutcome } from './error-streaks.ts'
+import { noteOutcome, observeOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNotice } from './note-decision.ts'
 import { observeAside, observeUsage } from './observe-usage.ts'
@@ -178,8 +178,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const body = isRead ? await errorBodyOf(response, dialect !== undefined) : undefined
   const explained = watched && body && (await explainRefusal(watched, response, body))
   if (!explained) {
-    // An error about the request itself does not show whether the provider is overloaded.
-    if (turn && (isError || services.streaks.size > 0)) noteOutcome(turn, head, body)
+    if (turn && isError) noteOutcome(turn, head, body)
     return response
   }
   const { overflow } = explained
@@ -219,7 +218,11 @@ function openUpstream(
     const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
     const list = x.route.dialect ? undefined : observeModelList(x, call, head)
     return {
-      observer: turn ? observeUsage(turn, call, head) : x.aside ? observeAside(x, x.aside, call, head) : list,
+      observer: turn
+        ? observeOutcome(turn, head, observeUsage(turn, call, head))
+        : x.aside
+          ? observeAside(x, x.aside, call, head)
+          : list,
       filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
     }
   })

@@ -100,8 +100,8 @@ export interface Services {
   readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: SharedValues<readonly UnsupportedEdit[]>
   readonly quietRuns: QuietRuns
-  /** Where this process has counted errors in a row: no other request waits for the store. */
-  readonly streaks: LRUCache<SessionKey, true>
+  /** Where this process has counted errors in a row: no other request waits for the store. `held`: replies in storms. */
+  readonly streaks: LRUCache<SessionKey, true> & { held: number }
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
   /** Bounds the bytes of all bodies in memory. */

@@ -17,24 +17,30 @@ const MAX_FRAME = 16 * 1024 * 1024
 
 /**
  * Returns the offset after the first blank line that begins at or after `from`, or -1. A CR at the end of the buffer
- * may be half of a CR LF, so it does not count yet.
+ * may be half of a CR LF, so it does not count yet. From 0 on, all blank lines that are there are one frame: a provider
+ * may send a megabyte of them.
  */
 function afterBlankLine(bytes: Buffer, from: number): number {
   let lineIsEmpty = false
+  let isBlank = from === 0
+  let end = -1
   let at = from
   while (at < bytes.length) {
     const byte = bytes[at]
     if (byte !== LF && byte !== CR) {
+      if (end !== -1) return end
       lineIsEmpty = false
+      isBlank = false
       at++
       continue
     }
-    if (byte === CR && at + 1 === bytes.length) return -1
+    if (byte === CR && at + 1 === bytes.length) return end
     at += byte === CR && bytes[at + 1] === LF ? 2 : 1
-    if (lineIsEmpty) return at
-    lineIsEmpty = true
+    if (lineIsEmpty) end = at
+    if (end !== -1 && !isBlank) return end
+    lineIsEmpty = !lineIsEmpty
   }
-  return -1
+  return end
 }
 
 /** Bytes in a buffer with room for more, so that a frame of many chunks is not copied with each of them. */

@@ -34,7 +34,7 @@ export type GuardName = 'budget' | CallGuardName | 'transcript'
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'
 
 /** Why a request waits for an operator no more; `answered`: its run was extended or stopped. */
-export type HoldOutcome = 'answered' | 'no_answer' | 'client_gone' | 'drained'
+export type HoldOutcome = 'answered' | 'reloaded' | 'no_answer' | 'client_gone' | 'drained'
 
 /** What a limit on cost makes of a model without a known price: nothing, an estimate, or a stop. */
 export type UnpricedHandling = 'warn' | 'estimate' | 'refuse'

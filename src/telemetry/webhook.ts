@@ -4,6 +4,7 @@
  * wait in a bounded queue.
  */
 import { createHmac } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
@@ -62,6 +63,9 @@ function newLane(most: number) {
 type Lane = ReturnType<typeof newLane>
 
 function newSender(settings: WebhookSettings, options: WebhookOptions) {
+  const stop = new AbortController()
+  // Each message that waits for its next attempt listens to it; the queue is bounded.
+  setMaxListeners(0, stop.signal)
   const url = new URL(settings.url)
   const { username, password } = url
   url.username = ''
@@ -76,7 +80,7 @@ function newSender(settings: WebhookSettings, options: WebhookOptions) {
     /** Questions, to which somebody has to react in time, wait for nothing else. */
     questions: newLane(MAX_QUESTIONS),
     others: newLane(1),
-    stop: new AbortController(),
+    stop,
   }
 }
 

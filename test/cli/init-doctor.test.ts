@@ -57,6 +57,15 @@ describe('governor init', () => {
     })
   })
 
+  it.each(['Infinity', '1e400', '$', '0x10', '9'.repeat(400)])(
+    'asks again for dollars that are no amount: %s',
+    async (text) => {
+      const { out, file } = await governor(['init'], { input: `1\n${text}\n$7.25\n\n` })
+      expect(out.match(/Dollars/g)).toHaveLength(2)
+      expect(loadConfig({ config: file }, {}).config).toMatchObject({ budget: { run: { max_cost_usd: 7.25 } } })
+    },
+  )
+
   it('asks nothing with --yes, and never writes over a file', async () => {
     const cwd = temporaryFolder()
     const first = await governor(['init', '--yes'], { cwd })

@@ -2,12 +2,16 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { UsageError } from '../../src/cli/command.ts'
+import { report } from '../../src/cli/report.ts'
 import type { JournalLine } from '../../src/telemetry/journal.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
 import { runaway, startProvider } from '../support/provider.ts'
+import { captureTerminal } from '../support/terminal.ts'
 
 const models = [{ model: 'gpt-test', price: { input: 1_000, output: 10_000 } }]
 const named = (name: string) => ({ headers: { 'x-governor-session': name, 'user-agent': 'my-agent/2.1' } })
@@ -276,5 +280,64 @@ describe('governor report', () => {
     const { status, stderr } = governor(args, { HOME: temporaryFolder() })
     expect(status).toBe(code)
     expect(stderr).toMatch(says)
+  })
+})
+
+describe('a report of any file', () => {
+  /** What the command prints for a journal of these lines. */
+  async function printed(lines: readonly string[], flags: object): Promise<string> {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    writeFileSync(journal, `${lines.join('\n')}\n`)
+    const terminal = captureTerminal()
+    await report({ args: [], flags: { journal, ...flags } }, terminal)
+    return terminal.printed
+  }
+
+  it('adds up what it can read of each line, whatever its members are', async () => {
+    const whole = JSON.parse(line('2026-11-21T10:00:00Z', {})) as Record<string, unknown>
+    const members = fc.dictionary(
+      fc.constantFrom(...Object.keys(whole), 'other'),
+      fc.oneof(fc.jsonValue(), fc.constantFrom('HUGE', -1, null, 'x', [], {})),
+    )
+    const text = fc.oneof(
+      fc.jsonValue().map((value) => JSON.stringify(value)),
+      members.map((some) => JSON.stringify({ ...whole, ...some }).replaceAll('"HUGE"', '1e999')),
+      members.map((some) => JSON.stringify({ time: whole['time'], ...some })),
+      fc.string(),
+    )
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(text, { maxLength: 5 }),
+        fc.constantFrom('day', 'model', 'client', 'session'),
+        fc.constantFrom({}, { json: true }, { csv: true }),
+        async (lines, by, how) => {
+          const shown = await printed([...lines, line('2026-11-21T10:00:00Z', { runs: 7 })], { by, ...how })
+          expect(shown).toMatch(/\S/)
+          expect(shown).not.toMatch(/NaN|undefined|Infinity|Invalid/)
+        },
+      ),
+      { numRuns: 150 },
+    )
+  })
+
+  it('counts from any day of the calendar, and refuses a day that there is not', async () => {
+    const lines = [line('9999-12-31T23:00:00Z', {})]
+    const day = fc.date({ min: new Date('1971-01-01'), max: new Date('9999-12-30'), noInvalidDate: true })
+    await fc.assert(
+      fc.asyncProperty(day, async (date) => {
+        await printed(lines, { since: date.toISOString().slice(0, 10) })
+      }),
+      { numRuns: 50 },
+    )
+    const never = fc.tuple(fc.integer({ min: 1971, max: 2400 }), fc.nat({ max: 19 }), fc.nat({ max: 39 }))
+    await fc.assert(
+      fc.asyncProperty(never, async ([year, month, of]) => {
+        const since = `${year}-${String(month).padStart(2, '0')}-${String(of).padStart(2, '0')}`
+        const isDay = month > 0 && month < 13 && of > 0 && of <= new Date(Date.UTC(year, month, 0)).getUTCDate()
+        const done = printed(lines, { since })
+        await (isDay ? done : expect(done).rejects.toThrow(UsageError))
+      }),
+      { numRuns: 100 },
+    )
   })
 })

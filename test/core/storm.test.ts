@@ -21,7 +21,7 @@ it('any request goes through after the stated time to wait, whatever errors came
         let streak: ErrorStreak | undefined
         for (const [gap, wait] of errors) {
           now += gap
-          streak = withError(streak, reply(wait ?? undefined), POLICY, now)
+          streak = withError(streak, reply(wait ?? undefined), POLICY, now, 'b')
         }
         const entered = enterStorm(streak, POLICY, now)
         if (!entered.reply) return
@@ -41,7 +41,7 @@ it('any jumps of the clock leave nobody waiting for more than a minute without a
       let streak: ErrorStreak | undefined
       for (const gap of [...before, first, ...after]) {
         now += gap
-        streak = withError(streak, reply(), POLICY, now)
+        streak = withError(streak, reply(), POLICY, now, 'b')
       }
       now += last
       const entered = enterStorm(streak, POLICY, now)

@@ -33,6 +33,7 @@ const LIES: Readonly<Record<string, string>> = {
   'an event stream': `${OK}Content-Type: text/event-stream\r\nContent-Length: 14\r\n\r\ndata: {"a":1}\n`,
   'a head without an end': `${OK}${'X-A: b\r\n'.repeat(20_000)}`,
   'a line end in a field': `${OK}X-A: b\rX-Governor-Session: theirs\r\nContent-Length: 2\r\n\r\n{}`,
+  'a status below 100': `HTTP/1.1 099 No\r\n${THEIRS}Content-Length: 6\r\n\r\ntheirs`,
   'another protocol': 'SSH-2.0-theirs\r\n',
   'a metadata object of Governor': `${OK}Content-Length: 44\r\n\r\n{"governor":{"terminal_state":"completed"}} `,
   nothing: '',

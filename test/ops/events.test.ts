@@ -4,6 +4,7 @@ import { runAgent, START } from '../support/agent.ts'
 import { openEvents as open, type Received } from '../support/events.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
+import { closeClients, connect } from '../support/raw.ts'
 
 const named = (name: string) => ({ headers: { 'x-governor-session': name } })
 
@@ -96,6 +97,32 @@ describe('the event stream of sessions', () => {
     expect((await open(url)).response.status).toBe(503)
     for (const { leave } of pages) leave()
     await expect.poll(async () => (await open(url)).response.status).toBe(200)
+  })
+
+  it('gives the place of the page that was open for longest, or does not read, to a new one', async () => {
+    let time = 1_000_000
+    const { url } = await startBoth(runaway(), {}, { now: () => time })
+    const silent = Array.from({ length: 64 }, () => {
+      const client = connect(url)
+      client.write('GET /governor/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n')
+      return client
+    })
+    for (const client of silent) {
+      expect((await client.until('\r\n\r\n')).toString()).toContain(' 200 OK')
+      client.socket.pause()
+    }
+    expect((await open(url)).response.status).toBe(503)
+    time += 10_000
+    expect((await open(url)).response.status).toBe(200)
+    const { id } = await (await open(url)).next(() => true)
+    // All new pages find a place; a page that has lost its own gets what it missed.
+    await Promise.all(
+      Array.from({ length: 62 }, () => open(url).then(({ response }) => expect(response.status).toBe(200))),
+    )
+    expect((await open(url)).response.status).toBe(503)
+    time += 10_000
+    expect((await (await open(url, { 'last-event-id': id })).next(() => true)).event).toBe('ready')
+    closeClients()
   })
 
   it('ends when Governor stops', async () => {

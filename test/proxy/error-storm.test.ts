@@ -1,4 +1,5 @@
 import { EventEmitter, once } from 'node:events'
+import { gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
@@ -141,7 +142,7 @@ describe('after 20 errors in a row over a minute', () => {
   it('a run does not pay for requests that got no answer', async () => {
     const { ask, errors, later, state } = await startStormy()
     await errors(20, 4)
-    for (let at = 0; at < 5; at++) await ask()
+    await Promise.all([1, 2, 3, 4, 5].map(() => ask()))
     later(5)
     state.answer = undefined
     expect((await ask()).headers.get('x-governor-iteration')).toBe('1/300')
@@ -166,7 +167,132 @@ it('an answer of another model does not end an error storm', async () => {
   expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
 })
 
+/** An error in the place of an answer, in the forms of all APIs. */
+const SSE = { 'content-type': 'text/event-stream' }
+const CHAT_ERROR = { error: { message: 'Overloaded', code: 503 } }
+const MESSAGES_ERROR = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
+const FAILED = {
+  id: 'r',
+  object: 'response',
+  status: 'failed',
+  output: [],
+  error: { code: 'server_error', message: 'x' },
+}
+const events = (...data: readonly object[]) => data.map((one) => `data: ${JSON.stringify(one)}\n\n`).join('')
+const ONLY_ERRORS: readonly (readonly [string, string, Answer])[] = [
+  ['a whole chat', 'chat/completions', { status: 200, body: CHAT_ERROR }],
+  ['a streamed chat', 'chat/completions', { body: events(CHAT_ERROR), headers: SSE }],
+  ['a streamed chat after a comment', 'chat/completions', { body: `: wait\n\n${events(CHAT_ERROR)}`, headers: SSE }],
+  [
+    'a chat streamed as text',
+    'chat/completions',
+    { body: events(CHAT_ERROR), headers: { 'content-type': 'text/plain' } },
+  ],
+  [
+    'a compressed chat',
+    'chat/completions',
+    { body: gzipSync(events(CHAT_ERROR)), headers: { ...SSE, 'content-encoding': 'gzip' } },
+  ],
+  ['a whole message', 'messages', { status: 200, body: MESSAGES_ERROR }],
+  ['a streamed message', 'messages', { body: `event: error\n${events(MESSAGES_ERROR)}`, headers: SSE }],
+  ['a whole response', 'responses', { status: 200, body: FAILED }],
+  ['a streamed response', 'responses', { body: events({ type: 'response.failed', response: FAILED }), headers: SSE }],
+]
+
+describe('a status of success with nothing but an error', () => {
+  it.each(ONLY_ERRORS)('counts as an error, and is what clients get in a storm: %s', async (_, path, answer) => {
+    const { url, provider } = await startBoth(() => answer, {}, { now: () => 1_000_000 })
+    const input = path === 'responses' ? { input: 'Hi' } : { messages: [{ role: 'user', content: 'Hi' }] }
+    const ask = () =>
+      fetch(`${url}/v1/${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({
+          model: 'm',
+          max_tokens: 9,
+          tools: [{ type: 'function', name: 'a', function: {} }],
+          ...input,
+        }),
+      })
+    let text = ''
+    for (let at = 0; at < 20; at++) text = await (await ask()).text()
+    const held = await ask()
+    expect(held.status).toBe(200)
+    expect(held.headers.get('x-governor-storm')).toBe('errors=20')
+    expect(await held.text()).toBe(text)
+    expect(provider.requests).toHaveLength(20)
+  })
+
+  it.each([
+    ['after text', events({ choices: [{ index: 0, delta: { content: 'Well' } }] }, CHAT_ERROR)],
+    [
+      'in a tool call',
+      events({ choices: [{ index: 0, delta: { tool_calls: [{ index: 0, function: { arguments: '"error":1' } }] } }] }),
+    ],
+  ])('is something else %s, and ends a row of errors', async (_, body) => {
+    const { ask, errors, state, provider } = await startStormy()
+    await errors(19, 0)
+    state.answer = { body, headers: SSE }
+    await ask().catch(() => undefined)
+    state.answer = OVERLOADED
+    await errors(19, 0)
+    await ask()
+    expect(provider.requests).toHaveLength(40)
+  })
+})
+
+describe('after 20 errors to one body within two seconds', () => {
+  it.each([
+    ['with an id', ID],
+    ['without an id', {}],
+  ])('a client that repeats without a pause reaches the provider no more: %s', async (_, headers) => {
+    const { ask, later, provider, state } = await startStormy()
+    for (let at = 0; at < 20; at++) {
+      await ask(headers)
+      later(0.1)
+    }
+    for (let at = 0; at < 3; at++) expect((await ask(headers)).headers.get('retry-after')).toMatch(/^[345]$/)
+    expect(provider.requests).toHaveLength(20)
+    // The storm goes on after a probe that failed, and ends with one that succeeds.
+    later(5)
+    await ask(headers)
+    expect((await ask(headers)).headers.get('x-governor-storm')).toBe('errors=21')
+    later(10)
+    state.answer = undefined
+    expect((await ask(headers)).status).toBe(200)
+    expect((await ask(headers)).headers.get('x-governor-storm')).toBeNull()
+  })
+
+  it('a reply is held, and its client may leave meanwhile', async () => {
+    const { ask, errors, url, until, events: seen } = await startStormy()
+    await errors(20, 0)
+    const leaving = new AbortController()
+    const held = callModel(url, START, { headers: ID, signal: leaving.signal })
+    await expect.poll(() => seen.filter(({ kind }) => kind === 'request_began').length).toBe(21)
+    leaving.abort()
+    await expect(held).rejects.toThrow()
+    await until((event) => event.kind === 'request_ended' && event.outcome === 'client_gone')
+    expect(seen.filter(({ kind }) => kind === 'storm_answered')).toHaveLength(0)
+    expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
+  })
+
+  it('a held reply is sent at once where Governor ends', async () => {
+    const { ask, errors, governor, events: seen } = await startStormy()
+    await errors(20, 0)
+    const held = ask()
+    await expect.poll(() => seen.filter(({ kind }) => kind === 'request_began').length).toBe(21)
+    expect(await governor.drain()).toBe(true)
+    expect((await held).headers.get('x-governor-storm')).toBe('errors=20')
+  })
+})
+
 describe('no error storm begins with', () => {
+  it('20 errors to different bodies within two seconds', async () => {
+    const { url, provider } = await startStormy()
+    for (let at = 0; at < 25; at++) await callModel(url, START, { headers: ID, body: { seed: at } })
+    expect(provider.requests).toHaveLength(25)
+  })
+
   it.each([
     ['20 errors in less than a minute', 20, 3, OVERLOADED],
     ['19 errors', 19, 4, OVERLOADED],

@@ -119,6 +119,8 @@ describe('an upstream', () => {
     ['no status', 'HTTP/1.1 OK\r\n\r\n'],
     ['a broken header', 'HTTP/1.1 200 OK\r\nX\x01 Y: 1\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n'],
+    ['a status below 100', 'HTTP/1.1 099 Continue\r\nContent-Length: 2\r\n\r\n{}'],
+    ['a status of 0', 'HTTP/1.1 000 \r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'],
     ['a length that is none', 'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n'],
   ])('that answers with %s causes a 502', async (_, bytes) => {
     const upstream = await startRaw()

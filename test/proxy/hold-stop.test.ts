@@ -4,6 +4,7 @@ import http from 'node:http'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { checkConfig } from '../../src/config/load.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { callModel, runAgent, START, type Step, TOOLS } from '../support/agent.ts'
 import { type Running, startBoth, startGovernor } from '../support/governor.ts'
@@ -129,6 +130,23 @@ describe('a request that waits for an operator', () => {
       await act(both.url, shown.id, action, body)
       expect((await answer).message.tool_calls).toHaveLength(1)
     }
+  })
+
+  it('is let go by a reload that raises the limit, and waits on after one that does not', async () => {
+    const both = await started(LONG)
+    const { answer } = await held(both, both.messages)
+    const reload = (max_iterations: number) =>
+      both.governor.reload(checkConfig({ budget: { ...budget, max_iterations }, stop: LONG }, 'test'))
+    reload(2)
+    reload(3)
+    expect((await firstSession(both.url)).state).toBe('asking')
+    await expect.poll(() => both.events.filter(isAsking).length).toBe(1)
+    reload(5)
+    const step = await answer
+    expect(step.headers.get('x-governor-iteration')).toBe('4/5')
+    expect(step.message.tool_calls).toHaveLength(1)
+    expect(both.events.filter(hasEnded)).toMatchObject([{ outcome: 'reloaded' }])
+    expect(both.events.filter(isAsking)).toHaveLength(1)
   })
 
   it('is asked about once for each limit: again once an extension is used up', async () => {

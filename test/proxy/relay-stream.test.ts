@@ -50,6 +50,32 @@ function leave(...wires: Wire[]): void {
 describe.each([
   ['on a guarded path', GUARDED],
   ['elsewhere', UNGUARDED],
+])('a stream that breaks off %s', (_, request) => {
+  it.each([
+    ['the upstream fails', async (wire: Wire) => wire.socket.destroy()],
+    ['Governor ends', (_: Wire, own: { close(): Promise<void> }) => own.close()],
+  ])('never looks complete to a client, neither in chunks nor in HTTP/1.0, where %s', async (_, end) => {
+    for (const version of ['1.1', '1.0']) {
+      const own = await openGovernor(upstream.url)
+      const client = connect(own.url)
+      client.write(request.replace('HTTP/1.1', `HTTP/${version}`))
+      const { wire } = await accepted()
+      wire.write(Buffer.concat([Buffer.from(SSE), chunk('data: {"a":1}\n\n')]))
+      const start = await client.until('{"a":1}\n\n')
+      expect(start.includes('Transfer-Encoding: chunked')).toBe(version === '1.1')
+      await end(wire, own)
+      const rest = await client.rest()
+      expect(rest.includes('0\r\n\r\n')).toBe(false)
+      if (version === '1.0') expect(await client.closed).toBe('reset')
+      leave(wire)
+      await own.close()
+    }
+  })
+})
+
+describe.each([
+  ['on a guarded path', GUARDED],
+  ['elsewhere', UNGUARDED],
 ])('an event stream %s', (_, request) => {
   it('arrives headers first, and each event before the next one exists', async () => {
     const client = connect(governor.url)

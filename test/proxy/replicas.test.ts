@@ -277,3 +277,25 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     await vi.waitFor(async () => expect(await tokens()).toBe(12 * PER_ANSWER), 20_000)
   })
 })
+
+describeWith('redis-server', 'a session that a newer version of Governor has stored', () => {
+  it('is left as it is by an older one, which counts the run by its transcript and loses no request', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const config = { store: 'redis', redis: { url: redis.url, timeout: '5s' }, budget: { max_iterations: 4 } }
+    const named = { headers: { 'x-governor-session': 'one' } }
+    const first = await startGovernor(provider.url, config)
+    const { messages } = await runAgent(first.url, START, { ...named, max: 2 })
+    await first.governor.close()
+    const [name = ''] = (await redis.command('KEYS', 'governor:s:*')) as string[]
+    await redis.command('HSET', name, 's', '99')
+    const stored = await redis.command('HGETALL', name)
+    const older = await startGovernor(provider.url, config)
+    const { steps } = await runAgent(older.url, messages, { ...named, max: 5 })
+    expect(steps.map(({ status }) => status)).toEqual([200, 200, 200])
+    expect(steps.map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['3/4', '4/4', '4/4'])
+    expect(older.events).toContainEqual(expect.objectContaining({ kind: 'failed_open', reason: 'store' }))
+    expect(await redis.command('HGETALL', name)).toEqual(stored)
+  })
+})

@@ -312,6 +312,13 @@ describe('a conversation that begins with the same words under the same session 
   })
 })
 
+it('the session id of LiteLLM names a session, and its trace id where there is no other', async () => {
+  const { url } = await startBoth(runaway())
+  const trace = { 'x-litellm-trace-id': 'trace' }
+  expect(session(await callModel(url, START, { headers: { ...trace, 'x-litellm-session-id': 'own' } }))).toBe('own')
+  expect(session(await callModel(url, START, { headers: trace }))).toBe('trace')
+})
+
 describe('a budget that a client declares', () => {
   const declared = { headers: { 'x-governor-max-iterations': '5' } }
 

@@ -8,6 +8,13 @@ function read(pieces: readonly Buffer[]): Frame[] {
 }
 
 const raws = (frames: readonly Frame[]) => frames.map(({ raw }) => raw.toString('latin1'))
+/** The same with all blank lines in a row as one: how many there are in a chunk depends on the cuts. */
+function joined(frames: readonly Frame[]): string[] {
+  const isBlank = (raw = '') => /^[\r\n]+$/.test(raw)
+  const all: string[] = []
+  for (const raw of raws(frames)) all.push(isBlank(raw) && isBlank(all.at(-1)) ? all.pop() + raw : raw)
+  return all
+}
 const frame = (text: string): Frame => ({ raw: Buffer.from(text) })
 
 const EVENTS = 'data: {"t":"grüße 😀"}\n\n: ping\n\nevent: x\ndata: a\ndata: b\nid: 7\n\n\ndata\n\ndata: [DONE]\n\n'
@@ -74,19 +81,28 @@ describe('frames of a stream', () => {
 
   it('frames join to the input and do not depend on the cuts, whatever the input', () => {
     const text = fc
-      .array(fc.constantFrom('\n', '\r', 'data: x', ':', 'é', '\ufeff', 'event: y'), { maxLength: 30 })
+      .array(fc.constantFrom('\n', '\n\n', '\r', 'data: x', ':', 'é', '\ufeff', 'event: y'), { maxLength: 30 })
       .map((pieces) => pieces.join(''))
     fc.assert(
       fc.property(text, fc.array(fc.nat({ max: 80 }), { maxLength: 12 }), (input, cuts) => {
         const bytes = Buffer.from(input)
         const at = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
         const cut = read(at.map((start, index) => bytes.subarray(start, at[index + 1] ?? bytes.length)))
-        expect(raws(cut)).toEqual(raws(read([bytes])))
+        expect(joined(cut)).toEqual(joined(read([bytes])))
         expect(Buffer.concat(cut.map(({ raw }) => raw))).toEqual(bytes)
       }),
       { numRuns: 300 },
     )
   })
+
+  it.each(['\n', '\r\n', '\r'])(
+    'blank lines in a row are one frame in each chunk, so that a megabyte costs little: %j',
+    (line) => {
+      const chunk = Buffer.from(line.repeat(1_000))
+      expect(read([chunk, chunk]).length).toBeLessThanOrEqual(3)
+      expect(raws(read([chunk, Buffer.from('data: a\n\n')])).at(-1)).toMatch(/^[\r\n]?data: a\n\n$/)
+    },
+  )
 
   it('frames are returned as soon as their blank line has arrived', () => {
     const reader = createFrameReader()

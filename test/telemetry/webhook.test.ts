@@ -393,3 +393,17 @@ describe('a webhook', () => {
     expect(await outcome).toMatchObject({ outcome: 'dropped' })
   })
 })
+
+it('fifty messages that wait for their next attempt cause no warning about listeners', async () => {
+  const warnings: Error[] = []
+  const note = (warning: Error) => void warnings.push(warning)
+  process.on('warning', note)
+  onTestFinished(() => void process.off('warning', note))
+  const receiver = await startReceiver(() => 500)
+  const { webhook } = startWebhook(receiver.url, { backOff: [600_000] })
+  for (let at = 0; at < 50; at++) webhook.record(question(`s${at}`, Date.now() + 3_600_000))
+  await receiver.until(50)
+  // A warning comes in the next tick.
+  await new Promise((resolve) => setImmediate(resolve))
+  expect(warnings).toEqual([])
+})

@@ -6,6 +6,8 @@ import { rowOf } from './view.ts'
 /** The most pages that are open at once, and the milliseconds between two pings to them. */
 const MAX_STREAMS = 64
 const PING_MS = 5_000
+/** Milliseconds after which a page gives its place to a new one; if it reads, it connects again and misses nothing. */
+const LEAST_OPEN_MS = 10_000
 /** Bytes that may wait for a page that does not read; with more, its stream ends, and it reconnects. */
 const MAX_WAITING = 4_194_304
 /** A page that reconnects within so many changes gets those that it missed. */
@@ -21,6 +23,8 @@ interface Change {
 /** A page that is open. `seesNames`: it may see the names that clients chose for their sessions. */
 interface EventStream {
   readonly response: ServerResponse
+  /** In milliseconds since the epoch. */
+  readonly openedAt: number
   readonly seesNames: boolean
 }
 
@@ -33,6 +37,16 @@ interface State {
   readonly origin: string
   last: number
   missed: readonly Change[]
+}
+
+/** Ends the page that has the most to read, or was open for longest, so that another one can open. */
+function makePlace({ streams, now }: State): void {
+  const [first] = [...streams].sort(
+    (a, b) => b.response.writableLength - a.response.writableLength || a.openedAt - b.openedAt,
+  )
+  if (!first || (first.response.writableLength === 0 && now() - first.openedAt < LEAST_OPEN_MS)) return
+  streams.delete(first)
+  first.response.destroy()
 }
 
 function write({ response }: EventStream, text: string): void {
@@ -88,7 +102,9 @@ export function createSessionEvents(store: Store, now: () => number, origin: str
   }
   return {
     /** Sends changes until the client leaves; resolves to false if too many pages are open. */
-    async open({ headers }: IncomingMessage, stream: EventStream): Promise<boolean> {
+    async open({ headers }: IncomingMessage, page: Omit<EventStream, 'openedAt'>): Promise<boolean> {
+      const stream = { ...page, openedAt: now() }
+      if (state.streams.size >= MAX_STREAMS) makePlace(state)
       if (state.streams.size >= MAX_STREAMS) return false
       // Goes on after the last page has left, so that one that reconnects gets what it missed.
       end ??= store.subscribe(changed)

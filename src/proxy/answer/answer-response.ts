@@ -129,7 +129,11 @@ export async function takeResponse(
       answer.stream = undefined
       return 'silent'
     }
-    for (const frame of frames) await show(client, stream.push(frame), stream.hasText)
+    await show(
+      client,
+      frames.flatMap((frame) => stream.push(frame)),
+      stream.hasText,
+    )
   }
   const last = stream.endResponse()
   if (last === 'broken') return leaveBroken(answer, stream)

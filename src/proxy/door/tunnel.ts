@@ -5,7 +5,7 @@ import { type Duplex, pipeline } from 'node:stream'
 import { DEFAULT_API } from '../../dialect/index.ts'
 import { headerOf, headText, withoutFields, withoutGovernorHeaders } from '../../http/headers.ts'
 import { endWithError } from '../../http/server.ts'
-import { failureOf } from '../../http/upstream.ts'
+import { failureOf, invalidStatus } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
@@ -76,6 +76,11 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
     }
   })
   call.on('response', (answer) => {
+    const invalid = invalidStatus(answer.statusCode)
+    if (invalid) {
+      answer.destroy()
+      return void call.emit('error', invalid)
+    }
     // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
     const passed = withoutGovernorHeaders(answer.rawHeaders)
     const headers = withoutFields(passed, new Set(['connection', 'transfer-encoding']))
