@@ -23,7 +23,7 @@ const OPEN_BRACE = 0x7b
 const CLOSE_BRACE = 0x7d
 
 /** Returns the offset after the string that begins at `at`, or of the text's end if the string is not closed. */
-function afterString(text: string, at: number): number {
+export function afterString(text: string, at: number): number {
   let quote = at
   for (;;) {
     quote = text.indexOf('"', quote + 1)
