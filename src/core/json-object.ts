@@ -81,13 +81,33 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Parses a JSON object; `undefined` for any other text, or more or deeper values than are built. `work` counts it. */
+/** Numbers that Python writes and JSON does not have. */
+const NO_NUMBER = /-?\b(?:NaN|Infinity)\b/
+
+/** Returns a text in which `null` stands for numbers that JSON does not have, outside of strings. */
+function withoutNaN(text: string): string {
+  let plain = ''
+  for (let at = 0, end = 0; at < text.length; at = end) {
+    const quote = text.indexOf('"', at)
+    end = quote === -1 ? text.length : afterString(text, quote)
+    const strict = text.slice(at, quote === -1 ? end : quote).replace(new RegExp(NO_NUMBER, 'g'), 'null')
+    plain += quote === -1 ? strict : strict + text.slice(quote, end)
+  }
+  return plain
+}
+
+/**
+ * Parses a JSON object, also after a byte order mark, or with the `NaN` of Python; `undefined` for any other text, or
+ * more or deeper values than are built. `work` counts it.
+ */
 export function parseObject(text: string, work?: Work): Json | undefined {
+  const unmarked = text.startsWith('\ufeff') ? text.slice(1) : text
   try {
-    const value: unknown = parseForeign(text, text.length, work)
+    const value: unknown = parseForeign(unmarked, unmarked.length, work)
     return isObject(value) ? value : undefined
-  } catch {
-    return undefined
+  } catch (error) {
+    const strict = error instanceof SyntaxError && NO_NUMBER.test(unmarked) ? withoutNaN(unmarked) : unmarked
+    return strict === unmarked ? undefined : parseObject(strict, work)
   }
 }
 

@@ -6,7 +6,7 @@
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { contentEncoding, headerOf, isEventStream, withHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf, statesEventStream, withHeaders } from '../http/headers.ts'
 import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
@@ -46,6 +46,11 @@ export interface Attempt<Variant extends RequestVariant> {
 export function mayBeUnsupported({ status, overflow }: Head, dropsTools = false): boolean {
   if (overflow) return false
   return status === 400 || status === 422 || status === 500 || (dropsTools && status === 404)
+}
+
+/** Returns true for every status of success (2xx): providers and gateways do not only send 200. */
+export function isSuccess({ status }: Head): boolean {
+  return status >= 200 && status < 300
 }
 
 const TOOL_EDITS: readonly RequestEdit[] = ['drop_tools', 'tool_choice']
@@ -216,7 +221,7 @@ function openUpstream(
       return undefined
     }
     x.upstreamMs = performance.now() - x.calledAt
-    const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
+    const mayChange = watched && statesEventStream(headers) && contentEncoding(headers) === 'identity'
     const list = x.route.dialect ? undefined : observeModelList(x, call, head)
     return {
       observer: turn ? observeUsage(turn, call, head) : list,

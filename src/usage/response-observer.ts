@@ -6,7 +6,7 @@ import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usag
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
 import { decoded, decodedAtOnce, decoderFor } from '../http/body.ts'
-import { contentEncoding, isEventStream } from '../http/headers.ts'
+import { contentEncoding, statesEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { JsonScanError } from '../json/scan.ts'
@@ -54,7 +54,7 @@ export interface ObserverTarget {
 function newObserved(target: ObserverTarget) {
   const { dialect, head, withText = false, begin } = target
   const coding = contentEncoding(head.headers)
-  const streams = isEventStream(head.headers)
+  const streams = statesEventStream(head.headers)
   return {
     target,
     coding,
