@@ -81,20 +81,8 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Numbers that Python writes and JSON does not have. */
-const NO_NUMBER = /-?\b(?:NaN|Infinity)\b/
-
-/** Returns a text in which `null` stands for numbers that JSON does not have, outside of strings. */
-function withoutNaN(text: string): string {
-  let plain = ''
-  for (let at = 0, end = 0; at < text.length; at = end) {
-    const quote = text.indexOf('"', at)
-    end = quote === -1 ? text.length : afterString(text, quote)
-    const strict = text.slice(at, quote === -1 ? end : quote).replace(new RegExp(NO_NUMBER, 'g'), 'null')
-    plain += quote === -1 ? strict : strict + text.slice(quote, end)
-  }
-  return plain
-}
+/** Strings, and numbers that Python writes and JSON does not have. It always matches at a quote, so it is linear. */
+const STRING_OR_NAN = /"(?:[^"\\]+|\\.?)*(?:"|$)|-?\b(?:NaN|Infinity)\b/gs
 
 /**
  * Parses a JSON object, also after a byte order mark, or with the `NaN` of Python; `undefined` for any other text, or
@@ -106,7 +94,8 @@ export function parseObject(text: string, work?: Work): Json | undefined {
     const value: unknown = parseForeign(unmarked, unmarked.length, work)
     return isObject(value) ? value : undefined
   } catch (error) {
-    const strict = error instanceof SyntaxError && NO_NUMBER.test(unmarked) ? withoutNaN(unmarked) : unmarked
+    if (!(error instanceof SyntaxError) || !/NaN|Infinity/.test(unmarked)) return undefined
+    const strict = unmarked.replace(STRING_OR_NAN, (found) => (found.startsWith('"') ? found : 'null'))
     return strict === unmarked ? undefined : parseObject(strict, work)
   }
 }

@@ -9,9 +9,8 @@ import { FOOTER_START } from './terminal.ts'
  */
 const HIDDEN =
   /^(?:(?:tool|function|call|invoke|param(?:eter)?|arg(?:ument)?|action|plugin|python|interpreter|recipient)s?)+(?:use)?$|^(?:think|thinking|thoughts?|reasoning|inner)$/
-/** A word that only says whether a mark is the first or the last of two. */
-const EDGE = /^(?:begin|start|open|prefix|end|stop|close|suffix)$/
-const END = /^(?:end|stop|close|suffix)$/
+/** A word that only says that a mark is the first, or (group 1) the last, of two. */
+const EDGE = /^(?:begin|start|open|prefix|(end|stop|close|suffix))$/
 /** The name of a mark that ends a message, and with it all that is open. */
 const MESSAGE_END = /^(?:end|eom|eot|eos|call|return|s$|im_end)/
 /** The name of a mark of a chat template that has no bars. */
@@ -19,16 +18,15 @@ const OF_TEMPLATE = /^(?:s|eos|(?:start|end)_of_\w+)$/
 
 /** A mark of a chat template, up to the end of its name, in the brackets that words of the user seldom begin with. */
 const MARK = /^[<◁✿](\/?)([|｜]*)(\/?)([\w:.▁|｜-]{1,80})(?![\w:.▁|｜-])/u
-const MARK_SO_FAR = /^[<◁✿]\/?[|｜]*\/?[\w:.▁|｜-]{0,80}$/u
 /** Attributes of a mark and its end. */
 const MARK_REST = /^[^<>◁▷✿]{0,400}[>▷✿]/u
 /** In square brackets, only what names a tool's call is a mark. */
 const BRACKETED = /^\[(\/?)()()((?:END_)?(?:TOOL|FUNCTION)_[A-Z_]{1,40}|(?:tool|function)_calls?)(?=[\]:\s])\]?/
-const BRACKETED_SO_FAR = /^\[\/?[A-Za-z_]{0,50}$/
 /** A code block in a language of calls. */
 const FENCED = /^```(?:tool|function)[\w-]{0,40}(?=\s)/
-const FENCED_SO_FAR =
-  /^`{1,3}(?:t(?:o(?:o(?:l[\w-]{0,40})?)?)?|f(?:u(?:n(?:c(?:t(?:i(?:o(?:n[\w-]{0,40})?)?)?)?)?)?)?)?$/
+/** What may become one of these marks once more characters come. */
+const SO_FAR =
+  /^(?:[<◁✿]\/?[|｜]*\/?[\w:.▁|｜-]{0,80}|\[\/?[A-Za-z_]{0,50}|`{1,3}(?:[tf][a-z]{0,7})?|```(?:tool|function)[\w-]{0,40})$/u
 /** The author of a message, whom some templates name after the mark that begins it. */
 const AUTHOR = 'assistant'
 /** Characters in which every mark is found. */
@@ -51,8 +49,7 @@ function markAt(text: string): Mark | 'so_far' | undefined {
   if (fence) return { kind: 'opens', name: '```', length: fence[0].length }
   const [all, slash, bars, later, stated = ''] = MARK.exec(text) ?? BRACKETED.exec(text) ?? []
   if (all === undefined || all.length === text.length) {
-    const maySo = [MARK_SO_FAR, BRACKETED_SO_FAR, FENCED_SO_FAR].some((soFar) => soFar.test(text))
-    if (maySo || FOOTER_START.startsWith(text)) return 'so_far'
+    if (SO_FAR.test(text) || FOOTER_START.startsWith(text)) return 'so_far'
     if (all === undefined) return undefined
   }
   const words = stated.toLowerCase().match(/[a-z]+/g) ?? []
@@ -77,7 +74,7 @@ function markAt(text: string): Mark | 'so_far' | undefined {
     return { kind: 'none', name, length: length + (after.startsWith(AUTHOR) ? AUTHOR.length : 0) }
   }
   const isRightOnly = bars === '' && /[|｜]$/.test(stated)
-  const isEnd = slash !== '' || later !== '' || isRightOnly || words.some((word) => END.test(word))
+  const isEnd = slash !== '' || later !== '' || isRightOnly || words.some((word) => EDGE.exec(word)?.[1])
   return { kind: rest?.endsWith('/>') ? 'none' : isEnd ? 'closes' : 'opens', name, length }
 }
 
@@ -104,18 +101,13 @@ function isCall(value: unknown): boolean {
   if (!isObject(value)) return false
   const { type = 'function' } = value
   const members = Object.entries(value).filter(([key]) => !LABEL_KEY.test(key))
-  const [[key = '', one] = [], second] = members
+  const [[key = '', one] = []] = members
   if (members.length === 1 && CALLS_KEY.test(key) && typeof one === 'object') return areCalls(one)
   const name = members.find((member) => NAME_KEY.test(member[0]))?.[1]
   const input = members.find((member) => INPUT_KEY.test(member[0]))?.[1]
   const hasInput = isObject(input) || (typeof input === 'string' && input.trimStart().startsWith('{'))
-  return (
-    second !== undefined &&
-    members.length === 2 &&
-    typeof name === 'string' &&
-    hasInput &&
-    /function|tool|call/.test(String(type))
-  )
+  const isNamed = typeof name === 'string' && /function|tool|call/.test(String(type))
+  return members.length === 2 && isNamed && hasInput
 }
 
 function areCalls(value: unknown): boolean {
