@@ -147,9 +147,11 @@ function answerHead({ isStop }: Answer, { head }: UpstreamResponse): Head {
 function withholdUnread(answer: Answer): boolean {
   const { client } = answer
   if (!client.isHeld) return false
-  answer.isUnread = true
-  if (!client.response.headersSent) client.head = undefined
   client.waiting = []
+  // The client has the beginning of a stream, which then breaks off.
+  if (client.response.headersSent) return false
+  answer.isUnread = true
+  client.head = undefined
   answer.stream = undefined
   return true
 }
@@ -162,7 +164,7 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
   void giveBackIteration(x)
   const taken = client.response.headersSent ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
-  await end(client, stream.abandon())
+  await end(client, client.isHeld ? [] : stream.abandon())
   return taken
 }
 
