@@ -23,7 +23,7 @@ const OPEN_BRACE = 0x7b
 const CLOSE_BRACE = 0x7d
 
 /** Returns the offset after the string that begins at `at`, or of the text's end if the string is not closed. */
-function afterString(text: string, at: number): number {
+export function afterString(text: string, at: number): number {
   let quote = at
   for (;;) {
     quote = text.indexOf('"', quote + 1)
@@ -81,13 +81,22 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Parses a JSON object; `undefined` for any other text, or more or deeper values than are built. `work` counts it. */
+/** Strings, and numbers that Python writes and JSON does not have. It always matches at a quote, so it is linear. */
+const STRING_OR_NAN = /"(?:[^"\\]+|\\.?)*(?:"|$)|-?\b(?:NaN|Infinity)\b/gs
+
+/**
+ * Parses a JSON object, also after a byte order mark, or with the `NaN` of Python; `undefined` for any other text, or
+ * more or deeper values than are built. `work` counts it.
+ */
 export function parseObject(text: string, work?: Work): Json | undefined {
+  const unmarked = text.startsWith('\ufeff') ? text.slice(1) : text
   try {
-    const value: unknown = parseForeign(text, text.length, work)
+    const value: unknown = parseForeign(unmarked, unmarked.length, work)
     return isObject(value) ? value : undefined
-  } catch {
-    return undefined
+  } catch (error) {
+    if (!(error instanceof SyntaxError) || !/NaN|Infinity/.test(unmarked)) return undefined
+    const strict = unmarked.replace(STRING_OR_NAN, (found) => (found.startsWith('"') ? found : 'null'))
+    return strict === unmarked ? undefined : parseObject(strict, work)
   }
 }
 

@@ -173,8 +173,11 @@ export interface AnswerChange {
  */
 export interface AnswerStream {
   push(frame: Frame): Buffer[]
-  /** Ends the current response. `silent`: it is whole without a real answer. `broken`: it has an error or no end. */
-  endResponse(): 'answered' | 'silent' | 'broken'
+  /**
+   * Ends the current response. `silent`: it is whole without a real answer. `broken`: it has an error or no end.
+   * `isCut`: Governor reads no more of it, so that its end does not matter.
+   */
+  endResponse(isCut?: boolean): 'answered' | 'silent' | 'broken'
   /**
    * Ends the client's stream. `fallback`: the text to give if there was no real answer. `footer`: the last line of what
    * the client reads; the stream has to be opened for it.

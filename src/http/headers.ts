@@ -45,8 +45,8 @@ export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 
-/** Returns true for a body of server-sent events. */
-export function isEventStream(headers: RawHeaders): boolean {
+/** Returns true if the headers say that the body is a stream of server-sent events. */
+export function statesEventStream(headers: RawHeaders): boolean {
   return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')
 }
 

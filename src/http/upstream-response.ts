@@ -7,8 +7,15 @@ import type { ServerResponse } from 'node:http'
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { type Dispatcher, errors } from 'undici'
-import { decoderFor, type Lease } from './body.ts'
-import { contentEncoding, type RawHeaders, responseHeaders, withHeaders, withoutGovernorHeaders } from './headers.ts'
+import { decodedAtOnce, decoderFor, type Lease } from './body.ts'
+import {
+  contentEncoding,
+  type RawHeaders,
+  responseHeaders,
+  statesEventStream,
+  withHeaders,
+  withoutGovernorHeaders,
+} from './headers.ts'
 import { type GovernorHeaders, writeHead } from './response.ts'
 import type { Transport } from './transport.ts'
 import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall } from './upstream.ts'
@@ -319,6 +326,9 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
   }
 }
 
+/** Bytes without content coding in which the first characters of a body are looked for. */
+const MAX_DECODED = 16 * 1024 * 1024
+
 /** An error is small and comes soon after its head; a larger or slower one passes unchanged. */
 const MAX_PEEKED = 65_536
 const MAX_PEEK_MS = 1_000
@@ -353,6 +363,24 @@ export async function peek(
   }
   const isWhole = body.ending && 'trailers' in body.ending && body.length <= MAX_PEEKED
   return isWhole ? Buffer.concat(body.waiting, body.length) : undefined
+}
+
+const FIELDS = ['data', 'event', 'id', 'retry']
+
+/**
+ * Returns true if a body is a stream of server-sent events, which its first characters show whatever type it states;
+ * the type counts where they show neither that nor JSON. Waits for them, and takes nothing of the body.
+ */
+export async function isEventStream({ head, body }: UpstreamResponse): Promise<boolean> {
+  for (let seen = -1; ; seen = body.length) {
+    while (body.length === seen && !body.ending) await nextChange(body)
+    const first = Buffer.concat(body.waiting)
+    const plain = decodedAtOnce(first, contentEncoding(head.headers), MAX_DECODED) ?? first
+    const start = plain.toString('utf8').replace(/^\ufeff?\s*/, '')
+    if (/^(?:data|event|id|retry)?[:\r\n]/.test(start)) return true
+    const mayBegin = FIELDS.some((field) => field.startsWith(start)) && body.length <= MAX_WAITING
+    if (!mayBegin || body.ending) return !/^[[{]/.test(start) && statesEventStream(head.headers)
+  }
 }
 
 /** Returns a response with another head and body and the same trailers. Its body must be complete. */

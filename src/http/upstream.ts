@@ -35,6 +35,11 @@ export interface Head {
   readonly overflow?: Recovery
 }
 
+/** Returns true for every status of success (2xx): providers and gateways do not only send 200. */
+export function isSuccess({ status }: Pick<Head, 'status'>): boolean {
+  return status >= 200 && status < 300
+}
+
 /** Why an upstream did not answer. */
 export interface Failure {
   /** 502: no answer or an invalid one; 503: this machine could not ask; 504: no answer in time. */

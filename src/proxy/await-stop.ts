@@ -5,8 +5,7 @@
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
-import { whenClosed } from '../http/response.ts'
-import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
+import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../store/store.ts'
 import type { HoldOutcome } from '../telemetry/event.ts'
 import { emitFor, pause } from './begin-exchange.ts'
 import { countFault, unlessLost } from './fault.ts'
@@ -100,8 +99,11 @@ async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | 
   return typeof next === 'object' ? next : turn
 }
 
-/** Which request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked. */
-type Claim = { readonly by: string; readonly until: number } | undefined
+/**
+ * Which request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked; -1: its client
+ * left before. `instead`: the request without an end whose place it took.
+ */
+type Claim = { readonly by: string; readonly until: number; readonly instead?: string | undefined } | undefined
 
 /** Milliseconds until another request asks too, as a replica that is gone does not renew its claim. */
 const CLAIM_MS = 30_000
@@ -109,44 +111,43 @@ const CLAIM_MS = 30_000
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
 /**
- * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. All others
- * wait and are evaluated again, when the run has an answer; if it has none, the next one asks.
+ * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. The others
+ * wait and are evaluated again. If the run has no answer then, each asks for itself: a request that waited for one
+ * attempt waits for no other.
  */
 async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services, exchange } = turn
   const { store, now, newId, emit } = services
   const by = newId()
   let current = turn
-  /** The claim at whose end this request was evaluated. */
-  let seen: string | undefined
+  /** The claim that this request has waited for. */
+  let waited: string | undefined
   try {
     for (;;) {
       const { decision, names, runState } = current
       const { apiId } = names
       // A recorded answer that this request cannot get, as a call that is an answer.
-      const isRecorded = seen !== undefined && runState.finalAnswer !== undefined
+      const isRecorded = waited !== undefined && runState.finalAnswer !== undefined
       if (decision.kind !== 'stop' || apiId === undefined || isRecorded) return current
       const key = sessionKey(SHARED, `${apiId} ${runState.thread.number}`)
-      const claimUntil = (until: number) =>
-        store.updateValue(CLAIMS, key, (known) => {
-          // The answer of a claim that is over may have been recorded after this request was evaluated.
-          const isFree = !known || known.by === by || (known.until <= now() && known.by === seen)
-          const value = isFree ? { by, until } : known
-          return { value, result: value }
-        })
-      let claim: Claim = await claimUntil(now() + CLAIM_MS)
-      if (claim?.by === by) {
-        const renew = (until: number) => void claimUntil(until).catch(() => undefined)
-        const timer = setInterval(() => renew(now() + CLAIM_MS), CLAIM_MS / 3).unref()
-        whenClosed(exchange.response, () => {
-          clearInterval(timer)
-          renew(0)
-        })
-        return current
-      }
-      for (; claim && claim.until > now() && !exchange.isClientGone; claim = await store.value(CLAIMS, key))
+      const seen = waited
+      let claim: Claim = await store.updateValue(CLAIMS, key, (known) => {
+        // The answer of a claim that is over may have been recorded after this request was evaluated.
+        const isFree = !known || known.until < 0 || (known.until <= now() && known.by === seen)
+        const own = { by, until: now() + CLAIM_MS, instead: known?.until === 0 ? undefined : known?.by }
+        const value = isFree ? own : known
+        return { value, result: value }
+      })
+      if (claim?.by === by) return { ...current, release: leading(current, key, claim) }
+      const isOver = !claim || claim.until <= now()
+      if (waited !== undefined && !isOver && claim?.instead !== waited) return current
+      waited = claim?.by
+      for (
+        ;
+        claim && claim.by === waited && claim.until > now() && !exchange.isClientGone;
+        claim = await store.value(CLAIMS, key)
+      )
         await untilChanged(current, LOOK_MS)
-      seen = claim?.by ?? by
       const next = await resend(current, evaluateAgain)
       if (!next) return undefined
       current = next
@@ -154,5 +155,22 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
   } catch {
     emit({ kind: 'failed_open', reason: 'store' })
     return current
+  }
+}
+
+/** Holds a claim until the returned function is called: after that, or once its client has left, others ask. */
+function leading({ services, exchange }: Turn, key: SessionKey, own: NonNullable<Claim>): () => void {
+  const { store, now } = services
+  const change = (until: number) => {
+    const changed = store.updateValue(CLAIMS, key, (known) => ({
+      value: known?.by === own.by ? { ...own, until } : known,
+      result: undefined,
+    }))
+    changed.catch(() => undefined)
+  }
+  const timer = setInterval(() => change(now() + CLAIM_MS), CLAIM_MS / 3).unref()
+  return () => {
+    clearInterval(timer)
+    change(exchange.isClientGone ? -1 : 0)
   }
 }

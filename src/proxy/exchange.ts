@@ -64,6 +64,8 @@ export async function exchange(services: Services, request: IncomingMessage, res
     }
   } catch (error) {
     await lastResort(x, turn, error as Error)
+  } finally {
+    turn?.release?.()
   }
 }
 

@@ -11,8 +11,8 @@ import { changeThread } from '../core/session/transitions.ts'
 import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
-import { isEventStream } from '../http/headers.ts'
-import { type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { isSuccess } from '../http/upstream.ts'
+import { isEventStream, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
@@ -42,11 +42,12 @@ export async function filterCalls(turn: Turn): Promise<void> {
   const { exchange, call, services } = turn
   const x = { ...turn, call: withoutCompression(call) }
   const { variant, response } = await sendSpoken(x)
-  if (response.head.status !== 200) return relayResponse(x, response)
+  if (!isSuccess(response.head)) return relayResponse(x, response)
   const lease = leaseFor(services.buffers, exchange.response)
   const client = openClientStream(exchange.response, x.governorHeaders)
-  const isStream = isEventStream(response.head.headers)
-  const filter = isStream ? streamFilter(x, client, lease, response) : bodyFilter(x, client, lease)
+  const filter = (await isEventStream(response))
+    ? streamFilter(x, client, lease, response)
+    : bodyFilter(x, client, lease)
   await judgeResponses({ x, client, filter, variant }, response)
 }
 
@@ -142,7 +143,7 @@ async function askAgain(
     const { response } = await sendModel(x, first, (refused) =>
       !isSame && refused.variant === first && mayBeUnsupported(refused.response.head) ? other : undefined,
     )
-    if (response.head.status === 200) return await filter.take(response)
+    if (isSuccess(response.head)) return await filter.take(response)
     response.abort()
     return undefined
   } catch (error) {

@@ -3,7 +3,7 @@ import type { Decision } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS } from '../core/session/run.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
-import type { Failure } from '../http/upstream.ts'
+import { type Failure, isSuccess } from '../http/upstream.ts'
 import { relay, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import {
@@ -11,6 +11,7 @@ import {
   beginAnswer,
   completeAnswer,
   noteAttempt,
+  noteUnread,
   sendAnswer,
   takeResponse,
   terminalHeaders,
@@ -37,12 +38,14 @@ export interface AnswerVariant extends RequestVariant {
   readonly name: string
   /** Names of tools: a response that consists of one call of one of them is the answer. */
   readonly keeps?: readonly string[]
+  /** It is sent only after another was refused: after a response without an answer it would bring none either. */
+  readonly ifRefused?: boolean
 }
 
 type Stop = Extract<Decision, { kind: 'stop' }>
 type SelfStop = Extract<Decision, { kind: 'self_stop' }>
 
-/** The client's own bytes. At a stop they show only whether the provider refused the other variants for their form. */
+/** The client's own bytes. At a stop they show whether the provider refused the other variants for their form. */
 const OWN_BYTES: AnswerVariant = { features: [], name: 'own_bytes' }
 
 /** How many responses without an answer are accepted before the fallback text. */
@@ -99,9 +102,13 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
     const dropped = ban === 'choice_none' ? dropping : []
     const edits = [...announced, ...sent.banTools(ban), ...dropped, ...(place?.edits ?? [])]
     const name = [ban, ...(place ? [place.channel] : []), ...(announced.length > 0 ? ['announced'] : [])].join('+')
-    variants.push({ edits, features, name })
+    variants.push({ edits, features, name, ifRefused: name === 'choice_none' && variants.length > 0 })
   }
-  if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')) add('choice_none', announcing, best)
+  if (sent.conversation.offersTools && !isUnsupported(x, 'tool_choice')) {
+    add('choice_none', announcing, best)
+    // The client's own text, before anything is removed.
+    if (best || announcing.length > 0) add('choice_none', [])
+  }
   if (announcing.length > 0) add('no_tools', announcing, best)
   for (const place of places) add('no_tools', [], place)
   // The client's own text only, for an upstream that accepts nothing else.
@@ -144,31 +151,41 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
   const failed = x.runState.run.stopTries?.failedForms ?? []
   const left = variants.toSorted((one, other) => failed.indexOf(one.name) - failed.indexOf(other.name))
   // Some providers would keep the answer to them in the history, where the client never sees it.
-  const mayProbe = isStop && !x.sent.stored?.hasOneEnd
-  const last = mayProbe && variants.every(({ edits = [] }) => edits.length > 0) ? [OWN_BYTES] : []
+  let mayProbe = isStop && !x.sent.stored?.hasOneEnd && variants.every(({ edits = [] }) => edits.length > 0)
+  let refused: AnswerVariant | undefined
   let answers = 0
   for (let first = left.shift(); first && answers < MAX_ANSWERS; first = left.shift()) {
-    const made = await sendModel(x, first, ({ response }) =>
-      isRefused(response, isStop) ? (left.shift() ?? last.shift()) : undefined,
-    ).catch((error) => {
+    if (first.ifRefused) continue
+    const made = await sendModel(x, first, ({ variant, response }) => {
+      if (!isRefused(response, isStop)) return undefined
+      refused ??= variant
+      const next = left.shift() ?? (mayProbe ? OWN_BYTES : undefined)
+      if (next === OWN_BYTES) mayProbe = false
+      return next
+    }).catch((error) => {
       if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone) throw error
       return undefined
     })
     if (!made) break
     const { variant, response } = made
-    const isEndOfForms = mayProbe ? variant === OWN_BYTES && response.head.status < 400 : isRefused(response, isStop)
-    if (isStop && isEndOfForms) {
+    // The provider refuses every form. If it refuses the client's own bytes as well, that has another reason.
+    if (isStop && variant !== OWN_BYTES && isRefused(response, isStop)) {
       response.abort()
       break
     }
-    if (response.head.status !== 200) return passFailure(answer, made)
+    if (!isSuccess(response.head)) return passFailure(answer, made)
     answers++
-    const taken = await takeResponse(answer, response, variant.keeps)
+    const taken = await takeResponse(answer, response, variant.keeps).catch(async (error) => {
+      await noteUnread(answer)
+      throw error
+    })
     if (taken === 'answered') return completeAnswer(answer)
     if (taken === 'failed' && isStop) await noteAttempt(x, { variant: variant.name })
     if (taken !== 'silent') return
+    // It is well now: the form that it refused first may have failed for a reason that has passed.
+    if (variant === OWN_BYTES && refused) left.push(refused)
   }
-  await completeAnswer(answer, fallback)
+  await completeAnswer(answer, fallback, !answer.isUnread || (await noteUnread(answer)))
 }
 
 /** True if the client cannot repeat the request: the provider keeps the blocked responses before the end. */

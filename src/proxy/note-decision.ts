@@ -1,6 +1,7 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import { noteDelivery, noticeReachedModel, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
+import { isSuccess } from '../http/upstream.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import type { PlacedNotice } from './request-edits.ts'
 import { changeSession, type Turn } from './turn.ts'
@@ -19,7 +20,7 @@ export function noteDecision(turn: Turn): void {
   // that a first request is answered and that a retry fails.
   const { response } = exchange
   response.once('close', () => {
-    const isAnswered = !isGone(response) && response.statusCode === 200
+    const isAnswered = !isGone(response) && isSuccess({ status: response.statusCode })
     if (isAnswered === isRetry) void changeSession(turn, noteDelivery, isAnswered)
   })
   const observed = 'observed' in decision ? decision.observed : undefined

@@ -16,7 +16,7 @@ import {
 import { distinctIds } from '../core/transcript.ts'
 import { addCall, type CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
-import type { Head, Upstream, UpstreamCall } from '../http/upstream.ts'
+import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { idOf, sessionKey } from '../store/store.ts'
 import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
@@ -32,7 +32,7 @@ import { changeSession, giveBackIteration, iterationFacts, type Turn } from './t
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
   const { services, exchange, dialect, decision, sent } = x
-  if (head.status !== 200) return undefined
+  if (!isSuccess(head)) return undefined
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
   return observeResponse({
@@ -56,7 +56,7 @@ export function observeAside(
   head: Head,
 ): ResponseObserver | undefined {
   const { services, route } = x
-  if (!route.dialect || head.status !== 200) return undefined
+  if (!route.dialect || !isSuccess(head)) return undefined
   return observeResponse({
     dialect: route.dialect,
     head,

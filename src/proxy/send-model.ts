@@ -6,7 +6,7 @@
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
-import { contentEncoding, headerOf, isEventStream, withHeaders } from '../http/headers.ts'
+import { contentEncoding, headerOf, statesEventStream, withHeaders } from '../http/headers.ts'
 import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
@@ -215,7 +215,7 @@ function openUpstream(
       return undefined
     }
     x.upstreamMs = performance.now() - x.calledAt
-    const mayChange = watched && isEventStream(headers) && contentEncoding(headers) === 'identity'
+    const mayChange = watched && statesEventStream(headers) && contentEncoding(headers) === 'identity'
     const list = x.route.dialect ? undefined : observeModelList(x, call, head)
     return {
       observer: turn

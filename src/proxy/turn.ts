@@ -44,6 +44,8 @@ export interface Turn {
   /** The x-governor headers of every reply to it; made when the decision is final. */
   governorHeaders: GovernorHeaders
   readonly state: ResponseState
+  /** Lets others that wait for its last answer go on; unset if nobody waits for this request. */
+  readonly release?: () => void
 }
 
 /** What is known of the response to a counted request so far. */

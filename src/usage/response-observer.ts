@@ -7,11 +7,11 @@ import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usag
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
 import { decoderFor } from '../http/body.ts'
-import { contentEncoding, headerOf, isEventStream } from '../http/headers.ts'
+import { contentEncoding, headerOf, statesEventStream } from '../http/headers.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { JsonScanError } from '../json/scan.ts'
-import { searchStream } from './relayed-calls.ts'
+import { type StreamSearch, searchStream } from './relayed-calls.ts'
 
 /** The usage and the metadata of a model's response. */
 export interface Answered extends ResponseMetadata {
@@ -58,9 +58,9 @@ export interface ObserverTarget {
 
 /** Returns the state of a response to observe: its beginning and its end, by reference, without its content coding. */
 function newObserved(target: ObserverTarget) {
-  const { dialect, head, withText = false, begin, relayed } = target
+  const { head, begin } = target
   const coding = contentEncoding(head.headers)
-  const streams = isEventStream(head.headers)
+  const streams = statesEventStream(head.headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding, true)
   return {
     target,
@@ -70,21 +70,21 @@ function newObserved(target: ObserverTarget) {
     isUnread: coding !== 'identity' && !decoder,
     /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
     left: Number(headerOf(head.headers, 'content-length') ?? Number.NaN),
-    tailBytes: begin || !streams ? TAIL_WITH_CALLS : TAIL_BYTES,
+    tailBytes: TAIL_BYTES,
     head: [] as Buffer[],
     headLength: 0,
     tail: [] as Buffer[],
     tailLength: 0,
     length: 0,
     isOver: false,
-    search: streams && relayed ? searchStream(dialect) : undefined,
+    search: undefined as StreamSearch | undefined,
     ending: undefined as 'whole' | 'failed' | undefined,
     /** How many ids were reported; -1: nothing was. */
     reported: -1,
     /** How many bytes are needed before the next search for the id; 0: no more searches. */
     nextSearch: begin ? 1 : 0,
     /** Unset if nobody asks for the text, or after a fault in reading it. */
-    text: withText ? readText(dialect, streams) : undefined,
+    text: undefined as ResponseText | undefined,
   }
 }
 
@@ -179,7 +179,19 @@ function readTextOf(observed: Observed, text: ResponseText, chunk?: Buffer): str
   return undefined
 }
 
+/** Decides by the first characters of a body whether it is a stream of events: not all upstreams state that. */
+function begin(observed: Observed, first: Buffer): void {
+  const { target } = observed
+  const start = first.toString('utf8', 0, 64).replace(/^\ufeff?\s*/, '')
+  observed.streams = /^(?:data|event|id|retry)?:/.test(start) || (observed.streams && !/^[[{]/.test(start))
+  const { dialect, begin: stored, relayed, withText = false } = target
+  observed.tailBytes = stored || !observed.streams ? TAIL_WITH_CALLS : TAIL_BYTES
+  observed.search = observed.streams && relayed ? searchStream(dialect) : undefined
+  observed.text = withText ? readText(dialect, observed.streams) : undefined
+}
+
 function keep(observed: Observed, chunk: Buffer): void {
+  if (observed.length === 0) begin(observed, chunk)
   if (observed.text) readTextOf(observed, observed.text, chunk)
   observed.length += chunk.length
   if (observed.headLength < HEAD_BYTES) {

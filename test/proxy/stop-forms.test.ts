@@ -77,6 +77,42 @@ describe.each(WAYS)('$name (stream: $stream), a provider that takes a last reque
 })
 
 describe.each(STOPPED)('a stop over $name', (api) => {
+  it.each([400, 404, 422])('asks for the first form once more after a passing %i on every form', async (status) => {
+    for (const stream of [false, true]) {
+      let isWell = false
+      const { url, provider } = await startBoth(({ json }) => {
+        isWell ||= hasTools(json) && !isBanned(json)
+        return !isWell ? { ...refusal, status } : isBanned(json) ? ANSWER : CALL
+      }, config)
+      for (let request = 0; request < 2; request++) {
+        const { text } = await send(url, api, api.request, stream)
+        expect(text).toContain('"has_final_answer":true')
+        expect(text).not.toContain('"found"')
+      }
+      const last = provider.requests.at(-1)?.json
+      expect(last && isBanned(last) && hasNotice(last)).toBe(true)
+    }
+  })
+
+  it('removes nothing before it has tried the client’s own text with tools that must not be chosen', async () => {
+    const takes = (body: ChatBody) => hasTools(body) && !hasNotice(body) && !isAnnounced(body) && isBanned(body)
+    const { url, provider } = await startBoth(({ json }) => (takes(json) ? ANSWER : refusal), config)
+    expect((await send(url, api, api.request, false)).text).toContain('"has_final_answer":true')
+    expect(provider.requests.every(({ json }) => hasTools(json))).toBe(true)
+  })
+
+  it('uses the text of the answer to the client’s own bytes, without its calls, if every form is refused', async () => {
+    for (const stream of [false, true]) {
+      const isOwn = (body: ChatBody) => hasTools(body) && !isBanned(body)
+      const { url } = await startBoth(({ json }) => (isOwn(json) ? { ...ANSWER, ...CALL } : refusal), config)
+      for (let request = 0; request < 2; request++) {
+        const { text } = await send(url, api, api.request, stream)
+        expect(text).toContain('"has_final_answer":true')
+        expect(text).not.toContain('"found"')
+      }
+    }
+  })
+
   it.each([400, 404, 422])(
     'records the fallback after every form got a %i, if the provider takes the client’s own bytes',
     async (status) => {

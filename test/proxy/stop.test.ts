@@ -83,7 +83,8 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
           : runaway()(request, number)
       const { last, stops, url, provider, events } = await stoppedRun(script, stream)
       expect(last.message.content).toBe('This is what I found so far.')
-      expect(stops).toHaveLength(2)
+      // With the notice, with the client's own text alone, and without tools.
+      expect(stops).toHaveLength(3)
       expect(events).toContainEqual(
         expect.objectContaining({
           kind: 'alteration_refused',

@@ -10,7 +10,7 @@ export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, fa
 /** After this many failures over this many milliseconds the provider counts as down. */
 const MAX_FAILURES = 3
 const PASSING_MS = 10_000
-/** How many answers that were cut off are asked for again; the next one is recorded, as the limit stays reached. */
+/** How many incomplete answers are asked for again; the next one is recorded, as the limit stays reached. */
 const MAX_TRUNCATED = 3
 
 /** Returns whether the provider failed so often, and for so long, that the run has to end without its answer. */
@@ -18,7 +18,7 @@ export function isHopeless({ failures, failingSince }: StopAttempts, now: number
   return failures >= MAX_FAILURES && now - failingSince >= PASSING_MS
 }
 
-/** Returns whether an answer that was cut off is recorded, instead of asking for it again. */
+/** Returns whether an incomplete answer is recorded, instead of asking for it again. */
 export function isLastTry({ truncated }: StopAttempts): boolean {
   return truncated > MAX_TRUNCATED
 }

@@ -213,24 +213,27 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
 }
 
 /**
- * Why a request for a run's final answer brought none to record: the answer was cut off, or the provider failed on a
- * variant of the request. `failedAt`: in milliseconds since the epoch; unset if the failure is not counted.
+ * Why a request for a run's final answer brought none to record. `variant`: the form in which the provider failed.
+ * `failedAt`: in milliseconds since the epoch; unset if the failure is not counted. `isIncomplete`: the answer was cut
+ * off, or could not be read.
  */
-export type StopAttempt = 'truncated' | { readonly variant: string; readonly failedAt?: number }
+export interface StopAttempt {
+  readonly variant?: string
+  readonly failedAt?: number
+  readonly isIncomplete?: true
+}
 
 /** Records a request for a run's final answer that brought no answer to record; returns all such attempts. */
 export function noteStopAttempt(session: Session, request: CountedRequest, tried: StopAttempt): Changed<StopAttempts> {
   const thread = threadOf(session, request)
   if (!thread) return { session, result: NO_STOP_ATTEMPTS }
   let { failedForms, failures, failingSince, truncated } = thread.run.stopTries ?? NO_STOP_ATTEMPTS
-  if (tried === 'truncated') truncated++
-  else {
-    const { variant, failedAt } = tried
-    failedForms = [...failedForms.filter((failed) => failed !== variant), variant]
-    if (failedAt !== undefined) {
-      failingSince = failures === 0 ? failedAt : Math.min(failedAt, failingSince)
-      failures++
-    }
+  const { variant, failedAt, isIncomplete } = tried
+  if (isIncomplete) truncated++
+  if (variant !== undefined) failedForms = [...failedForms.filter((failed) => failed !== variant), variant]
+  if (failedAt !== undefined) {
+    failingSince = failures === 0 ? failedAt : Math.min(failedAt, failingSince)
+    failures++
   }
   const stopTries = { failedForms, failures, failingSince, truncated }
   return { session: withThread(session, thread, {}, { stopTries }), result: stopTries }

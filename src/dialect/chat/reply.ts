@@ -77,6 +77,16 @@ export function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
 }
 
+const CUT_OFF = /length|max_tokens|content_filter/
+
+/**
+ * Returns the finish reason of a last answer of a run without its calls. It is whole for the client, which may throw on
+ * one that was cut off; the terminal state says so.
+ */
+export function finishOfAnswer(reason: unknown): unknown {
+  return CUT_OFF.test(textOf(reason)) ? 'stop' : finishWithoutCalls(reason)
+}
+
 /** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
 export function isFailure(body: Json): boolean {
   for (const { error, finish_reason: reason } of choicesOf(body))
@@ -86,9 +96,7 @@ export function isFailure(body: Json): boolean {
 
 /** Returns true if a response or a chunk says that the provider cut the answer off. */
 export function isCutOff(body: Json): boolean {
-  for (const { finish_reason: reason } of choicesOf(body))
-    if (/length|max_tokens|content_filter/.test(textOf(reason))) return true
-  return false
+  return choicesOf(body).some(({ finish_reason: reason }) => CUT_OFF.test(textOf(reason)))
 }
 
 /** A list of calls that is not empty. Text of the model can't match, as its quotes are escaped. */
@@ -172,9 +180,9 @@ export const chatReplies = {
       let message = objectIn(choice, 'message')
       let reason = choice['finish_reason']
       if (dropCalls) {
-        isChanged ||= hasCalls(message) || finishWithoutCalls(reason) !== reason
+        isChanged ||= hasCalls(message) || finishOfAnswer(reason) !== reason
         message = withoutCalls(message)
-        reason = finishWithoutCalls(reason)
+        reason = finishOfAnswer(reason)
       }
       if (text !== undefined) message = { ...message, content: text }
       if (footer !== undefined) message = withAddedText(message, footer)
@@ -202,10 +210,9 @@ export const chatReplies = {
     return rewritten(all, { choices })
   },
   reply({ text, model, terminal: governor }, streams, id, createdAt, statesUsage) {
-    const finish = governor.truncated ? 'length' : 'stop'
     const base = { id: `chatcmpl-${id}`, created: Math.floor(createdAt / 1000), model }
     const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
-    const choice = { index: 0, logprobs: null, finish_reason: finish }
+    const choice = { index: 0, logprobs: null, finish_reason: 'stop' }
     if (!streams) {
       const choices = [{ ...choice, message: { role: 'assistant', content: text, refusal: null } }]
       return jsonReply({ ...base, object: 'chat.completion', choices, usage, governor })

@@ -9,7 +9,7 @@ import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from 
 import {
   bufferedCallsOf,
   choicesOf,
-  finishWithoutCalls,
+  finishOfAnswer,
   hasCalls,
   isCutOff,
   isFailure,
@@ -235,7 +235,7 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
 /** Returns the chunk without calls; the same object if it has none. */
 function withoutChunkCalls(chunk: Json): Json {
   return withChoices(chunk, (choice, delta) => {
-    const reason = finishWithoutCalls(choice['finish_reason'])
+    const reason = finishOfAnswer(choice['finish_reason'])
     const isSame = !('tool_calls' in delta || 'function_call' in delta) && reason === choice['finish_reason']
     return isSame ? choice : { ...choice, delta: withoutCalls(delta), finish_reason: reason }
   })

@@ -30,9 +30,12 @@ export function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
 
-/** Returns the stop reason that is true once the calls are removed: the client has nothing to run or to continue. */
-export function stopWithoutCalls(reason: unknown): unknown {
-  return reason === 'tool_use' || reason === 'pause_turn' ? 'end_turn' : reason
+/**
+ * Returns the stop reason of a last answer of a run without its calls: the client has nothing to run or to continue, and
+ * may throw on an answer that was cut off; the terminal state says so.
+ */
+export function stopOfAnswer(reason: unknown): unknown {
+  return reason === 'tool_use' || reason === 'pause_turn' || isCutOff(reason) ? 'end_turn' : reason
 }
 
 /** True if a stop reason says that the provider cut the answer off. */
@@ -226,7 +229,7 @@ export const messagesReplies = {
   writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
     const all = responsesIn(body, earlier)
     const { stop_reason: stated } = all.response
-    const reason = dropCalls ? stopWithoutCalls(stated) : stated
+    const reason = dropCalls ? stopOfAnswer(stated) : stated
     const blocks = contentOf(all.response)
     // The reasoning and the provider's own calls stay.
     const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
@@ -252,7 +255,7 @@ export const messagesReplies = {
   },
   reply(answer, streams, id) {
     const { text, model, terminal: governor } = answer
-    const delta = { stop_reason: governor.truncated ? 'max_tokens' : 'end_turn', stop_sequence: null }
+    const delta = { stop_reason: 'end_turn', stop_sequence: null }
     const message = {
       id: answer.id ?? `msg_${id}`,
       type: 'message',

@@ -5,7 +5,7 @@ import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import { eventFrame } from '../shared/whole-response.ts'
-import { Assembly, addEvent, assembled, eventIn, isCutOff, stopWithoutCalls, textEvents } from './reply.ts'
+import { Assembly, addEvent, assembled, eventIn, isCutOff, stopOfAnswer, textEvents } from './reply.ts'
 
 interface MessagesPart extends Part {
   readonly data: Json
@@ -98,11 +98,11 @@ function closeOpen(stream: MessagesStream): Buffer[] {
   return [eventFrame({ type: 'content_block_stop', index })]
 }
 
-/** Returns changes to a `message_delta` whose response has no more calls. */
+/** Returns changes to the `message_delta` of a last answer. */
 function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
   const { delta } = data
   const reason = propertyOf(delta, 'stop_reason')
-  const changed = stopWithoutCalls(reason)
+  const changed = stopOfAnswer(reason)
   const text = memberText(Buffer.from(dataOf(frame) ?? ''), 'delta')
   if (changed === reason || text === undefined) return {}
   return { delta: withMembers(Buffer.from(text), { stop_reason: JSON.stringify(changed) }).toString() }

@@ -148,7 +148,8 @@ export const responsesReplies = {
     const id = governorId(response['id'])
     let output = objectsOf(response['output'])
     const isSame = text === undefined && footer === undefined && earlier.length === 0
-    if (isSame && !(dropCalls && output.some(isClientCall))) return withTerminal(body, terminal)
+    const isChanged = dropCalls && (response['status'] === 'incomplete' || output.some(isClientCall))
+    if (isSame && !isChanged) return withTerminal(body, terminal)
     if (dropCalls) output = itemsLeft(output, 'all')
     if (text !== undefined) output = [messageItem(id, text)]
     if (footer !== undefined) {
@@ -156,8 +157,8 @@ export const responsesReplies = {
       if (last) output[output.indexOf(last)] = withAddedText(last, footer)
       else output.push(messageItem(id, footer))
     }
-    const end = dropCalls && !terminal.truncated ? COMPLETED : {}
-    return rewritten(all, { ...end, ...outputOf(response, output), governor: terminal })
+    // Clients may throw on an answer that was cut off; the terminal state says so.
+    return rewritten(all, { ...(dropCalls ? COMPLETED : {}), ...outputOf(response, output), governor: terminal })
   },
   withoutCalls(body, blocked, earlier) {
     const all = responsesIn(body, earlier)
@@ -166,17 +167,15 @@ export const responsesReplies = {
     return rewritten(all, outputOf(all.response, [...before, ...left]))
   },
   reply(answer, streams, id, createdAt) {
-    const isTruncated = answer.terminal.truncated === true
-    const status = isTruncated ? 'incomplete' : 'completed'
     const base: Json = {
       // If there is an id that the provider knows, the client can continue from it.
       id: answer.id ?? `resp_${id}`,
       object: 'response',
       created_at: Math.floor(createdAt / 1000),
-      status,
+      status: 'completed',
       background: false,
       error: null,
-      incomplete_details: isTruncated ? { reason: 'max_output_tokens' } : null,
+      incomplete_details: null,
       instructions: null,
       max_output_tokens: null,
       metadata: {},
@@ -203,7 +202,7 @@ export const responsesReplies = {
       { type: 'response.created', response: begun },
       { type: 'response.in_progress', response: begun },
       ...messageEvents(item, answer.text, 0),
-      { type: `response.${status}`, response: whole },
+      { type: 'response.completed', response: whole },
     ]
     return streamReply(events.map((event, number) => eventFrame({ ...event, sequence_number: number })))
   },

@@ -105,6 +105,9 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   return text
 }
 
+/** How a response ends, as its status or the type of its last event says. */
+const ENDS = /completed|incomplete|failed|done$/
+
 const BEGINNINGS = new Set<unknown>(['response.created', 'response.queued', 'response.in_progress'])
 
 function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): ResponsesPart {
@@ -127,13 +130,15 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
     stream.dropped = []
     return { ...read, kind: 'other', isEmpty: true }
   }
-  if (type === 'response.completed' || type === 'response.incomplete') {
+  // Gateways name the last event in other ways, as `response.done`; the status says how the response ended.
+  const end = 'response' in event ? ENDS.exec(textOf(stated['status']) || textOf(type))?.[0] : undefined
+  if (type === 'response.failed' || type === 'error' || end === 'failed') return { ...read, kind: 'failed' }
+  if (end !== undefined) {
     stream.latest = stated
     stream.mayFollow = true
     const text = stream.hasText ? '' : textOfOutputItems(objectsOf(stated['output']))
-    return { ...read, kind: 'end', text, isOver: true, isTruncated: type === 'response.incomplete' }
+    return { ...read, kind: 'end', text, isOver: true, isTruncated: end === 'incomplete' }
   }
-  if (type === 'response.failed' || type === 'error') return { ...read, kind: 'failed' }
   if (!('output_index' in event)) return { ...read, kind: 'lead', isEmpty: true }
   const text = addToItem(event, stream)
   const item = items.get(event['output_index'])?.item
@@ -203,10 +208,11 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   const end = endIn(parts)
   if (!end && mode !== 'answer') return []
   const last = objectIn(end?.event, 'response')
-  const isCutOff = end?.isTruncated === true
+  // A last answer is whole for the client, which may throw on one that was cut off; the terminal state says so.
+  const isCutOff = mode !== 'answer' && end?.isTruncated === true
   const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
-  const isComplete = isCutOff || last['status'] === 'completed'
-  const isAsCame = !stream.isChanged && responses === 1 && isComplete
+  const isAnswer = last['status'] === 'completed' && !objectsOf(last['output']).some(isClientCall)
+  const isAsCame = !stream.isChanged && responses === 1 && (isCutOff || isAnswer)
   if (end && isNext && (isAsCame || (mode !== 'answer' && footer === undefined))) {
     const data = Buffer.from(dataOf(end.frame) ?? '')
     const text = memberText(data, 'response')

@@ -201,14 +201,14 @@ export class RewrittenStream implements AnswerStream {
     return this.isAnswer ? [...before, ...show(this, takePending(this))] : before
   }
 
-  endResponse(): 'answered' | 'silent' | 'broken' {
+  endResponse(isCut = false): 'answered' | 'silent' | 'broken' {
     const { dialect, dialectState, current, mode } = this
     const text = this.section + textIn(this.pendingParts) + textIn(current.buffered)
     const isAnswered = isRealAnswer(text, this.isJson)
     this.responses++
     this.earlierUsage = addUsage(this.earlierUsage, current.usage)
     dialect.nextResponse(dialectState, mode, true)
-    if (this.hasFailed || !current.isOver) return 'broken'
+    if (this.hasFailed || !(current.isOver || isCut)) return 'broken'
     if (!isAnswered && mode === 'answer') {
       takePending(this)
       this.current = new StreamedResponse()

@@ -23,11 +23,10 @@ import type {
   ReadAnswer,
   TerminalFor,
 } from '../../dialect/dialect.ts'
-import { leaseFor } from '../../http/body.ts'
-import { isEventStream } from '../../http/headers.ts'
+import { type Lease, leaseFor } from '../../http/body.ts'
 import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
-import { plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
+import { isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
 import { LINKS, type Link, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
@@ -66,6 +65,10 @@ export interface Answer {
   readonly tries: BufferedCalls[]
   /** The call that is the answer. */
   kept: ToolCall | undefined
+  /** There was no room for the rest of the stream. */
+  isCut: boolean
+  /** A response could not be read, and the client did not get it. */
+  isUnread: boolean
 }
 
 /** Begins an answer; from now on the client's headers say that the run is over. */
@@ -80,8 +83,10 @@ export function beginAnswer(
   client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
   const isJson = x.sent.demands().hasFormat
   const footer = how.hasFooter && !isJson ? footerOf(limit) : undefined
+  // What cannot be read is given to the client once at most: the next response is held until it has been read.
+  if (how.isStop) Object.assign(client, { isHeld: (x.runState.run.stopTries?.truncated ?? 0) > 0, isLeased: true })
   const begun = { stream: undefined, whole: undefined, earlier: [], textBefore: '', tries: [], kept: undefined }
-  return { x, client, isJson, terminal, footer, ...how, ...begun }
+  return { x, client, isJson, terminal, footer, ...how, ...begun, isCut: false, isUnread: false }
 }
 
 /** Returns the headers that state the end of a run. */
@@ -102,57 +107,78 @@ export async function takeResponse(
   keeps: readonly string[] = [],
 ): Promise<Taken> {
   const { x, isStop, client } = answer
+  const isStream = await isEventStream(response)
   const plain = plainBody(response)
   if (!plain && !isStop) {
     relayResponse(x, response, client.governorHeaders)
     return 'given'
   }
-  const isStream = isEventStream(response.head.headers)
   if (!plain || (answer.stream && !isStream)) {
     response.abort()
     return 'silent'
   }
-  if (!isStream) return takeWhole(answer, response, plain, keeps)
-  client.head ??= response.head
-  if (keeps.length > 0) return takeForced(answer, plain, keeps)
+  const lease = leaseFor(x.services.buffers, client.response)
+  if (!isStream) return takeWhole(answer, response, plain, lease, keeps)
+  client.head ??= answerHead(answer, response)
+  if (keeps.length > 0) return takeForced(answer, plain, lease, keeps)
   const stream = answer.stream ?? x.dialect.openStream(isStop, answer.isJson, answer.footer !== undefined)
   answer.stream = stream
   let length = 0
   for await (const { frames, bytes } of framesOf(plain)) {
     length += bytes
-    const isTooMuch = (!stream.hasText && length > x.services.maxGuardedBody) || frames.some(isTooLong)
-    if (isStop && isTooMuch) {
-      if (client.response.headersSent) return leaveBroken(answer, stream)
-      // It is too large to be held: the client gets the next response instead.
-      client.head = undefined
-      client.waiting = []
-      answer.stream = undefined
-      return 'silent'
-    }
+    const hasRoom = lease.grow(bytes) && (stream.hasText || length <= x.services.maxGuardedBody)
+    answer.isCut = isStop && (!hasRoom || frames.some(isTooLong))
+    if (answer.isCut) break
     await show(
       client,
       frames.flatMap((frame) => stream.push(frame)),
       stream.hasText,
     )
   }
-  const last = stream.endResponse()
+  const last = stream.endResponse(answer.isCut)
   if (last === 'broken') return leaveBroken(answer, stream)
   if (stream.buffered) answer.tries.push(stream.buffered)
   // An agent that ends its run itself gets the model's response, whether or not it is an answer.
   return isStop ? last : 'answered'
 }
 
+/** Returns the head for the answer that a response becomes: a stop is a 200, whichever success the provider states. */
+function answerHead({ isStop }: Answer, { head }: UpstreamResponse): Head {
+  return isStop ? { ...head, status: 200, reason: 'OK' } : head
+}
+
+/** Forgets a response that cannot be read, if the client must not get it. Returns whether it must not. */
+function withholdUnread(answer: Answer): boolean {
+  const { client } = answer
+  if (!client.isHeld) return false
+  client.waiting = []
+  // The client has the beginning of a stream, which then breaks off.
+  if (client.response.headersSent) return false
+  answer.isUnread = true
+  client.head = undefined
+  answer.stream = undefined
+  return true
+}
+
 /** Closes the connection after an answer that broke off: a regular end would make it look complete. */
-async function leaveBroken({ x, client }: Answer, stream: AnswerStream): Promise<Taken> {
+async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken> {
+  const { x, client } = answer
+  if (withholdUnread(answer)) return 'silent'
+  await noteUnread(answer)
   void giveBackIteration(x)
   const taken = client.response.headersSent ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
-  await end(client, stream.abandon())
+  await end(client, client.isHeld ? [] : stream.abandon())
   return taken
 }
 
 /** Reads the stream of a response to a forced tool: one call of that tool is the answer. Calls are held. */
-async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
+async function takeForced(
+  answer: Answer,
+  plain: AsyncIterable<Buffer>,
+  lease: Lease,
+  keeps: readonly string[],
+): Promise<Taken> {
   const { x, client, isJson, footer } = answer
   const max = x.services.maxGuardedBody
   const filter = x.dialect.openFilter()
@@ -163,7 +189,7 @@ async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: r
   }
   let length = 0
   for await (const { frames, bytes } of framesOf(plain)) {
-    length += frames.some(isTooLong) ? Number.POSITIVE_INFINITY : bytes
+    length += frames.some(isTooLong) || !lease.grow(bytes) ? Number.POSITIVE_INFINITY : bytes
     if (length > max) break
     for (const frame of frames) for (const chunk of filter.push(frame)) await pass(released.push(chunk))
   }
@@ -194,21 +220,23 @@ async function takeWhole(
   answer: Answer,
   response: UpstreamResponse,
   plain: AsyncGenerator<Buffer>,
+  lease: Lease,
   keeps: readonly string[],
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
-  const { buffers, maxGuardedBody } = x.services
   const { head } = response
-  const lease = leaseFor(buffers, client.response)
-  const { bytes: body, rest } = await readUpTo(plain, maxGuardedBody, lease)
+  const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()
+    lease.release()
     return 'silent'
   }
   const read = rest ? undefined : x.dialect.readAnswer(body)
   if (!read || read.end === 'failed') {
+    if (withholdUnread(answer)) return 'silent'
     // One that is too large to be changed is an answer: an agent that ends its run itself gets it as it is.
     if (!rest) {
+      await noteUnread(answer)
       void giveBackIteration(x)
       client.governorHeaders = x.governorHeaders
     }
@@ -216,7 +244,7 @@ async function takeWhole(
     return rest ? 'given' : 'failed'
   }
   if (answer.whole) answer.earlier = [...answer.earlier, answer.whole.body]
-  answer.whole = { head, body, answer: read }
+  answer.whole = { head: answerHead(answer, response), body, answer: read }
   answer.kept = onlyCall(read.calls, keeps)
   return isStop && !answer.kept && !isRealAnswer(read.text, isJson) ? 'silent' : 'answered'
 }
@@ -249,7 +277,7 @@ async function finishStream(
   const { terminal, rounds, client, kept, footer } = answer
   let ended = terminal(false)
   const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
-    ended = terminal(hasFinalAnswer || kept !== undefined, isTruncated)
+    ended = terminal(hasFinalAnswer || kept !== undefined, isTruncated || answer.isCut)
     return ended
   }
   const last = stream.finish(terminalFor, fallback, kept ? undefined : footer)
@@ -298,7 +326,7 @@ async function record(
   const recorded = (kept?.arguments ?? text).slice(0, MAX_RECORDED)
   keepEnd(x, recorded, terminal)
   // A truncated answer is not replayed: a client that asks again may get a whole one.
-  const isHalf = isStop && terminal.truncated && !isLastTry(await noteAttempt(x, 'truncated'))
+  const isHalf = isStop && terminal.truncated && !isLastTry(await noteAttempt(x, { isIncomplete: true }))
   const isReplayed = isStop && isRecorded && !isHalf
   if (isStop && !isReplayed) void giveBackIteration(x)
   const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
@@ -320,6 +348,11 @@ async function record(
   for (const one of unseen) all.push({ buffered: one, results: one.calls.map(() => NOT_EXECUTED) })
   const last = all.at(-1)
   if (last) await saveResults(x, last, new Set(last.results.keys()), all)
+}
+
+/** Records that a response to a stopped request could not be read; returns whether a run ends without its answer. */
+export async function noteUnread({ x, isStop }: Answer): Promise<boolean> {
+  return isStop && isLastTry(await noteAttempt(x, { isIncomplete: true }))
 }
 
 /** Records an attempt to get the final answer that brought no answer to record; returns all of them. */

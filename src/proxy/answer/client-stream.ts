@@ -15,6 +15,10 @@ export interface ClientStream {
   head: Head | undefined
   /** Chunks that wait for the model's text: until then another response may take their place. */
   waiting: Buffer[]
+  /** All chunks wait for the end of the response. */
+  isHeld?: boolean
+  /** What the client has not read yet counts as memory of a lease, so that nobody waits until it reads. */
+  isLeased?: boolean
 }
 
 /** Bytes that wait for the first text, at most. */
@@ -29,6 +33,7 @@ export function openClientStream(response: ServerResponse, governorHeaders: Gove
 export async function show(client: ClientStream, chunks: readonly Buffer[], isText: boolean): Promise<void> {
   const { head, waiting, response } = client
   for (const chunk of chunks) waiting.push(chunk)
+  if (client.isHeld) return
   let bytes = 0
   for (const { length } of waiting) bytes += length
   const isDue = isText || response.headersSent || bytes > MAX_WAITING
@@ -36,10 +41,10 @@ export async function show(client: ClientStream, chunks: readonly Buffer[], isTe
 }
 
 async function flush(client: ClientStream, head: Head, headers?: RawHeaders): Promise<void> {
-  const { response, waiting, governorHeaders } = client
+  const { response, waiting, governorHeaders, isLeased } = client
   client.waiting = []
   if (!response.headersSent) writeHead(response, head, headers ?? rewrittenHeaders(head), governorHeaders)
-  await write(response, waiting)
+  await write(response, waiting, !isLeased)
 }
 
 /** Sends all that waits, and ends the response. `isUnchanged`: the upstream's own bytes, of its length. */
@@ -59,8 +64,9 @@ export async function sendWhole(
   rest?: AsyncIterable<Buffer>,
 ): Promise<void> {
   writeHead(response, head, headers, governorHeaders)
-  await write(response, [read])
-  if (rest) for await (const chunk of rest) await write(response, [chunk])
+  // A whole body is in memory anyway.
+  await write(response, [read], rest !== undefined)
+  if (rest) for await (const chunk of rest) await write(response, [chunk], true)
   response.end()
 }
 
@@ -73,12 +79,12 @@ export function rewrittenHeaders(head: Head, length?: number): string[] {
 /** Bytes that are written at once. */
 const MAX_WRITE = 65_536
 
-/** Writes chunks to the client; waits while it reads slowly, and lets others go on between two large pieces. */
-async function write(response: ServerResponse, chunks: readonly Buffer[]): Promise<void> {
+/** Writes chunks to the client; `waits` while it reads slowly, and lets others go on between two large pieces. */
+async function write(response: ServerResponse, chunks: readonly Buffer[], waits: boolean): Promise<void> {
   const [only = Buffer.alloc(0)] = chunks
   const bytes = chunks.length === 1 ? only : Buffer.concat(chunks)
   for (let at = 0; at < bytes.length; at += MAX_WRITE) {
-    if (!response.write(bytes.subarray(at, at + MAX_WRITE)) && !response.destroyed) {
+    if (!response.write(bytes.subarray(at, at + MAX_WRITE)) && waits && !response.destroyed) {
       const waiting = new AbortController()
       const { signal } = waiting
       await Promise.race([once(response, 'drain', { signal }), once(response, 'close', { signal })])

@@ -1,9 +1,9 @@
 /** Makes one response for the client from one upstream response or several; calls are held until judged. */
 import type { BufferedCalls } from '../../dialect/dialect.ts'
 import { decoded, type Lease } from '../../http/body.ts'
-import { contentEncoding, headerOf, isEventStream, responseHeaders } from '../../http/headers.ts'
+import { contentEncoding, headerOf, responseHeaders } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
-import { chunksOf, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
+import { chunksOf, isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import type { Turn } from '../turn.ts'
 import type { Answer } from './answer-response.ts'
 import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
@@ -36,9 +36,10 @@ export function streamFilter(
   return {
     async take(response) {
       const isFirst = responses++ === 0
+      const isStream = await isEventStream(response)
       const plain = plainBody(response)
       isUnreadable ||= isFirst && !plain
-      if (!plain || !isEventStream(response.head.headers)) {
+      if (!plain || !isStream) {
         if (!isUnreadable) response.abort()
         return undefined
       }

@@ -75,7 +75,7 @@ describe('a whole Chat Completions response that ends a run', () => {
     expect(choices).toEqual([
       choice({ ...assistant('Looking.'), reasoning: 'hm' }),
       choice(assistant('b'), 'stop', 1),
-      choice(assistant('c'), 'length', 2),
+      choice(assistant('c'), 'stop', 2),
     ])
     expect([governor, id]).toEqual([TERMINAL, 'x'])
   })

@@ -92,10 +92,10 @@ describe('a Chat Completions stream that ends a run', () => {
     ['content_filter', true],
     ['model_length', true],
   ] as const)(
-    'a stream keeps the finish reason %s, and its terminal state says whether the answer was cut off',
+    'a stream with the finish reason %s ends whole, and its terminal state says whether the answer was cut off',
     (reason, truncated) => {
       const { finishes, governor } = run([[say('a'), chunk({}, reason), DONE]])
-      expect(finishes).toEqual([reason])
+      expect(finishes).toEqual(['stop'])
       expect(governor[0].truncated).toBe(truncated)
     },
   )

@@ -48,7 +48,7 @@ describe('a whole Messages response', () => {
       governor: TERMINAL,
     })
     expect(JSON.parse(written(answer([text('a')], 'pause_turn'))).stop_reason).toBe('end_turn')
-    expect(JSON.parse(written(answer([text('a')], 'max_tokens'))).stop_reason).toBe('max_tokens')
+    expect(JSON.parse(written(answer([text('a')], 'max_tokens'))).stop_reason).toBe('end_turn')
   })
 
   it('another text replaces that of a response, after its reasoning', () => {

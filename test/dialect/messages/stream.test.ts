@@ -115,10 +115,10 @@ describe('a Messages stream that ends a run', () => {
   })
 
   it.each([
-    ['max_tokens', 'max_tokens'],
+    ['max_tokens', 'end_turn'],
     ['stop_sequence', 'stop_sequence'],
     ['refusal', 'refusal'],
-    ['model_context_window_exceeded', 'model_context_window_exceeded'],
+    ['model_context_window_exceeded', 'end_turn'],
     ['pause_turn', 'end_turn'],
     ['tool_use', 'end_turn'],
   ])('a stream with the stop reason %s gets the stop reason %s', (reason, expected) => {

@@ -116,13 +116,13 @@ describe('a Responses stream that ends a run', () => {
     expect(text).toBe('It is 42.')
   })
 
-  it('a stream that its provider cut off stays incomplete, and its terminal state says so', () => {
+  it('a stream that its provider cut off is completed, and its terminal state says that it was cut off', () => {
     for (const calls of [[], [search]]) {
       const { types, response, raw } = read(textOf(eventsOf({ text: 'It is', calls, finish: 'incomplete' })))
-      expect(types.at(-1)).toBe('response.incomplete')
+      expect(types.at(-1)).toBe('response.completed')
       expect(response).toMatchObject({
-        status: 'incomplete',
-        incomplete_details: { reason: 'max_output_tokens' },
+        status: 'completed',
+        incomplete_details: null,
         governor: { has_final_answer: true, truncated: true },
       })
       expect(raw).not.toContain('function_call')
