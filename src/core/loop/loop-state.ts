@@ -14,6 +14,7 @@ import {
   type LoopMemory,
   NO_LOOP,
   observeStep,
+  warningRefused,
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './patterns.ts'
@@ -31,8 +32,11 @@ export interface LoopState {
   readonly lastUserMessage?: Hash | undefined
   /** The loop that the newest assistant message completed. */
   readonly finding?: LoopFinding | undefined
-  /** The model got the notice about it. */
+  /** The model got the notice about it; the provider refused the notice. */
   readonly isWarned?: boolean
+  readonly isRefused?: boolean | undefined
+  /** The agent made calls in the newest assistant message that were to be blocked. */
+  readonly isFailedBlock?: boolean | undefined
   /** Calls whose results are to come without them, oldest first. */
   readonly pendingCalls?: readonly PendingCall[] | undefined
   /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
@@ -42,7 +46,14 @@ export interface LoopState {
 }
 
 /** No loop is known, and no notice is due. */
-export const NO_NOTICE = { finding: undefined, isWarned: false, pendingNotice: undefined, currentNotice: undefined }
+export const NO_NOTICE = {
+  finding: undefined,
+  isWarned: false,
+  isRefused: undefined,
+  isFailedBlock: undefined,
+  pendingNotice: undefined,
+  currentNotice: undefined,
+}
 
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
 export const INITIAL_LOOP_STATE: LoopState = {
@@ -104,7 +115,7 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     made.push({ id, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
-  const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
+  const { memory, finding, isFailedBlock } = observeStep(known, made, reader.policy, now, isPast)
   const hashes = loopState.assistantHashes
   return {
     ...loopState,
@@ -113,6 +124,8 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     newestIndex: index,
     finding,
     isWarned: false,
+    isRefused: undefined,
+    isFailedBlock: isFailedBlock || undefined,
     pendingNotice: undefined,
     currentNotice: loopState.pendingNotice,
   }
@@ -170,6 +183,7 @@ export function observeMessage(
       memory,
       lastUserMessage: userMessage,
       finding: isRepeated && isSingleCall ? loopState.finding : undefined,
+      isFailedBlock: undefined,
       pendingNotice: undefined,
       currentNotice: undefined,
     }
@@ -227,6 +241,13 @@ export function afterNotice(loopState: LoopState): LoopState {
   const { finding, isWarned, memory } = loopState
   if (!finding || isWarned) return loopState
   return { ...loopState, memory: warningSent(memory, finding), isWarned: true }
+}
+
+/** Returns the state once the provider refused that notice. `isMute`: no channel is left. */
+export function afterRefusedNotice(loopState: LoopState, isMute: boolean): LoopState {
+  const { finding, isWarned, isRefused, memory } = loopState
+  if (!finding || isWarned || isRefused) return loopState
+  return { ...loopState, memory: warningRefused(memory, finding, isMute), isRefused: true }
 }
 
 /** Returns the state after a request that is too much to read: the next one is read from where this one ends. */
