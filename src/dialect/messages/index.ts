@@ -360,8 +360,9 @@ export const messages: Dialect = {
   ...messagesReplies,
   name: 'messages',
   api: anthropic,
-  // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
-  claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
+  // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API. The
+  // base URL of some clients has no `v1`.
+  claims: (segments, hasHeader) => segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true),
   read,
   responseId: firstId,
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
