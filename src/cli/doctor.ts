@@ -66,7 +66,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
   const text = await response.text()
   const said: string[] = []
   for (const [, reason = '', requests] of text.matchAll(/^governor_failed_open_total\{reason="(\w+)"[^}]*\} (\d+)$/gm))
-    said.push(`${requests} requests: ${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')}`)
+    said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
   return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
 }
 

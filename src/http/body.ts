@@ -3,7 +3,7 @@ import type { EventEmitter } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
-import { headerOf, type RawHeaders, valuesOf, withHeaders } from './headers.ts'
+import { headerOf, type RawHeaders, withHeaders } from './headers.ts'
 import type { UpstreamCall } from './upstream.ts'
 
 /** The client left before its request was complete. */
@@ -173,7 +173,8 @@ export function isReadable(encoding: string): boolean {
  * other is left, as a request that names none allows any.
  */
 export function withReadableCodings(headers: RawHeaders): RawHeaders {
-  const asked = valuesOf(headers, 'accept-encoding').flatMap((value) => value.split(','))
+  const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === 'accept-encoding')
+  const asked = values.flatMap((value) => value.split(','))
   const isRefused = (one: string) => /;\s*q=0(?:\.0*)?\s*$/i.test(one)
   const kept = asked.filter((one) => {
     const [name = ''] = one.split(';', 1)

@@ -40,11 +40,6 @@ export function headerOf(headers: RawHeaders, name: string): string | undefined 
   return undefined
 }
 
-/** Returns all values of a field; `name` in lower case. */
-export function valuesOf(headers: RawHeaders, name: string): string[] {
-  return headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === name)
-}
-
 /** Returns the content coding of a body, in lower case; `identity` if it has none. */
 export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'

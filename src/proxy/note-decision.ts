@@ -16,8 +16,9 @@ export function noteDecision(turn: Turn): void {
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
-  const { isFailedBlock, memory } = runState.thread.loopState ?? {}
-  if (isFailedBlock && !isRetry && !memory?.attempted?.isMute) void noteGap(services, 'calls_unreadable', turn.found)
+  const { memory } = runState.thread.loopState ?? {}
+  const isFailedBlock = memory?.failedAt !== undefined && memory.failedAt === memory.history.steps
+  if (isFailedBlock && !isRetry && !memory.attempted?.isMute) void noteGap(services, 'calls_unreadable', turn.found)
   if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.

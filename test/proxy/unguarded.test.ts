@@ -2,6 +2,7 @@ import { request } from 'node:http'
 import zlib from 'node:zlib'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { createMemoryStore } from '../../src/store/memory.ts'
 import { firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -136,7 +137,7 @@ describe('the content codings that a guarded request asks for', () => {
 })
 
 describe('a tenant whose requests are refused with every edit', () => {
-  it('changes no verdict of any other tenant, in any order', async () => {
+  it('changes no verdict of any other tenant, in any order, over two replicas', async () => {
     const script: Script = (request) =>
       request.header('authorization') === 'Bearer sk-bad' && NOTICE.test(request.body.toString()) ? NO : SAME
     const config = { budget: { max_iterations: 8 }, loop_guard: { enabled: false } }
@@ -144,7 +145,8 @@ describe('a tenant whose requests are refused with every edit', () => {
     await fc.assert(
       fc.asyncProperty(order, fc.integer({ min: 1, max: 2 }), async (turns, sessions) => {
         const verdictsIn = async (isMixed: boolean) => {
-          const { url } = await startBoth(script, config)
+          const store = createMemoryStore({ max: 100, ttl: 60_000, maxBytes: 10_000_000 })
+          const replicas = [await startBoth(script, config, { store }), await startBoth(script, config, { store })]
           const transcripts = new Map<string, typeof START>()
           const verdicts: (string | null)[] = []
           for (const [at, tenant] of turns.entries()) {
@@ -152,6 +154,7 @@ describe('a tenant whose requests are refused with every edit', () => {
             const id = `${tenant}${at % sessions}`
             const messages = transcripts.get(id) ?? START
             const headers = { authorization: `Bearer sk-${tenant}`, 'x-session-id': id }
+            const url = replicas[at % 2]?.url ?? ''
             const step = await callModel(url, messages, { headers })
             const calls = step.message.tool_calls ?? []
             const results = calls.map((call) => ({ role: 'tool', tool_call_id: call.id, content: `${at}` }))

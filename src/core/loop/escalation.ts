@@ -40,13 +40,15 @@ export interface LoopMemory extends Warnings {
   readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
   /**
    * The warnings together with those that the provider refused since the last one that the model got. `isMute`: no
-   * channel was left for the newest.
+   * channel was left for the newest, about the response `step`.
    */
-  readonly attempted?: (Warnings & { readonly isMute: boolean }) | undefined
+  readonly attempted?: (Warnings & { readonly isMute: boolean; readonly step: number }) | undefined
   /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
   readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
   /** How many responses had calls that were to be blocked. */
   readonly blocks: number
+  /** Number of the newest response whose calls the agent made although they were to be blocked. */
+  readonly failedAt?: number | undefined
   /**
    * The request whose response had calls blocked last, the number of that response, and how many responses had calls
    * blocked before it.
@@ -65,6 +67,7 @@ export const NO_LOOP: LoopMemory = {
   answers: undefined,
   blockedLoop: undefined,
   blocks: 0,
+  failedAt: undefined,
   lastBlock: undefined,
 }
 
@@ -96,12 +99,7 @@ const MAX_LOOPS = 16
 const MAX_WARNED_CALLS = 64
 
 /** The memory after a response, and the loop that it completes if the model gets a notice about that. */
-interface Observed {
-  readonly memory: LoopMemory
-  readonly finding: LoopFinding | undefined
-  /** The agent made calls of the response that were to be blocked, and they brought nothing new. */
-  readonly isFailedBlock?: boolean
-}
+type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
 
 /**
  * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
@@ -167,7 +165,10 @@ export function warningSent(memory: LoopMemory, finding: LoopFinding): LoopMemor
 
 /** Returns the memory after the provider refused the notice of a finding. `isMute`: no channel is left for notices. */
 export function warningRefused(memory: LoopMemory, finding: LoopFinding, isMute: boolean): LoopMemory {
-  return { ...memory, attempted: { ...withWarning(memory.attempted ?? memory, finding), isMute } }
+  const { attempted, history } = memory
+  // A request that is sent again has the same notice.
+  if (attempted?.step === history.steps) return memory
+  return { ...memory, attempted: { ...withWarning(attempted ?? memory, finding), isMute, step: history.steps } }
 }
 
 /** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
@@ -219,16 +220,15 @@ export function observeStep(
     if (loop) found = { loop, id }
   }
   // A block that was counted when the response came is not counted again.
-  const isFailedBlock = failed !== undefined && next.history.mayBeNewsAt < step && next.lastBlock?.step !== step
-  if (failed && isFailedBlock) {
+  if (failed && next.history.mayBeNewsAt < step && next.lastBlock?.step !== step) {
     const { pattern, calls: loopCalls, count } = failed
     const blockedLoop = { pattern, calls: loopCalls, count }
     const { attempted, blocks } = next
     // A warning that the model never got lets no call be blocked.
     const noted = attempted?.isMute ? { attempted: { ...attempted, blockedLoop } } : { blockedLoop }
-    next = { ...next, ...noted, blocks: blocks + 1 }
+    next = { ...next, ...noted, blocks: blocks + 1, failedAt: step }
   }
-  return { ...(found ? react(next, found.loop, found.id) : { memory: next, finding: undefined }), isFailedBlock }
+  return found ? react(next, found.loop, found.id) : { memory: next, finding: undefined }
 }
 
 /** Returns the loop for which a call with its result was to be blocked; `undefined` if it might be made. */

@@ -32,11 +32,8 @@ export interface LoopState {
   readonly lastUserMessage?: Hash | undefined
   /** The loop that the newest assistant message completed. */
   readonly finding?: LoopFinding | undefined
-  /** The model got the notice about it; the provider refused the notice. */
+  /** The model got the notice about it. */
   readonly isWarned?: boolean
-  readonly isRefused?: boolean | undefined
-  /** The agent made calls in the newest assistant message that were to be blocked. */
-  readonly isFailedBlock?: boolean | undefined
   /** Calls whose results are to come without them, oldest first. */
   readonly pendingCalls?: readonly PendingCall[] | undefined
   /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
@@ -46,14 +43,7 @@ export interface LoopState {
 }
 
 /** No loop is known, and no notice is due. */
-export const NO_NOTICE = {
-  finding: undefined,
-  isWarned: false,
-  isRefused: undefined,
-  isFailedBlock: undefined,
-  pendingNotice: undefined,
-  currentNotice: undefined,
-}
+export const NO_NOTICE = { finding: undefined, isWarned: false, pendingNotice: undefined, currentNotice: undefined }
 
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
 export const INITIAL_LOOP_STATE: LoopState = {
@@ -115,7 +105,7 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     made.push({ id, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
-  const { memory, finding, isFailedBlock } = observeStep(known, made, reader.policy, now, isPast)
+  const { memory, finding } = observeStep(known, made, reader.policy, now, isPast)
   const hashes = loopState.assistantHashes
   return {
     ...loopState,
@@ -124,8 +114,6 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     newestIndex: index,
     finding,
     isWarned: false,
-    isRefused: undefined,
-    isFailedBlock: isFailedBlock || undefined,
     pendingNotice: undefined,
     currentNotice: loopState.pendingNotice,
   }
@@ -183,7 +171,6 @@ export function observeMessage(
       memory,
       lastUserMessage: userMessage,
       finding: isRepeated && isSingleCall ? loopState.finding : undefined,
-      isFailedBlock: undefined,
       pendingNotice: undefined,
       currentNotice: undefined,
     }
@@ -245,9 +232,8 @@ export function afterNotice(loopState: LoopState): LoopState {
 
 /** Returns the state once the provider refused that notice. `isMute`: no channel is left. */
 export function afterRefusedNotice(loopState: LoopState, isMute: boolean): LoopState {
-  const { finding, isWarned, isRefused, memory } = loopState
-  if (!finding || isWarned || isRefused) return loopState
-  return { ...loopState, memory: warningRefused(memory, finding, isMute), isRefused: true }
+  const { finding, isWarned, memory } = loopState
+  return !finding || isWarned ? loopState : { ...loopState, memory: warningRefused(memory, finding, isMute) }
 }
 
 /** Returns the state after a request that is too much to read: the next one is read from where this one ends. */
