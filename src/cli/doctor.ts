@@ -5,6 +5,7 @@ import { pino } from 'pino'
 import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
+import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
@@ -38,6 +39,10 @@ async function ask(url: string, headers: Readonly<Record<string, string>> = {}) 
   return { status, reply: reply ?? {} }
 }
 
+function addressOf(host: string, port: number): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
 /** Checks that a start can listen. A Governor that listens there already is fine. */
 async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
   const server = createServer().listen(port, host)
@@ -46,11 +51,23 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
     server.close()
     return ['ok', `${host}:${port} is free`]
   } catch (error) {
-    const address = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+    const address = addressOf(host, port)
     const { status, reply } = await ask(`${address}/health`)
     if (status === 200 && reply.version) return ['ok', `Governor ${reply.version} listens on ${address}`]
     return ['wrong', listenProblem(error as Error, host, port)]
   }
+}
+
+/** Says what the Governor that listens at the port could not guard; `undefined` if its metrics can't be read. */
+async function checkGaps({ server: { host, port } }: Config, token: string | undefined): Promise<Finding | undefined> {
+  const headers: Record<string, string> = token ? { authorization: `Bearer ${token}` } : {}
+  const response = await fetch(`${addressOf(host, port)}/metrics`, { headers }).catch(() => undefined)
+  if (!response?.ok) return undefined
+  const text = await response.text()
+  const said: string[] = []
+  for (const [, reason = '', requests] of text.matchAll(/^governor_failed_open_total\{reason="(\w+)"[^}]*\} (\d+)$/gm))
+    said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
+  return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
 }
 
 /** Asks an upstream for its models, as a client without a key would; returns what that says about it and its key. */
@@ -104,6 +121,8 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   }
   say('configuration', ['ok', file ?? 'no file: the defaults count'])
   say('port', await checkPort(config))
+  const gaps = await checkGaps(config, config.ops.admin_token)
+  if (gaps) say('guarded', gaps)
   const checked: Config = {
     ...config,
     server: { ...config.server, host: '127.0.0.1', port: 0 },

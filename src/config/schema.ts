@@ -137,6 +137,10 @@ const loopGuard = section({
     'Warnings that the model may ignore, with nothing new in between, before Governor blocks its calls. Twice ' +
       'as many if all results have 16 characters or less, because such results can show no progress.',
   ),
+  max_blocks: whole(1, 1_000, 5).describe(
+    'Responses of a run whose calls Governor blocks before the run ends. A call that the agent made although it was ' +
+      'to be blocked counts as well, for responses whose calls Governor cannot read.',
+  ),
   exempt_tools: key(z.array(filled), ['process']).describe(
     'Globs of tools that the model may call as often as it likes. Their calls neither count nor reset the count.',
   ),

@@ -15,7 +15,7 @@ import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'
 import type { StormReply } from './storm.ts'
-import { type FinalAnswer, type Limit, REASONS, reasonOf } from './terminal.ts'
+import { type FinalAnswer, type GuardEnd, type Limit, REASONS, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
@@ -80,6 +80,8 @@ export type Decision =
       readonly fallback: string
       /** The model is not asked, as its price is not known. */
       readonly isUnpriced?: true
+      /** The loop that ends the run. */
+      readonly loop?: GuardEnd['loop']
     }
   /** The agent reached a limit of its own and asks for its final answer. */
   | {
@@ -171,6 +173,8 @@ export interface DecisionInput {
   readonly isUnpriced?: boolean | undefined
   readonly asksForSummary?: boolean | undefined
   readonly mayBlock?: boolean | undefined
+  /** A guard ends the run. */
+  readonly guardEnd?: GuardEnd | undefined
 }
 
 /** Returns the decision on a request. */
@@ -184,6 +188,12 @@ export function decide(input: DecisionInput): Decision {
     const used = Math.max(0, runState.iteration - 1)
     const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
+  }
+  if (input.guardEnd && !ended) {
+    const { guard: reason, fallback, loop } = input.guardEnd
+    const max = policy.enabled ? policy.run.iterations : 0
+    const meter = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
+    return { ...stop(input, { meter, reason }, ''), fallback, loop }
   }
   if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
@@ -238,7 +248,7 @@ function replay(answer: FinalAnswer): Decision {
 }
 
 /** Asks for a final answer; not if `isUnpriced`, as it would cost nobody knows how much. `fallback`: a template. */
-function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string, isUnpriced = false): Decision {
+function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string, isUnpriced = false) {
   const { texts, channel, enabled } = policy
   const { text } = REASONS[reasonOf(limit)]
   const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)

@@ -1,24 +1,19 @@
 /** What blocks calls of a model before its client gets them: one row for each guard. */
 import type { ToolCall } from './conversation.ts'
-import { blockCalls, mayBlock } from './loop/escalation.ts'
+import { blockCalls, endingLoop, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
 import { INITIAL_LOOP_STATE } from './loop/loop-state.ts'
-import { inMode, type Pattern } from './loop/patterns.ts'
+import { inMode } from './loop/patterns.ts'
 import type { Request } from './request.ts'
 import type { Changed, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
-import type { CallGuardName } from './terminal.ts'
+import type { CallGuardName, GuardEnd } from './terminal.ts'
 
-/** A call that a guard blocks. */
-export interface Block {
-  readonly guard: CallGuardName
+/** A call that a guard blocks; it may be the end of the run. */
+export interface Block extends GuardEnd {
   readonly tool: string
   /** What the model reads as the result of the call. */
   readonly text: string
-  /** What the client reads if the model gives no answer any more. */
-  readonly fallback: string
-  /** The loop that the call belongs to, and how often the call was made before. */
-  readonly loop?: { readonly pattern: Pattern; readonly count: number } | undefined
 }
 
 /** What guards find in the calls of one response, and the faults that kept guards from it. */
@@ -48,6 +43,8 @@ interface CallGuard {
   readonly name: CallGuardName
   /** True if some call of a request's response could be blocked; else the response need not be read. */
   mayBlock(request: Request, runState: RunState): boolean
+  /** Returns why a request is the last of its run; `undefined` if it is not. */
+  endOf(request: Request, runState: RunState): GuardEnd | undefined
   /** Judges calls, and returns the thread that remembers it. Pure, as a store may run it twice. */
   judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Omit<Judgement, 'faults'> & { thread: Thread }
 }
@@ -58,6 +55,10 @@ export const GUARDS: readonly CallGuard[] = [
     name: 'loop_guard',
     mayBlock({ loop, now }, { thread, loopMode }) {
       return loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
+    },
+    endOf({ loop }, { thread: { loopState }, loopMode }) {
+      const found = loop.enabled && loopState ? endingLoop(loopState.memory, inMode(loop, loopMode)) : undefined
+      return found && { guard: 'loop_guard', fallback: fallbackText(found.tool, found.count), loop: found }
     },
     judge(calls, thread, { request, runState, isAgain, now }) {
       const { loop, facts } = request

@@ -2,6 +2,7 @@
 
 import { fill, type NoticeTexts } from './budget/budget-notices.ts'
 import { LIMITS, type LimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
+import type { Pattern } from './loop/patterns.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
@@ -47,6 +48,13 @@ export interface Limit {
   readonly reason?: CallGuardName | 'operator'
 }
 
+/** Why a guard ends a run: the answer of the client if the model gives none, and the loop, if it was one. */
+export interface GuardEnd {
+  readonly guard: CallGuardName
+  readonly fallback: string
+  readonly loop?: { readonly pattern: Pattern; readonly count: number } | undefined
+}
+
 /** What follows from the reason why a run ended. */
 interface ReasonRow {
   readonly state: TerminalState
@@ -56,8 +64,6 @@ interface ReasonRow {
   readonly footer: string
   /** The run resumes when its limit is raised. */
   readonly mayResume?: true
-  /** The request that ended the run counts as one of its iterations. */
-  readonly countsLast?: true
   /** A loop ended the run, which is named to clients that ask again. */
   readonly isLoop?: true
   /** It is a command, which is carried out even if Governor only observes. */
@@ -78,7 +84,6 @@ export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
     state: 'loop_detected',
     text: 'stopInLoop',
     footer: 'the agent was in a loop',
-    countsLast: true,
     isLoop: true,
   },
   operator: {

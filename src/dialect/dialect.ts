@@ -309,8 +309,8 @@ export interface Api {
 export interface Dialect {
   readonly name: string
   readonly api: Api
-  /** True if POST requests to this path, given as its segments, use this dialect. */
-  claims(segments: readonly string[]): boolean
+  /** True if POST requests to this path, given as its segments, use this dialect. `hasHeader`: see `Api.ownHeader`. */
+  claims(segments: readonly string[], hasHeader?: boolean): boolean
   /**
    * Reads a request; `undefined` if the body does not belong to this dialect.
    * @throws {JsonScanError}

@@ -7,6 +7,9 @@ import { responses } from './responses/index.ts'
 
 export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
 
+/** What a body has, in any of these APIs and in others like them, that holds a conversation or offers tools for one. */
+export const AGENT_KEYS: readonly string[] = ['"messages"', '"tools"']
+
 /** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai
 

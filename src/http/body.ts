@@ -3,7 +3,7 @@ import type { EventEmitter } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
-import { headerOf, type RawHeaders } from './headers.ts'
+import { headerOf, type RawHeaders, withHeaders } from './headers.ts'
 import type { UpstreamCall } from './upstream.ts'
 
 /** The client left before its request was complete. */
@@ -160,8 +160,43 @@ const CODINGS: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['deflate', { stream: zlib.createInflate, atOnce: zlib.inflateSync, ...SYNC }],
   ['br', BROTLI],
   // Node has it since 22.15.
-  ['zstd', { stream: Reflect.get(zlib, 'createZstdDecompress') }],
+  ['zstd', { stream: Reflect.get(zlib, 'createZstdDecompress'), atOnce: Reflect.get(zlib, 'zstdDecompressSync') }],
 ])
+
+/** True if this process can undo a content coding. */
+export function isReadable(encoding: string): boolean {
+  return encoding === 'identity' || CODINGS.get(encoding)?.stream !== undefined
+}
+
+/**
+ * Returns a request's headers without content codings that this process can't read; the response has `identity` if no
+ * other is left, as a request that names none allows any.
+ */
+export function withReadableCodings(headers: RawHeaders): RawHeaders {
+  const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === 'accept-encoding')
+  const asked = values.flatMap((value) => value.split(','))
+  const isRefused = (one: string) => /;\s*q=0(?:\.0*)?\s*$/i.test(one)
+  const kept = asked.filter((one) => {
+    const [name = ''] = one.split(';', 1)
+    return isRefused(one) || name.trim() === '' || isReadable(name.trim().toLowerCase())
+  })
+  if (kept.length === asked.length) return headers
+  return withHeaders(headers, { 'accept-encoding': kept.every(isRefused) ? 'identity' : kept.join(',').trim() })
+}
+
+/** Looks for texts in the body of a request as it passes; the result says whether one was found so far. */
+export function watchFor(request: IncomingMessage, texts: readonly string[]): () => boolean {
+  const longest = Math.max(...texts.map((text) => text.length))
+  let before = Buffer.alloc(0)
+  let isFound = false
+  request.on('data', function look(chunk: Buffer) {
+    const all = Buffer.concat([before, chunk])
+    isFound = texts.some((text) => all.includes(text))
+    before = all.subarray(1 - longest)
+    if (isFound) request.off('data', look)
+  })
+  return () => isFound
+}
 
 /** Returns a stream that undoes a content coding, if it is known. `flushes`: each chunk gives all that it holds. */
 export function decoderFor(encoding: string, flushes = false): Transform | undefined {

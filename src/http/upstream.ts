@@ -33,6 +33,8 @@ export interface Head {
   readonly headers: RawHeaders
   /** Set on an error that says that something is too large. */
   readonly overflow?: Recovery
+  /** By how many tokens the request is too large, if the provider states that. */
+  readonly excess?: number | undefined
 }
 
 /** Returns true for every status of success (2xx): providers and gateways do not only send 200. */

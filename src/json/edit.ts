@@ -40,7 +40,11 @@ function joined(edits: readonly Edit[]): readonly Edit[] {
  * replacement has no effect.
  */
 export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
-  const ordered = joined(edits).toSorted((a, b) => a.start - b.start || a.end - b.end)
+  const isInsertion = ({ start, end }: Edit) => Number(start === end)
+  // Of two replacements that start at one place, the larger one holds the other.
+  const ordered = joined(edits).toSorted(
+    (a, b) => a.start - b.start || isInsertion(b) - isInsertion(a) || b.end - a.end,
+  )
   const parts: Buffer[] = []
   let done = 0
   for (const { start, end, text, within } of ordered) {

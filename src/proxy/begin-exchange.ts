@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import { withReadableCodings } from '../http/body.ts'
 import { breakOff, type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
@@ -113,7 +114,8 @@ function end(x: Exchange): void {
 export function callFor({ services, request, route }: Exchange, body: UpstreamCall['body']): UpstreamCall {
   const { upstream } = route
   const method = request.method ?? 'GET'
-  return { upstream, method, ...upstreamHead(route, request.rawHeaders, services), body }
+  const { path, headers } = upstreamHead(route, request.rawHeaders, services)
+  return { upstream, method, path, headers: route.dialect ? withReadableCodings(headers) : headers, body }
 }
 
 /** Emits an event of a request, also to its span. */

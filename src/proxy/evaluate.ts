@@ -4,27 +4,28 @@ import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
-import { hashBody, hashOf, nameOf } from '../core/hash.ts'
+import { hashBody, hashOf } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
 import { type Changed, NEW_SESSION, type RunState } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
+import type { GuardEnd } from '../core/terminal.ts'
 import type { TranscriptState } from '../core/transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
-import { credentialsOf } from '../http/credentials.ts'
 import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
-import { countFault, isolated } from './fault.ts'
+import { countFault, isolated, unlessLost } from './fault.ts'
+import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
-import { modelKey, withEdits } from './request-edits.ts'
-import type { Services } from './services.ts'
+import { modelKey, refusedKey, UNSUPPORTED_EDITS, withEdits } from './request-edits.ts'
+import type { Services, UnsupportedEdit } from './services.ts'
 import {
   agentNameOf,
   explicitSessionId,
@@ -33,6 +34,7 @@ import {
   hintsIn,
   idInHeaders,
   presentable,
+  tenantOf,
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
 import { keepRequest } from './session/keep-transcript.ts'
@@ -59,8 +61,7 @@ export async function evaluate(
     const encoding = headerOf(headers, 'content-encoding')
     const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
     if (!Buffer.isBuffer(json)) return json
-    // A hash of the credentials distinguishes tenants and reveals no key.
-    const tenant = nameOf(credentialsOf(headers, route.path, services.credentialPlaces)).slice(0, 16)
+    const tenant = tenantOf(headers, route, services)
     // No tenant can learn by timing which bytes another one has sent.
     const hashes = hashBody(json, `${dialect.name} ${tenant}`)
     const { harnessRegistry: registry, prefixes } = services
@@ -84,6 +85,9 @@ export async function evaluate(
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
+    // It shows a result, or names what it continues.
+    const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
+    if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
     const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
     return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
   } catch (error) {
@@ -112,7 +116,12 @@ async function countAndDecide(
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
   const decision = decideOn(exchange, request, sent, runState, policy)
   // Only a request that is edited needs to know which edits the model refuses.
-  if (decision.kind !== 'allow' || decision.speech) await services.unsupportedEdits.refresh(modelKey(request))
+  let refusedEdits: readonly UnsupportedEdit[] = []
+  if (decision.kind !== 'allow' || decision.speech) {
+    await services.unsupportedEdits.refresh(modelKey(request))
+    const refused = refusedKey(found, request)
+    if (refused) refusedEdits = await unlessLost(services.emit, services.store.value(UNSUPPORTED_EDITS, refused), [])
+  }
   const turn: Turn = {
     services,
     exchange,
@@ -133,6 +142,7 @@ async function countAndDecide(
     state: {
       decided: { verdict: 'allow', tier: undefined, loop: undefined },
       dropsThinking: runState.thread.dropsThinking === true,
+      refusedEdits,
       linked: [],
     },
   }
@@ -260,13 +270,18 @@ function decideOn(
   const { model } = request.conversation
   const loop = inMode(request.loop, runState.loopMode)
   let mayBlock = false
-  for (const guard of GUARDS) mayBlock ||= isolated(emit, guard.name, guard.mayBlock, request, runState) === true
+  let guardEnd: GuardEnd | undefined
+  for (const guard of GUARDS) {
+    mayBlock ||= isolated(emit, guard.name, guard.mayBlock, request, runState) === true
+    guardEnd ??= isolated(emit, guard.name, guard.endOf, request, runState)
+  }
   const known = {
     runState,
     policy,
     loop: loop.mode === 'observe' ? undefined : runState.loop,
     asksForSummary: request.facts.asksForSummary,
     mayBlock,
+    guardEnd,
   }
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled

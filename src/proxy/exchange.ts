@@ -1,6 +1,8 @@
 /** One request, from its bytes to its response. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread } from '../http/body.ts'
+import { hashOf } from '../core/hash.ts'
+import { AGENT_KEYS } from '../dialect/index.ts'
+import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
 import { reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
@@ -13,8 +15,10 @@ import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { noteDecision } from './note-decision.ts'
+import { noteGap } from './note-gap.ts'
 import { sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
+import { idInHeaders, tenantOf } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
@@ -30,7 +34,13 @@ export async function exchange(services: Services, request: IncomingMessage, res
       request.resume()
       return reply(response, refusal.status, 'application/json', refusal.body)
     }
-    if (!dialect) return await relayUnguarded(x, callFor(x, hasBody(rawHeaders) ? streamOf(request) : null))
+    if (!dialect) {
+      const call = callFor(x, hasBody(rawHeaders) ? streamOf(request) : null)
+      const isAgent = x.route.isUnknown && call.body ? watchFor(request, AGENT_KEYS) : () => false
+      await relayUnguarded(x, call)
+      if (isAgent() && response.statusCode < 400) await notePath(x)
+      return
+    }
     // The body is held for as long as its response may need it sent again.
     const lease = leaseFor(services.buffers, response)
     const body = await readBody(request, services.maxGuardedBody, lease)
@@ -67,6 +77,13 @@ export async function exchange(services: Services, request: IncomingMessage, res
   } finally {
     turn?.release?.()
   }
+}
+
+/** Counts a request of an agent to a path that is not guarded; its session is known by its headers alone. */
+function notePath({ services, request: { rawHeaders: headers }, route }: Exchange): Promise<void> {
+  const name = idInHeaders(headers, services.identity.headers)
+  const id = name === undefined ? undefined : hashOf(name)
+  return noteGap(services, 'path', { tenant: tenantOf(headers, route, services), id, name })
 }
 
 /** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */

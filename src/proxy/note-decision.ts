@@ -1,20 +1,25 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
-import { noteDelivery, noticeReachedModel, resumeRun } from '../core/session/transitions.ts'
+import { noteDelivery, noticeReachedModel, noticeRefused, resumeRun } from '../core/session/transitions.ts'
 import { isGone } from '../http/response.ts'
 import { isSuccess } from '../http/upstream.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
-import type { PlacedNotice } from './request-edits.ts'
+import { noteGap } from './note-gap.ts'
+import { type PlacedNotice, placesFor } from './request-edits.ts'
 import { changeSession, type Turn } from './turn.ts'
 
 /** Reports a decision. Until the model got its notice, a warning is one that nobody read: the verdict is `allow`. */
 export function noteDecision(turn: Turn): void {
   const { services, exchange, request, names, runState, policy, decision } = turn
   const { kind, verdict, speech } = decision
-  const { loop, isRetry, resendCount, reaction } = runState
+  const { isRetry, resendCount, reaction } = runState
+  const loop = kind === 'stop' ? (decision.loop ?? runState.loop) : runState.loop
   // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
+  const { memory } = runState.thread.loopState ?? {}
+  const isFailedBlock = memory?.failedAt !== undefined && memory.failedAt === memory.history.steps
+  if (isFailedBlock && !isRetry && !memory.attempted?.isMute) void noteGap(services, 'calls_unreadable', turn.found)
   if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.
@@ -70,6 +75,13 @@ export async function noteNotice(turn: Turn, { channel }: PlacedNotice): Promise
   if (isWarning) state.isWarned = true
   if (isWarning || runState.loop) await changeSession(turn, noticeReachedModel, isWarning)
   turn.governorHeaders = { ...turn.governorHeaders, 'x-governor-verdict': 'warn' }
+}
+
+/** Reports that the model did not get a notice. Resolves once the next request finds it so. */
+export async function noteNoNotice(turn: Turn, text: string): Promise<void> {
+  const isMute = placesFor(turn, text).next().done === true
+  if (turn.runState.loop) await changeSession(turn, noticeRefused, isMute)
+  if (isMute) void noteGap(turn.services, 'no_channel', turn.found)
 }
 
 /** Emits the loop that a request completed; a retry of the request completes none. */

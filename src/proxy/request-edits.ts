@@ -6,9 +6,10 @@ import { lengthOf } from '../http/body.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
-import type { ValueKind } from '../store/store.ts'
-import { noteFault } from './fault.ts'
+import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
+import { noteFault, unlessLost } from './fault.ts'
 import type { RequestEdit, UnsupportedEdit } from './services.ts'
+import type { FoundSession } from './session/find-session.ts'
 import type { Turn } from './turn.ts'
 
 /** One form of a request: the client's own bytes, or edits to them. */
@@ -24,16 +25,15 @@ const CLIENT_ERROR_MS = 3_600_000
 /** A server that failed on an edit may be well again soon. */
 const SERVER_ERROR_MS = 300_000
 
-/** Refused edits by upstream and model. */
+/**
+ * Refused edits by session, and by upstream and model. What a provider refuses may belong to the form of a request,
+ * which one tenant's agents share: all sessions of a model keep an edit back only once sessions of two tenants were
+ * refused, and no request with it was accepted meanwhile.
+ */
 export const UNSUPPORTED_EDITS: ValueKind<readonly UnsupportedEdit[]> = {
   name: 'unsupported_edits',
   ttl: CLIENT_ERROR_MS,
   empty: [],
-}
-
-/** The clock of another replica may differ, and a clock may be set back. */
-function isCurrent({ at, status }: UnsupportedEdit, now: number): boolean {
-  return Math.abs(now - at) < (status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS)
 }
 
 /** Returns the name under which the unsupported edits of a request's model at its upstream are kept. */
@@ -41,39 +41,71 @@ export function modelKey({ upstream, model }: Pick<Request, 'upstream' | 'model'
   return `${upstream} ${model}`
 }
 
-/** True if this request's upstream has refused an edit for its model. */
-export function isUnsupported({ services, request }: Turn, edit: RequestEdit): boolean {
-  const now = services.now()
-  for (const one of services.unsupportedEdits.copyOf(modelKey(request)))
-    if (one.edit === edit && one.isCertain && isCurrent(one, now)) return true
+/** Returns the key under which the unsupported edits of a session and its model are kept; `undefined` without an id. */
+export function refusedKey({ tenant, id }: FoundSession, request: Request): SessionKey | undefined {
+  return id === undefined ? undefined : sessionKey(tenant, `${id} ${modelKey(request)}`)
+}
+
+/** Finds a refusal that still holds. The clock of another replica may differ, and a clock may be set back. */
+function refusalOf(known: readonly UnsupportedEdit[], edit: RequestEdit, now: number): UnsupportedEdit | undefined {
+  return known.find((one) => {
+    const holds = one.status >= 500 ? SERVER_ERROR_MS : CLIENT_ERROR_MS
+    return one.edit === edit && Math.abs(now - one.at) < holds
+  })
+}
+
+/** True if this request's upstream has refused an edit in its session, or in sessions of several tenants. */
+export function isUnsupported({ services, request, state }: Turn, edit: RequestEdit): boolean {
+  for (const known of [state.refusedEdits, services.unsupportedEdits.copyOf(modelKey(request))])
+    if (refusalOf(known, edit, services.now())?.isCertain) return true
   return false
 }
 
 /**
  * Records that a request with an edit, sent at `sentAt`, was refused, and one without it accepted; reports it once the
- * edit is not tried again. A 5xx is certain once a request fails in the same way that was sent after that: requests
- * that fail side by side may fail for one passing reason.
+ * edit is not tried again in the session. A 5xx is certain once a request fails in the same way that was sent after
+ * that: requests that fail side by side may fail for one passing reason.
  */
-export function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): void {
-  const { services, request } = x
+export async function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): Promise<void> {
+  const { services, request, found } = x
   const at = services.now()
-  services.unsupportedEdits.change(modelKey(request), (known) => {
-    const before = known.find((one) => one.edit === edit && isCurrent(one, at))
+  await changeRefused(x, (known) => {
+    const before = refusalOf(known, edit, at)
     const isCertain = status < 500 || (before?.status === status && sentAt >= before.at)
     if (before && (before.isCertain || !isCertain)) return known
     return [...known.filter((one) => one.edit !== edit), { edit, status, at, isCertain }]
   })
-  if (!isUnsupported(x, edit)) return
+  if (!refusalOf(x.state.refusedEdits, edit, at)?.isCertain) return
+  services.unsupportedEdits.change(modelKey(request), (known) => {
+    const { tenants = [], isCertain } = refusalOf(known, edit, at) ?? {}
+    if (isCertain || tenants.includes(found.tenant)) return known
+    const all = { edit, status, at, isCertain: tenants.length > 0, tenants: [...tenants, found.tenant] }
+    return [...known.filter((one) => one.edit !== edit), all]
+  })
   const { upstream, conversation } = request
   services.emit({ kind: 'alteration_refused', upstream, model: conversation.model, alteration: edit, status })
 }
 
-/** Records that a request was accepted with these edits: an earlier 5xx had another reason. */
-export function noteAccepted({ services, request }: Turn, edits: readonly RequestEdit[]): void {
-  services.unsupportedEdits.change(modelKey(request), (known) => {
-    const left = known.filter(({ edit, isCertain }) => isCertain || !edits.includes(edit))
+/** Records that a request was accepted with these edits: earlier refusals had another reason. */
+export function noteAccepted(x: Turn, edits: readonly RequestEdit[]): void {
+  const without = (known: readonly UnsupportedEdit[]) => {
+    const left = known.filter(({ edit }) => !edits.includes(edit))
     return left.length === known.length ? known : left
-  })
+  }
+  x.services.unsupportedEdits.change(modelKey(x.request), without)
+  if (without(x.state.refusedEdits) !== x.state.refusedEdits) void changeRefused(x, without)
+}
+
+/** Changes what the session of a request knows of refused edits, at once for the rest of this request. */
+async function changeRefused(
+  { services: { store, emit }, found, request, state }: Turn,
+  by: (known: readonly UnsupportedEdit[]) => readonly UnsupportedEdit[],
+): Promise<void> {
+  state.refusedEdits = by(state.refusedEdits)
+  const key = refusedKey(found, request)
+  if (!key) return
+  const changed = store.updateValue(UNSUPPORTED_EDITS, key, (known) => ({ value: by(known), result: by(known) }))
+  state.refusedEdits = await unlessLost(emit, changed, state.refusedEdits)
 }
 
 /** Returns edits that state the budget in the system text; none if the model refused them. */

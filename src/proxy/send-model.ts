@@ -5,7 +5,7 @@
  */
 import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
-import { decodedAtOnce } from '../http/body.ts'
+import { decodedAtOnce, isReadable } from '../http/body.ts'
 import { contentEncoding, headerOf, statesEventStream, withHeaders } from '../http/headers.ts'
 import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
@@ -14,7 +14,8 @@ import { withTrace } from '../telemetry/tracing.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { noteOutcome, observeOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
-import { noteLoop, noteNotice } from './note-decision.ts'
+import { noteLoop, noteNoNotice, noteNotice } from './note-decision.ts'
+import { noteGap } from './note-gap.ts'
 import { observeAside, observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
@@ -73,13 +74,13 @@ export async function sendModel<Variant extends RequestVariant>(
       const suspects = refused?.features.filter((edit) => !features.includes(edit)) ?? []
       const toolEdit = refused?.status === 404 && suspects.find((edit) => TOOL_EDITS.includes(edit))
       const edit = toolEdit || suspects[0]
-      if (refused && edit) noteRefused(x, edit, refused.status, refused.sentAt)
+      if (refused && edit) await noteRefused(x, edit, refused.status, refused.sentAt)
       return { variant, response }
     }
     const following = next({ variant, response })
     if (!following) return { variant, response }
     response.abort()
-    refused = { features, status, sentAt }
+    refused = { features: response.head.overflow ? [] : features, status, sentAt }
     variant = following
   }
 }
@@ -91,16 +92,24 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
     const first = x.decision.speech ? spokenRequest(x, x.decision.speech) : UNCHANGED
     const made = await sendModel(x, first, ({ variant, response }) => {
       const dropsTools = variant.features.includes('drop_tools')
-      return variant !== UNCHANGED && mayBeUnsupported(response.head, dropsTools) ? UNCHANGED : undefined
+      const isRefused = mayBeUnsupported(response.head, dropsTools) || isTooLargeBy(response.head, variant)
+      return variant !== UNCHANGED && isRefused ? UNCHANGED : undefined
     })
     const { status } = made.response.head
+    if (status < 400) x.state.overflow = undefined
     if (status >= 400) void giveBackIteration(x, status)
     else notice = made.variant.notice
     if (notice) await noteNotice(x, notice)
+    else if (status < 400 && x.decision.speech?.notice !== undefined) await noteNoNotice(x, x.decision.speech.notice)
     return made
   } finally {
     noteLoop(x, notice !== undefined)
   }
+}
+
+/** True if a request may be too large only because of its edits: no character is more than four bytes, or tokens. */
+function isTooLargeBy({ overflow, excess = 0 }: Head, { edits = [] }: RequestVariant): boolean {
+  return overflow !== undefined && excess <= edits.reduce((sum, { text }) => sum + text.length * 4, 0)
 }
 
 /** Bytes that an error may have without its content coding. */
@@ -215,6 +224,8 @@ function openUpstream(
       return undefined
     }
     x.upstreamMs = performance.now() - x.calledAt
+    if (turn && status < 300 && !isReadable(contentEncoding(headers)))
+      void noteGap(x.services, 'unread_coding', turn.found)
     const mayChange = watched && statesEventStream(headers) && contentEncoding(headers) === 'identity'
     const list = x.route.dialect ? undefined : observeModelList(x, call, head)
     return {

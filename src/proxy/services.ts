@@ -23,14 +23,16 @@ import type { KnownPrefixes } from './session/read-transcript.ts'
 /** A change that Governor makes to a request. */
 export type RequestEdit = Channel | 'announce' | 'tool_choice' | 'drop_tools'
 
-/** What is known of a provider's refusals of one edit. Times in milliseconds since the epoch. */
+/** What is known of a provider's refusals of one edit, for a session or for a model. */
 export interface UnsupportedEdit {
   readonly edit: RequestEdit
   readonly status: number
-  /** When the newest refused request was accepted without the edit. */
+  /** When the newest refused request was accepted without the edit, in milliseconds since the epoch. */
   readonly at: number
-  /** False after the first 5xx, which may have been a fault of the moment. */
+  /** False while it may have had another reason; then the edit is tried again. */
   readonly isCertain: boolean
+  /** Of a model: the tenants whose sessions were refused it. */
+  readonly tenants?: readonly string[]
 }
 
 /** The policies, which a reload may change; read once per request. */

@@ -13,7 +13,7 @@ import type { Recovery } from '../overflow/meaning.ts'
 import type { SessionKey } from '../store/store.ts'
 import { type Exchange, failExchange } from './begin-exchange.ts'
 import { unlessLost } from './fault.ts'
-import type { Services } from './services.ts'
+import type { Services, UnsupportedEdit } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
 
 export interface Turn {
@@ -53,13 +53,15 @@ export interface ResponseState {
   /** The decision on the request, for operators to read. */
   decided: Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
   /** The provider said that the request is too large. */
-  overflow?: Recovery
+  overflow?: Recovery | undefined
   /** The model was warned in this request. */
   isWarned?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
   dropsThinking: boolean
   /** The newest calls that the client got. */
   relayed?: Delivered
+  /** The edits that the provider has refused in this session. */
+  refusedEdits: readonly UnsupportedEdit[]
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
   /** Settles when the newest answer is recorded. */

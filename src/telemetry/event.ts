@@ -6,6 +6,7 @@
 import type { Tier } from '../core/budget/budget-notices.ts'
 import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
 import type { Channel } from '../core/decide.ts'
+import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
@@ -26,6 +27,7 @@ type FailOpenReason =
   /** The package of prices can't be loaded; said once. */
   | 'prices'
   | 'fault'
+  | Gap
 
 /** The guards, and the transcript; a fault in one of them leaves the others at work. */
 export type GuardName = 'budget' | CallGuardName | 'transcript'
@@ -530,9 +532,16 @@ const EVENTS = {
   journal_failed: row<{ problem: string }>({
     log: ['warn', 'journal of usage not written: what it lacks is lost'],
   }),
-  /** A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. */
-  failed_open: row<{ reason: FailOpenReason; guard?: GuardName | undefined; fault?: string }>({
-    log({ reason, guard }) {
+  /**
+   * A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. `isNews`: false once a gap
+   * was said of its session.
+   */
+  failed_open: row<
+    OfSession & { reason: FailOpenReason; guard?: GuardName | undefined; fault?: string; isNews?: boolean }
+  >({
+    log({ reason, guard, isNews, session, apiId: session_id }) {
+      if (reason in GAPS)
+        return isNews ? ['warn', `not guarded: ${GAPS[reason as Gap]}`, { reason, session, session_id }] : undefined
       // A failing store is logged once, when it begins to fail.
       if (reason === 'store') return undefined
       if (reason === 'prices') return ['warn', 'no prices and context windows but the configured ones are known']

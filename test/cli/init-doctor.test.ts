@@ -166,6 +166,12 @@ describe('governor doctor', () => {
     const running = await startProcess(provider.url)
     const own = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
     expect(own.checks['port']).toMatch(/^ok: Governor \S+ listens on /)
+    expect(own.checks['guarded']).toBe('ok: all requests so far')
+    const headers = { authorization: 'Bearer sk-good' }
+    await fetch(`${running.url}/v2/chat`, { method: 'POST', body: '{"messages":[]}', headers })
+    const later = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
+    expect(later.checks['guarded']).toBe('warning: not in full: an agent calls a path that is not guarded (1)')
+    expect(later.code).toBe(0)
     const other = await serve((_request, response) => response.end('no Governor'))
     onTestFinished(() => other.close())
     const { port } = new URL(other.url)

@@ -192,7 +192,9 @@ describe('governor replay --json', () => {
       '4:warn:repetition:list',
       '6:block:repetition:list',
       '7:block:repetition:list',
-      '8:stop:repetition:list',
+      '8:block:repetition:list',
+      '9:block:repetition:list',
+      '10:stop:repetition:list',
     ])
   })
 
@@ -201,7 +203,7 @@ describe('governor replay --json', () => {
     const more = times(3, LIST).flatMap(chat)
     const harness = user('<system-reminder>Mind the time.</system-reminder>')
     const around = (between: Json) => lineOf('x', [user('Go.'), ...stuck, between, ...more])
-    const verdicts = ['2:warn', '4:warn', '6:block', '7:block', '8:stop']
+    const verdicts = ['2:warn', '4:warn', '6:block', '7:block', '8:block', '9:block', '10:stop']
     const short = async (text: string) => (await judged(text)).map((found) => found.split(':', 2).join(':'))
     expect(await short(around(harness))).toEqual(verdicts)
     expect(await short(around(user('Once more.')))).toEqual([...verdicts, '14:warn'])

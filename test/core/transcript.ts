@@ -89,6 +89,7 @@ const LOOP: LoopPolicy = {
   sameCallAnyResult: 8,
   pollMultiplier: 4,
   maxWarningsBeforeBlock: 2,
+  maxBlocks: 5,
   exemptTools: [],
   volatile: 'default',
 }

@@ -96,26 +96,45 @@ describe.each([false, true])('a provider with its own rules for messages (stream
     },
   )
 
-  it('gets no more notices through a refused channel for the same model, but does for another model', async () => {
+  it('gets no more notices through a refused channel in the session, but does in others and for another model', async () => {
     const rule = RULES['mistral'] as Rule
     const { url, provider } = await startBoth(ruled(rule), { budget: { ...budget, channel: 'user' } })
     const refusedSoFar = () => provider.requests.filter(({ json }) => rule(json) !== undefined).length
-    await runAgent(url, START, { stream })
+    const run = (session: string, content: string, body = {}) =>
+      runAgent(url, [...START, { role: 'user', content }], { stream, body, headers: { 'x-session-id': session } })
+    await run('a', 'Go.')
     expect(refusedSoFar()).toBe(1)
-    await runAgent(url, [...START, { role: 'user', content: 'Again.' }], { stream })
+    await run('a', 'Again.')
     expect(refusedSoFar()).toBe(1)
-    await runAgent(url, START, { stream, body: { model: 'another' } })
+    await run('b', 'Go.')
     expect(refusedSoFar()).toBe(2)
+    await run('a', 'Once more.', { model: 'another' })
+    expect(refusedSoFar()).toBe(3)
+  })
+
+  it('gets no more notices through a channel that it refused to two tenants', async () => {
+    const rule = RULES['mistral'] as Rule
+    const { url, provider } = await startBoth(ruled(rule), { budget: { ...budget, channel: 'user' } })
+    const refusedSoFar = () => provider.requests.filter(({ json }) => rule(json) !== undefined).length
+    for (const [tenant, refused] of [
+      ['one', 1],
+      ['two', 2],
+      ['three', 2],
+    ] as const) {
+      await runAgent(url, START, { stream, headers: { authorization: `Bearer sk-${tenant}` } })
+      expect(refusedSoFar()).toBe(refused)
+    }
   })
 
   it('gets no notice through a refused channel from another process with the same store', async () => {
     const rule = RULES['mistral'] as Rule
     const config = { budget: { ...budget, channel: 'user' } }
     const store = createMemoryStore({ max: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const headers = { 'x-session-id': 'one' }
     const first = await startBoth(ruled(rule), config, { store })
-    await runAgent(first.url, START, { stream })
+    await runAgent(first.url, START, { stream, headers })
     const second = await startBoth(ruled(rule), config, { store })
-    await runAgent(second.url, [...START, { role: 'user', content: 'Again.' }], { stream })
+    await runAgent(second.url, [...START, { role: 'user', content: 'Again.' }], { stream, headers })
     const refused = second.provider.requests.filter(({ json }) => rule(json) !== undefined)
     expect(refused).toEqual([])
   })

@@ -75,13 +75,13 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
   )
 
   it.each([400, 404])(
-    'is sent without tool_choice after the provider refused that with %i, which Governor remembers',
+    'is sent without tool_choice after the provider refused that with %i, which Governor remembers for the session',
     async (status) => {
       const script: Script = (request, number) =>
         request.json.tool_choice === 'none'
           ? { status, body: { error: { message: 'tool_choice none is not supported' } } }
           : runaway()(request, number)
-      const { last, stops, url, provider, events } = await stoppedRun(script, stream)
+      const { last, stops, url, provider, events, before: run } = await stoppedRun(script, stream)
       expect(last.message.content).toBe('This is what I found so far.')
       // With the notice, with the client's own text alone, and without tools.
       expect(stops).toHaveLength(3)
@@ -93,7 +93,8 @@ describe.each([{ stream: false }, { stream: true }])('a stopped request (stream:
         }),
       )
       const before = provider.requests.length
-      await runAgent(url, [...START, { role: 'user', content: 'And another thing.' }], { stream, max: 4 })
+      const { steps } = await runAgent(url, [...run, last.message, { role: 'user', content: 'And more.' }], { stream })
+      expect(steps.at(-1)?.governor).toMatchObject({ terminal_reason: 'max_iterations' })
       expect(provider.requests.slice(before).some((request) => request.json.tool_choice === 'none')).toBe(false)
     },
   )

@@ -4,7 +4,14 @@
  */
 import type { ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
-import { addToHistory, type CallHistory, EMPTY_HISTORY, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
+import {
+  addToHistory,
+  type CallHistory,
+  EMPTY_HISTORY,
+  isSamePair,
+  MAX_CALLS,
+  type ToolCallRecord,
+} from './call-history.ts'
 import { BACK_OFF_SECONDS, loopNotice } from './loop-notices.ts'
 import { findLoop, isExempt, type Loop, type LoopPolicy, NAMES, PATTERNS, type Pattern } from './patterns.ts'
 import { callHash, hashOfAll } from './tool-call.ts'
@@ -15,25 +22,39 @@ export interface LoopCall extends ToolCallRecord {
   readonly at: number
 }
 
-/** The loop guard's memory of a run: plain JSON of bounded size. */
-export interface LoopMemory {
-  readonly history: CallHistory
-  /** The loops that were found, the newest last, by the hash of their calls; `count` up to when each was found last. */
-  readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
+/** Warnings about loops. */
+interface Warnings {
   /** How many warnings the model got about loops of a pattern since it last did something new. */
   readonly levels: Readonly<Partial<Record<Pattern, number>>>
   /** The model got such a warning in this run. */
   readonly wasWarned: boolean
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
+  /** The loop whose calls are to be blocked; unset while there is none. */
+  readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
+}
+
+/** The loop guard's memory of a run: plain JSON of bounded size. */
+export interface LoopMemory extends Warnings {
+  readonly history: CallHistory
+  /** The loops that were found, the newest last, by the hash of their calls; `count` up to when each was found last. */
+  readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
+  /**
+   * The warnings together with those that the provider refused since the last one that the model got. `isMute`: no
+   * channel was left for the newest, about the response `step`.
+   */
+  readonly attempted?: (Warnings & { readonly isMute: boolean; readonly step: number }) | undefined
   /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
   readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
-  /** The loop whose calls are blocked; unset while there is none. */
-  readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
-  /** How many responses had calls blocked. */
+  /** How many responses had calls that were to be blocked. */
   readonly blocks: number
-  /** The request whose response had calls blocked last, and how many responses had calls blocked before it. */
-  readonly lastBlock?: { readonly request: string; readonly blocks: number } | undefined
+  /** Number of the newest response whose calls the agent made although they were to be blocked. */
+  readonly failedAt?: number | undefined
+  /**
+   * The request whose response had calls blocked last, the number of that response, and how many responses had calls
+   * blocked before it.
+   */
+  readonly lastBlock?: { readonly request: string; readonly step?: number; readonly blocks: number } | undefined
 }
 
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
@@ -43,9 +64,11 @@ export const NO_LOOP: LoopMemory = {
   levels: {},
   wasWarned: false,
   warnedCalls: [],
+  attempted: undefined,
   answers: undefined,
   blockedLoop: undefined,
   blocks: 0,
+  failedAt: undefined,
   lastBlock: undefined,
 }
 
@@ -67,9 +90,6 @@ export interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
   /** Hash of the call, or of all calls of a response that has too many to compare one by one. */
   readonly call: Hash
 }
-
-/** A run ends when so many of its responses had calls blocked. */
-export const MAX_BLOCKS = 3
 
 /** A call that waits is blocked after so many equal answers within so many milliseconds. */
 const MAX_ANSWERS = 40
@@ -127,13 +147,29 @@ function react(memory: LoopMemory, loop: Loop, at: number): Observed {
   return { memory: next, finding }
 }
 
-/** Returns the memory after the model got the notice of a finding. Only such a warning can be ignored. */
-export function warningSent(memory: LoopMemory, { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding): LoopMemory {
-  const others = memory.warnedCalls.filter((call) => !warnedCalls.includes(call))
-  const next = { ...memory, warnedCalls: [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS) }
-  if (hasNews || isWaiting) return next
-  const { levels } = memory
-  return { ...next, levels: { ...levels, [pattern]: (levels[pattern] ?? 0) + 1 }, wasWarned: true }
+/** Returns warnings with one more. Only one about certain repetition can be ignored. */
+function withWarning(
+  { levels, wasWarned, warnedCalls: known, blockedLoop }: Warnings,
+  { pattern, warnedCalls, hasNews, isWaiting }: LoopFinding,
+): Warnings {
+  const others = known.filter((call) => !warnedCalls.includes(call))
+  const calls = [...others, ...new Set(warnedCalls)].slice(-MAX_WARNED_CALLS)
+  if (hasNews || isWaiting) return { levels, wasWarned, warnedCalls: calls, blockedLoop }
+  const raised = { ...levels, [pattern]: (levels[pattern] ?? 0) + 1 }
+  return { levels: raised, wasWarned: true, warnedCalls: calls, blockedLoop }
+}
+
+/** Returns the memory after the model got the notice of a finding. */
+export function warningSent(memory: LoopMemory, finding: LoopFinding): LoopMemory {
+  return { ...memory, ...withWarning(memory, finding), attempted: undefined }
+}
+
+/** Returns the memory after the provider refused the notice of a finding. `isMute`: no channel is left for notices. */
+export function warningRefused(memory: LoopMemory, finding: LoopFinding, isMute: boolean): LoopMemory {
+  const { attempted, history } = memory
+  // A request that is sent again has the same notice.
+  if (attempted?.step === history.steps) return memory
+  return { ...memory, attempted: { ...withWarning(attempted ?? memory, finding), isMute, step: history.steps } }
 }
 
 /** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
@@ -146,6 +182,9 @@ export function currentLoop({ history, loops }: LoopMemory): Pick<Loop, 'pattern
  * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
  * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
  * `isPast`: later responses are known already, so no notice could reach the model in time.
+ *
+ * Where Governor could not block calls in the response, they count here: a call that was made although its warnings
+ * are used up is a failed block, unless it brought something new.
  */
 export function observeStep(
   memory: LoopMemory,
@@ -159,25 +198,63 @@ export function observeStep(
   for (const { call } of calls) left.add(call)
   let next = memory
   let found: { readonly loop: Loop; readonly at: number } | undefined
+  let failed: LoopToBlock | undefined
   for (const record of calls) {
     const { call, at, isPoll } = record
     if (!left.delete(call)) continue
     const history = addToHistory(next.history, record, step, policy.repetitionThreshold)
-    let { answers, blockedLoop, levels } = next
+    let { answers, attempted, blockedLoop, levels } = next
+    if (!isPast) failed ??= madeInSpite(next, record, policy, left.size === 0, step)
     if (history.window.at(-1)?.mayBeNew) {
       answers = undefined
       levels = NO_LOOP.levels
       // Only a different call leaves the loop.
-      if (!blockedLoop?.calls.includes(call)) blockedLoop = undefined
+      const stays = (one: Warnings['blockedLoop']) => (one?.calls.includes(call) ? one : undefined)
+      blockedLoop = stays(blockedLoop)
+      attempted = attempted && { ...attempted, levels, blockedLoop: stays(attempted.blockedLoop) }
     }
     if (isPoll && now !== undefined && (!answers || answers.call === call))
       answers = { call, times: [...(answers?.times ?? []), now].slice(-MAX_ANSWERS) }
-    next = { ...next, history, levels, answers, blockedLoop }
+    next = { ...next, history, levels, attempted, answers, blockedLoop }
     if (found || isPast) continue
-    const loop = findLoop(history, policy, next.wasWarned, left.size === 0)
+    const loop = findLoop(history, policy, next.wasWarned || attempted?.wasWarned === true, left.size === 0)
     if (loop) found = { loop, at }
   }
+  // A block that was counted when the response came is not counted again.
+  if (failed && next.history.mayBeNewsAt < step && next.lastBlock?.step !== step) {
+    const { pattern, calls: loopCalls, count } = failed
+    const blockedLoop = { pattern, calls: loopCalls, count }
+    const { attempted, blocks } = next
+    // A warning that the model never got lets no call be blocked.
+    const noted = attempted?.isMute ? { attempted: { ...attempted, blockedLoop } } : { blockedLoop }
+    next = { ...next, ...noted, blocks: blocks + 1, failedAt: step }
+  }
   return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
+}
+
+/** Returns the loop for which a call with its result was to be blocked; `undefined` if it might be made. */
+function madeInSpite(
+  memory: LoopMemory,
+  made: ToolCallRecord,
+  policy: LoopPolicy,
+  isLast: boolean,
+  step: number,
+): LoopToBlock | undefined {
+  const before = memory.history.window.findLast(({ call }) => call === made.call)
+  if (!before || !isSamePair(before, made, true)) return undefined
+  const { attempted } = memory
+  const judged = attempted?.isMute ? { ...memory, ...attempted, answers: undefined } : { ...memory, answers: undefined }
+  return loopToBlock(judged, made.call, policy, 0, isLast, step)
+}
+
+/**
+ * Returns the loop that ends a run, with the tool of its newest call: so many responses had calls that were to be
+ * blocked. `undefined` if the run may go on.
+ */
+export function endingLoop(memory: LoopMemory, { mode, maxBlocks }: LoopPolicy) {
+  if (mode !== 'enforce' || memory.blocks < maxBlocks) return undefined
+  const loop = currentLoop(memory) ?? memory.blockedLoop ?? memory.attempted?.blockedLoop
+  return loop && { pattern: loop.pattern, count: loop.count, tool: memory.history.window.at(-1)?.tool ?? '' }
 }
 
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
@@ -185,7 +262,7 @@ type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWait
 /**
  * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked, with
  * the count of the call: the model was warned about this call, and has ignored enough warnings about such loops.
- * `isLast`: no other call of the response can bring anything new.
+ * `isLast`: no other call of the response can bring anything new. `step`: the number of the response.
  */
 function loopToBlock(
   memory: LoopMemory,
@@ -193,6 +270,7 @@ function loopToBlock(
   policy: LoopPolicy,
   now: number,
   isLast: boolean,
+  step = memory.history.steps + 1,
 ): LoopToBlock | undefined {
   const { answers, blockedLoop, history, levels, loops, wasWarned, warnedCalls } = memory
   const { mode, maxWarningsBeforeBlock, repetitionThreshold } = policy
@@ -210,7 +288,7 @@ function loopToBlock(
     // A call may bring each of its known results in turn: none of them is new.
     const results = new Map(made.map((entry) => [entry.maskedHash ?? entry.resultHash, entry]))
     for (const entry of results.values()) {
-      const next = addToHistory(history, entry, history.steps + 1, repetitionThreshold)
+      const next = addToHistory(history, entry, step, repetitionThreshold)
       const found = findLoop(next, policy, wasWarned, isLast, patterns)
       if (!found || found.hasNews || found.isWaiting) continue
       // Results that are too short to show any progress need twice the warnings.
@@ -283,9 +361,9 @@ export function blockCalls(
     blocks: before + 1,
     // A call that waits may be made again after a while.
     blockedLoop: isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count },
-    lastBlock: isAgain ? lastBlock : { request, blocks: before },
+    lastBlock: isAgain ? lastBlock : { request, step: memory.history.steps + 1, blocks: before },
   }
-  return { memory: after, blocked, endsRun: after.blocks >= MAX_BLOCKS }
+  return { memory: after, blocked, endsRun: after.blocks >= policy.maxBlocks }
 }
 
 /**

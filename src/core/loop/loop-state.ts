@@ -21,6 +21,7 @@ import {
   type LoopMemory,
   NO_LOOP,
   observeStep,
+  warningRefused,
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './patterns.ts'
@@ -274,6 +275,12 @@ export function afterNotice(loopState: LoopState): LoopState {
   const { finding, isWarned, memory } = loopState
   if (!finding || isWarned) return loopState
   return { ...loopState, memory: warningSent(memory, finding), isWarned: true }
+}
+
+/** Returns the state once the provider refused that notice. `isMute`: no channel is left. */
+export function afterRefusedNotice(loopState: LoopState, isMute: boolean): LoopState {
+  const { finding, isWarned, memory } = loopState
+  return !finding || isWarned ? loopState : { ...loopState, memory: warningRefused(memory, finding, isMute) }
 }
 
 /** Returns the state after a request that is too much to read: the next one is read from where this one ends. */

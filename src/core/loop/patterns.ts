@@ -23,6 +23,8 @@ export interface LoopPolicy {
   readonly pollMultiplier: number
   /** How many warnings about a loop the model may ignore before its calls are blocked. */
   readonly maxWarningsBeforeBlock: number
+  /** A run ends when so many of its responses had calls that were to be blocked. */
+  readonly maxBlocks: number
   /** Globs of tools whose calls do not count. */
   readonly exemptTools: readonly string[]
   readonly volatile: MaskMode

@@ -156,6 +156,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     usage: joinUsage(base?.usage, local.usage, remote.usage, isLost),
     totals,
     reductions: local.reductions === base?.reductions ? remote.reductions : (local.reductions ?? remote.reductions),
+    gaps: local.gaps || remote.gaps ? [...new Set([...(local.gaps ?? []), ...(remote.gaps ?? [])])] : undefined,
     record,
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
   } satisfies Required<Session>

@@ -9,6 +9,7 @@
 
 import { type Amounts, amountsBy, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { Reduction } from '../context-window.ts'
+import type { Gap } from '../gaps.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/loop-state.ts'
@@ -227,6 +228,8 @@ export interface Session {
   readonly totals?: Totals | undefined
   /** Context windows of its models that are smaller for now; unset if no request overflowed. */
   readonly reductions?: readonly Reduction[] | undefined
+  /** Why it was not guarded, or not in full; each reason once. */
+  readonly gaps?: readonly Gap[] | undefined
   readonly record?: SessionRecord | undefined
   readonly operator?: SessionSettings | undefined
 }
@@ -289,6 +292,7 @@ export const NEW_SESSION: Session = {
   usage: undefined,
   totals: undefined,
   reductions: undefined,
+  gaps: undefined,
   record: undefined,
   operator: undefined,
 }

@@ -1,10 +1,10 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import type { Reduction } from '../context-window.ts'
-import { afterNotice, recordCalls } from '../loop/loop-state.ts'
+import { afterNotice, afterRefusedNotice, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
-import { type FinalAnswer, REASONS } from '../terminal.ts'
+import type { FinalAnswer } from '../terminal.ts'
 import { addCall, type CallUsage } from '../usage.ts'
 import { NO_STOP_ATTEMPTS } from './run.ts'
 import {
@@ -163,6 +163,13 @@ export function noticeReachedModel(session: Session, request: CountedRequest, is
   return withThread(session, thread, { loopState }, isWarning ? { isWarned: true } : undefined)
 }
 
+/** Records that the provider refused the notice of a request. `isMute`: no channel is left for notices. */
+export function noticeRefused(session: Session, request: CountedRequest, isMute: boolean): Session {
+  const thread = threadOf(session, request)
+  if (!thread?.loopState || !isNewest(thread.run, request)) return session
+  return withThread(session, thread, { loopState: afterRefusedNotice(thread.loopState, isMute) })
+}
+
 /** Records that the model called no tool after a warning; the next request is not checked for its reaction. */
 export function noteAcknowledged(session: Session, request: CountedRequest): Session {
   const after = changeThread(session, request, {}, { isWarned: false, wasIgnored: false })
@@ -198,13 +205,14 @@ export function releaseIteration(
   return wasCounted ? withIterations(after, -1) : after
 }
 
-/** Records the answer that ended a run; every further request of the run gets it, until the user speaks. */
-export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer): Session {
+/**
+ * Records the answer that ended a run; every further request of the run gets it, until the user speaks. `isBeyond`: its
+ * request came after the last iteration; else the run ended within one.
+ */
+export function endRun(session: Session, request: CountedRequest, answer: FinalAnswer, isBeyond = true): Session {
   const thread = threadOf(session, request)
   if (!thread) return session
   const { run } = thread
-  // A request beyond a limit is no iteration; the loop guard ends a run within one.
-  const isBeyond = !REASONS[answer.terminal.terminal_reason].countsLast
   const { iterations, tool_calls: toolCalls } = usedBy(run, run.askedAt)
   const ended = { at: run.askedAt, iterations: Math.max(0, iterations - Number(isBeyond)), toolCalls }
   const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }

@@ -38,7 +38,7 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): st
 
 /** What a person should know first. */
 function Alerts({ detail }: { detail: SessionDetail }) {
-  const { threads, terminal, last_error: error, iterations } = detail
+  const { threads, terminal, last_error: error, iterations, unguarded } = detail
   const failed = iterations.findLast(({ status }) => status !== 200)
   return (
     <>
@@ -63,6 +63,9 @@ function Alerts({ detail }: { detail: SessionDetail }) {
           The newest request failed: {error}
           {failed?.overflow && `, recovery ${failed.overflow.replaceAll('_', ' ')}`}.
         </p>
+      )}
+      {unguarded.length > 0 && (
+        <p class="say warn">Not guarded in full: {unguarded.join(', ').replaceAll('_', ' ')}.</p>
       )}
       {terminal && (
         <p class="say quiet">

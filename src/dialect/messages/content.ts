@@ -23,7 +23,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { attachmentHashes, type Message, resultText, stringAt, stringIn } from '../shared/request.ts'
+import { attachmentHashes, isForProgram, type Message, resultText, stringAt, stringIn } from '../shared/request.ts'
 
 /** The byte offsets of a content block, and its type; the type is empty if the value is not an object. */
 export interface Block extends Span {
@@ -121,6 +121,23 @@ export function* textsAndCallsOf(content: Content): Generator<void, Message> {
 /** True if the block is a call that the provider makes itself (`server_tool_use`, `mcp_tool_use`). */
 export function isRunByProvider({ type }: Block): boolean {
   return type.endsWith('_tool_use')
+}
+
+/**
+ * True if the answer to a content with calls may hold their results alone: a program of the provider made one of them,
+ * or a call of the provider's own has no result yet.
+ */
+export function takesResultsOnly({ json, blocks, work }: Content): boolean {
+  const open = new Set<string>()
+  for (const block of blocks) {
+    if (block.type === '') continue
+    const fields = members(json, block, work)
+    const caller = member(fields, 'caller')?.value
+    if (block.type === 'tool_use' && caller && isForProgram(decode(json, caller))) return true
+    if (isRunByProvider(block)) open.add(stringIn(json, fields, 'id'))
+    else if (block.type.endsWith('_tool_result')) open.delete(stringIn(json, fields, 'tool_use_id'))
+  }
+  return open.size > 0
 }
 
 /** Returns the ids of the calls that the provider made itself. */

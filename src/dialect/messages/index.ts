@@ -1,5 +1,6 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 import type { Conversation, Role } from '../../core/conversation.ts'
+import type { Channel } from '../../core/decide.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns } from '../../json/compare.ts'
@@ -50,6 +51,7 @@ import {
   picturesOf,
   resultsOf,
   systemTextOf,
+  takesResultsOnly,
   textsAndCallsOf,
 } from './content.ts'
 import { messagesAfterBlock, messagesReplies, resultMessage, resultsOfBlocked } from './reply.ts'
@@ -112,8 +114,13 @@ const FIELDS: RequestFields = {
   },
 }
 
-/** The API refuses MCP servers without the tools that name them. */
-const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers'])
+const CACHE = 'cache_control'
+const CACHE_KEY = '"cache_control"'
+
+/** The API refuses MCP servers without the tools that name them. A prompt without tools is in no cache. */
+const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers', CACHE])
+/** The API allows so many markers of its prompt cache in one request. */
+const MAX_MARKERS = 4
 
 /** Returns edits that make a thread continue from the response `id`; none if the request continues no response. */
 function redirected({ json, fields }: RequestIndex, id: string | undefined): Edit[] {
@@ -158,6 +165,42 @@ function threadOf(index: RequestIndex, contentOf: (at: number) => Content): Stor
       return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
     },
   }
+}
+
+/**
+ * Returns edits for a notice. With automatic caching the provider marks the last block of a request, which would be the
+ * notice: its cache would hold nothing that the next request begins with. So the marker goes to the client's last block.
+ */
+function noticeBehindCache(
+  index: RequestIndex,
+  contentOf: (at: number) => Content,
+  text: string,
+  channel: Channel,
+  add: AddText,
+): Edit[] | undefined {
+  const { json, fields, items } = index
+  const notice = noticeIn(index, text, channel, add)
+  const marker = member(fields, CACHE)?.value
+  const isSuffix = channel !== 'user'
+  const at = isSuffix ? items.findLastIndex(({ role }) => role === 'user') : items.length - 1
+  const { value, blocks } = contentOf(at)
+  let markers = 0
+  if (marker) for (let key = json.indexOf(CACHE_KEY); key !== -1; key = json.indexOf(CACHE_KEY, key + 1)) markers++
+  if (!notice || !value || !marker || kindAt(json, marker) !== 'object' || markers > MAX_MARKERS) return notice
+  const setting = json.toString('utf8', marker.start, marker.end)
+  const removed = removeMembers(fields, new Set([CACHE]))
+  const added = isSuffix ? [JSON.stringify({ type: 'text', text })] : []
+  // The API refuses a marker on an empty text, too.
+  if (kindAt(json, value) === 'string' && value.end - value.start > 2) {
+    const own = `{"type":"text","text":${json.toString('utf8', value.start, value.end)},"${CACHE}":${setting}}`
+    return [...removed, { ...value, text: `[${[own, ...added].join(',')}]` }, ...(isSuffix ? [] : notice)]
+  }
+  // The API refuses a marker on reasoning.
+  const last = blocks.findLast(({ type }) => type !== '' && !type.endsWith('thinking'))
+  if (!last) return notice
+  const parts = members(json, last)
+  const pinned = member(parts, CACHE) ? [] : [setMember(last, parts, CACHE, setting)]
+  return [...removed, ...pinned, ...(isSuffix ? added.map((block) => appendElement(json, value, block)) : notice)]
 }
 
 /** Adds a text to the system text, or to the first user message if the system text must stay as it is. */
@@ -229,10 +272,13 @@ const read: Dialect['read'] = ({ body, known }) => {
     items,
     contents,
   )
+  /** True if what follows the newest answer before `end` may hold results alone. */
+  const takesNoText = (end: number) =>
+    takesResultsOnly(contentOf(items.slice(0, end).findLastIndex(({ role }) => role === 'assistant')))
   const add: AddText = (at, text) => {
     const message = items[at]
     const { value } = contentOf(at)
-    if (!message) return undefined
+    if (!message || takesNoText(at)) return undefined
     if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
     if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
     return addText(json, value, text)
@@ -251,7 +297,10 @@ const read: Dialect['read'] = ({ body, known }) => {
     },
     conversation,
     // Most models refuse a message of role `system`; the API merges consecutive user messages.
-    notice: (text, channel) => (channel === 'system' ? undefined : noticeIn(index, text, channel, add)),
+    notice: (text, channel) =>
+      channel === 'system' || takesNoText(items.length)
+        ? undefined
+        : noticeBehindCache(index, contentOf, text, channel, add),
     announce: (text) => (previous === undefined ? announceIn(index, add, text) : []),
     banTools(ban, forced) {
       if (ban === 'no_tools' && previous === undefined) return removeMembers(fields, TOOL_FIELDS)
@@ -311,8 +360,9 @@ export const messages: Dialect = {
   ...messagesReplies,
   name: 'messages',
   api: anthropic,
-  // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API.
-  claims: (segments) => segments.at(-2) === 'v1' && segments.at(-1) === 'messages',
+  // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API. The
+  // base URL of some clients has no `v1`.
+  claims: (segments, hasHeader) => segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true),
   read,
   responseId: firstId,
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:

@@ -37,6 +37,7 @@ import {
   attachmentHashes,
   conversationOf,
   fieldOf,
+  isForProgram,
   type ListedItem,
   type Message,
   type MessageForm,
@@ -159,6 +160,24 @@ function* messageOf(index: RequestIndex, at: number, messages: readonly MessageF
 
 const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_output'])
 
+/** True if the results that end the items before `end` are for a program of the provider, which reads nothing else. */
+function endsForProgram({ json, items }: RequestIndex, end: number): boolean {
+  const ids = new Set<string>()
+  for (const item of items.slice(0, end).reverse()) {
+    if (item.role === 'user') return false
+    const isResult = item.role === 'tool'
+    if (isResult || item.callCount > 0) {
+      const fields = members(json, item)
+      const id = stringIn(json, fields, 'call_id')
+      const caller = member(fields, 'caller')?.value
+      if (isResult) ids.add(id)
+      else if (ids.delete(id) && caller && isForProgram(decode(json, caller))) return true
+    }
+    if (ids.size === 0) return false
+  }
+  return false
+}
+
 /** Appends a paragraph to an item; `undefined` if the item has no text for the model. */
 function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined {
   if (kindAt(json, item) === 'string') return appendParagraph(item, text)
@@ -250,14 +269,14 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   )
   const add: AddText = (at, text) => {
     const item = items[at]
-    return item && addParagraph(json, item, text)
+    return item && !endsForProgram(index, at + 1) ? addParagraph(json, item, text) : undefined
   }
   return {
     conversation,
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem,
     notice(text, channel) {
-      if (!storesInput) return noticeIn(index, text, channel, add)
+      if (!storesInput) return endsForProgram(index, items.length) ? undefined : noticeIn(index, text, channel, add)
       const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)
       return edit && [edit]
     },

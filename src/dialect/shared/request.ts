@@ -339,6 +339,12 @@ function readTools(
   return { names, edits, isEmptied: removed.size === tools.length }
 }
 
+/** True if the `caller` of a call is a program of the provider: that program reads the result, and not the model. */
+export function isForProgram(caller: unknown): boolean {
+  const type = textOf(propertyOf(caller, 'type'))
+  return type !== '' && type !== 'direct'
+}
+
 /** Appends a text to the item at an index; `undefined` if it can't. */
 export type AddText = (at: number, text: string) => Edit | undefined
 

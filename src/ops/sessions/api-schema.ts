@@ -4,6 +4,7 @@
  */
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
+import { GAPS, type Gap } from '../../core/gaps.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
 import { STATES } from './states.ts'
 
@@ -111,6 +112,9 @@ const row = {
   agents: z.strictObject({ alive: count, total: count }),
   last_tool: text,
   overflows: count.describe('Of the iterations that are kept.'),
+  unguarded: z
+    .array(z.enum(Object.keys(GAPS) as [Gap, ...Gap[]]))
+    .describe('Why it was not guarded, or not in full; empty if it was.'),
 }
 
 const sessionRow = named('SessionRow', row)

@@ -333,6 +333,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     agents: { alive, total: Math.max(agents.length, known) },
     last_tool,
     overflows,
+    unguarded: session.gaps ?? [],
   }
   return { row, agents, meters, iterations }
 }

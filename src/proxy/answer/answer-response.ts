@@ -335,7 +335,7 @@ async function record(
   const now = services.now()
   const over = (session: Session) => {
     const after = isReplayed
-      ? endRun(session, counted, final)
+      ? endRun(session, counted, final, x.decision.kind === 'stop')
       : changeThread(session, counted, {}, { ownEnd: terminal })
     return reportEnds(after, now)
   }

@@ -22,6 +22,8 @@ export interface Route {
   readonly asked: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
+  /** No API that is guarded has this path, nor the one above it: an agent may call a model here that is not guarded. */
+  readonly isUnknown: boolean
   /** The API whose clients expect its errors, and its place for keys. */
   readonly api: Api
 }
@@ -168,8 +170,9 @@ export function routeOf(
   let marked: Dialect | undefined
   for (const one of dialects) {
     const { ownPaths, ownHeader } = one.api
-    if (!claimed && one.claims(segments)) claimed = one
-    if (!marked && (ownPaths?.test(path) || (ownHeader && headerOf(headers, ownHeader)))) marked = one
+    const hasHeader = ownHeader !== undefined && headerOf(headers, ownHeader) !== undefined
+    if (!claimed && one.claims(segments, hasHeader)) claimed = one
+    if (!marked && (ownPaths?.test(path) || hasHeader)) marked = one
   }
   const dialect = method === 'POST' ? claimed : undefined
   const api = (marked ?? dialect)?.api ?? DEFAULT_API
@@ -188,6 +191,7 @@ export function routeOf(
     leavesPrefix: prefix !== '' && climbsOut(rest),
     asked,
     dialect,
+    isUnknown: method === 'POST' && !claimed && !dialects.some((one) => one.claims(segments.slice(0, -1), true)),
     api,
   }
 }

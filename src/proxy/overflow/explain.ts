@@ -43,12 +43,15 @@ export async function explainRefusal(request: WatchedRequest, response: Upstream
     const annotation = noteOverflow(request, classified)
     const { overflow } = classified
     const stated = { 'x-governor-overflow': overflow.recovery }
+    const { limit, promptTokens, overflowBy } = statedNumbers(overflow)
+    const excess = overflowBy ?? (promptTokens && limit && promptTokens - limit)
+    const marked = { ...head, overflow: overflow.recovery, excess }
     const isCanonical = isReplaced(request, overflow)
     const error = isCanonical && errorOf(dialect, annotation, parsed(plain.toString()))
     const changed = error ? Buffer.from(JSON.stringify(dialect.api.errorReply(error))) : annotated(plain, annotation)
     if (!changed) {
       const detail = { ...stated, 'x-governor-overflow-detail': JSON.stringify(governorField(annotation)) }
-      const noted = { ...head, overflow: overflow.recovery, headers: withHeaders(head.headers, detail) }
+      const noted = { ...marked, headers: withHeaders(head.headers, detail) }
       return { response: withBody(response, noted, body), overflow }
     }
     const fields = isCanonical ? { ...stated, 'content-type': 'application/json' } : stated
@@ -56,7 +59,7 @@ export async function explainRefusal(request: WatchedRequest, response: Upstream
     const all = [...headers, 'content-length', String(changed.length)]
     // The reason phrase belongs to the provider's status.
     const status = isCanonical && head.status > 400 ? { status: 400, reason: '' } : {}
-    const noted = { ...head, ...status, overflow: overflow.recovery, headers: all }
+    const noted = { ...marked, ...status, headers: all }
     return { response: withBody(response, noted, changed), overflow }
   } catch (error) {
     noteFault(emit, error as Error)

@@ -4,6 +4,7 @@ import { type Hash, hashOf, nameOf } from '../../core/hash.ts'
 import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
+import { credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import {
   LINKS,
@@ -41,6 +42,15 @@ export interface FoundSession {
 
 /** First answers, kept until the second request gives their conversation an id, by prompt; oldest first. */
 export const UNCLAIMED_USAGE: ValueKind<readonly FirstAnswer[]> = { name: 'unclaimed_usage', empty: [] }
+
+/** Returns a hash of the credentials of a request, which distinguishes tenants and reveals no key. */
+export function tenantOf(
+  headers: RawHeaders,
+  { path }: { readonly path: string },
+  { credentialPlaces }: Pick<Services, 'credentialPlaces'>,
+): string {
+  return nameOf(credentialsOf(headers, path, credentialPlaces)).slice(0, 16)
+}
 
 /** Returns the session of a request. What a store that fails would know counts as unknown. */
 export async function findSession(

@@ -2,12 +2,14 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   blockCalls,
+  endingLoop,
   humanSpoke,
+  type LoopCall,
   type LoopMemory,
-  MAX_BLOCKS,
   mayBlock,
   NO_LOOP,
   observeStep,
+  warningRefused,
 } from '../../../src/core/loop/escalation.ts'
 import { callOf, POLICY, policyWith, stepsOf, tell } from './loop-story.ts'
 
@@ -79,14 +81,14 @@ describe('a model that repeats itself', () => {
     expect(['a', 'b'].map((call) => isRefused(blockedLoop, call))).toEqual([true, true])
   })
 
-  it('ends its run with the third response that has a blocked call', () => {
+  it('ends its run with the fifth response that has a blocked call', () => {
     let { memory } = tell(STUCK)
-    const ends = Array.from({ length: MAX_BLOCKS }, () => {
+    const ends = Array.from({ length: POLICY.maxBlocks }, () => {
       const refused = refuse(memory, 'a')
       memory = refused.memory
       return refused.endsRun
     })
-    expect(ends).toEqual([false, false, true])
+    expect(ends).toEqual([false, false, false, false, true])
   })
 
   it('may repeat the call after something new and different, and is then warned first', () => {
@@ -278,5 +280,58 @@ describe('the loop memory of a run', () => {
         expect(JSON.stringify(memory)).toBe(before)
       }),
     )
+  })
+})
+
+describe('a call that was made although it was to be blocked', () => {
+  const blocksAfter = (story: string, policy = POLICY) => tell(story, policy).memory.blocks
+
+  it('is a failed block, and the fifth ends the run', () => {
+    expect([6, 7, 8, 11].map((calls) => blocksAfter('a=1 '.repeat(calls)))).toEqual([0, 1, 2, 5])
+    expect(endingLoop(tell('a=1 '.repeat(10)).memory, POLICY)).toBeUndefined()
+    expect(endingLoop(tell('a=1 '.repeat(11)).memory, POLICY)).toEqual({ pattern: 'repetition', count: 11, tool: 'a' })
+    expect(endingLoop(tell('a=1 '.repeat(9)).memory, policyWith({ max_blocks: 3 }))).toBeDefined()
+  })
+
+  it.each([
+    ['two calls in turn', 'a=1 b=2 '],
+    ['a cycle of three', 'a=1 b=2 c=3 '],
+    ['calls side by side', 'a=1+b=2 '],
+  ])('ends every kind of loop: %s', (_, lap) => {
+    expect(endingLoop(tell(lap.repeat(20)).memory, POLICY)).toBeDefined()
+  })
+
+  it('is not counted again if the response had been blocked, as where asking again failed', () => {
+    const { memory } = blockCalls(tell(STUCK).memory, [{ name: 'a', arguments: '' }], POLICY, 'request', false, 0)
+    expect(memory.blocks).toBe(1)
+    expect(tell('a=1', POLICY, memory).memory.blocks).toBe(1)
+    expect(tell('a=1 a=1', POLICY, memory).memory.blocks).toBe(2)
+  })
+
+  it('counts nothing in the modes that block nothing, for calls that wait, and for results equal only after masking', () => {
+    for (const mode of ['warn', 'observe']) expect(blocksAfter('a=1 '.repeat(40), policyWith({ mode }))).toBe(0)
+    expect(blocksAfter('a?=1 '.repeat(80))).toBe(0)
+    const masked = Array.from({ length: 40 }, (_, at) => `a=1~${at}`).join(' ')
+    expect(blocksAfter(masked)).toBe(0)
+  })
+
+  it('counts nothing while each response brings something new, whatever else is repeated', () => {
+    const repeated = fc.array(fc.constantFrom('a=1', 'b=2', 'c!=3'), { minLength: 1, maxLength: 3 })
+    fc.assert(
+      fc.property(fc.array(repeated, { maxLength: 40 }), (steps) => {
+        const story = steps.map((calls, at) => [...new Set(calls), `new${at}=1`].join('+')).join(' ')
+        expect(blocksAfter(story || 'a=1')).toBe(0)
+      }),
+    )
+  })
+
+  it('counts after notices that no channel took as well, which let no call be blocked', () => {
+    let memory = NO_LOOP
+    for (const step of stepsOf('a=1 '.repeat(11))) {
+      const seen = observeStep(memory, step as readonly LoopCall[], POLICY)
+      memory = seen.finding ? warningRefused(seen.memory, seen.finding, true) : seen.memory
+      expect(mayRefuseAny(memory)).toBe(false)
+    }
+    expect(endingLoop(memory, POLICY)).toBeDefined()
   })
 })

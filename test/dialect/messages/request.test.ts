@@ -66,14 +66,9 @@ describe('a notice in a Messages request', () => {
     ])
   })
 
-  it('a notice goes to the last user message before the beginning of an answer or of a paused response', () => {
-    const paused = {
-      role: 'assistant',
-      content: [{ type: 'server_tool_use', id: 's', name: 'web_search', input: {} }],
-    }
-    for (const last of [{ role: 'assistant', content: 'It is' }, paused]) {
-      expect(parsed(withNotice(body(user('Go.'), last))).messages).toEqual([user(`Go.\n\n${NOTICE}`), last])
-    }
+  it('a notice goes to the last user message before the beginning of an answer', () => {
+    const last = { role: 'assistant', content: 'It is' }
+    expect(parsed(withNotice(body(user('Go.'), last))).messages).toEqual([user(`Go.\n\n${NOTICE}`), last])
   })
 
   it('a notice is a separate user message if that is the channel', () => {
