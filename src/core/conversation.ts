@@ -43,6 +43,8 @@ export interface Conversation {
   readonly offersTools: boolean
   /** The request asks for a summary of the history by a feature of its API, and is no step of a run. */
   readonly isCompaction?: boolean
+  /** The history begins with the provider's own summary of what stood before it. */
+  readonly isCompacted?: boolean
   /** The system text before the conversation; empty if there is none. */
   systemText(): string
   /** How many messages there are; indexes below go from 0 to `length - 1`. */

@@ -81,7 +81,8 @@ export async function evaluate(
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
     if (isByAgent) facts = { ...facts, isByAgent }
-    if (isCompacted) facts = { ...facts, isCompacted }
+    if (isCompacted || (conversation.isCompacted && stored?.previous === undefined))
+      facts = { ...facts, isCompacted: true }
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)

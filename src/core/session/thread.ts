@@ -309,7 +309,7 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
     const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
     const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
-    const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
+    const isShorter = messages <= (thread.messages ?? 0) && facts.iteration <= run.iteration
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
     if (isCompacted || (!isOver && (isSummary || isNewestStep))) compacted.push(thread)

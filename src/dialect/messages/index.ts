@@ -267,6 +267,9 @@ const read: Dialect['read'] = ({ body, known }) => {
       systemText: () => conversation.texts(-1).join(''),
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
+      // Text of the model can't match, as its quotes are escaped.
+      isCompacted:
+        items[0]?.role === 'assistant' && json.subarray(items[0].start, items[0].end).includes('"compaction"'),
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
     },
     items,

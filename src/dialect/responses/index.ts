@@ -242,6 +242,13 @@ function storageOf(index: RequestIndex) {
 /** The path of a compaction: its answer is the history in fewer tokens, and no step of a run. */
 const COMPACTION = /\/responses\/compact\/?$/
 
+/** How many items may stand before a compaction. */
+const MAX_KEPT = 8
+
+function isOfType(json: Buffer, item: InputItem, type: string): boolean {
+  return stringIn(json, members(json, item), 'type') === type
+}
+
 const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
@@ -256,9 +263,9 @@ const read: Dialect['read'] = ({ path, body, known }) => {
       hasParts: true,
       // A prompt that the provider stores may have tools.
       offersTools: offersTools(index, FIELDS) || (!member(fields, 'tools') && isObject(fieldOf(index, 'prompt'))),
-      isCompaction:
-        COMPACTION.test(path) ||
-        (last?.isAside === true && stringIn(json, members(json, last), 'type') === 'compaction_trigger'),
+      isCompaction: COMPACTION.test(path) || (last?.isAside === true && isOfType(json, last, 'compaction_trigger')),
+      // User messages may stay before it.
+      isCompacted: items.slice(0, MAX_KEPT).some((item) => item.isAside && isOfType(json, item, 'compaction')),
       pictures: (at) => {
         const item = items[at]
         const value = item?.role === 'user' ? decodeToCompare(json, item, index.work) : undefined
