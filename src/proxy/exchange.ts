@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { hashOf } from '../core/hash.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
+import { headerOf } from '../http/headers.ts'
 import { reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
@@ -36,7 +37,9 @@ export async function exchange(services: Services, request: IncomingMessage, res
     }
     if (!dialect) {
       const call = callFor(x, hasBody(rawHeaders) ? streamOf(request) : null)
-      const isAgent = x.route.isUnknown && call.body ? watchFor(request, AGENT_KEYS) : () => false
+      // A form uploads files, which may hold any text.
+      const isForm = headerOf(rawHeaders, 'content-type')?.startsWith('multipart/') === true
+      const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(request, AGENT_KEYS) : () => false
       await relayUnguarded(x, call)
       if (isAgent() && response.statusCode < 400) await notePath(x)
       return

@@ -109,7 +109,11 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
 
 /** True if a request may be too large only because of its edits: no character is more than four bytes, or tokens. */
 function isTooLargeBy({ overflow, excess = 0 }: Head, { edits = [] }: RequestVariant): boolean {
-  return overflow !== undefined && excess <= edits.reduce((sum, { text }) => sum + text.length * 4, 0)
+  return (
+    overflow !== undefined &&
+    overflow !== 'loop_refused' &&
+    excess <= edits.reduce((sum, { text }) => sum + text.length * 4, 0)
+  )
 }
 
 /** Bytes that an error may have without its content coding. */
