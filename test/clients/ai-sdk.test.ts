@@ -1,34 +1,32 @@
-import { createAnthropic } from '@ai-sdk/anthropic'
-import { createOpenAI } from '@ai-sdk/openai'
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runawayMessages } from '../support/messages.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
 import { readsBlock } from '../support/scripts.ts'
+import { AI_SDKS, type AiSdk } from '../support/versions.ts'
 
 const SAME = { name: 'search', arguments: { query: 'the same' } }
 const CALLS = [{ name: 'search', arguments: { query: 'it' } }, SAME]
 const THINKING = { blocks: [{ type: 'thinking', thinking: 'Let me see.', signature: 'c2lnbmVk' }] }
 const REASONING = { reasoning: 'x' }
 
-function askChat(url: string, stream: boolean) {
+function askChat(sdk: AiSdk, url: string, stream: boolean) {
   const settings = { name: 'test', baseURL: `${url}/v1`, apiKey: 'sk-test', includeUsage: true }
-  return askWithTools(createOpenAICompatible(settings)('gpt-test'), stream)
+  return askWithTools(sdk, sdk.createOpenAICompatible(settings)('gpt-test'), stream)
 }
 
-function askMessages(url: string, stream: boolean) {
-  const anthropic = createAnthropic({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
-  return askWithTools(anthropic('claude-test'), stream, {
+function askMessages(sdk: AiSdk, url: string, stream: boolean) {
+  const anthropic = sdk.createAnthropic({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
+  return askWithTools(sdk, anthropic('claude-test'), stream, {
     maxOutputTokens: 4_096,
     providerOptions: { anthropic: { thinking: { type: 'enabled' as const, budgetTokens: 1024 } } },
   })
 }
 
-const askResponses = (store: boolean) => (url: string, stream: boolean) => {
-  const openai = createOpenAI({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
-  return askWithTools(openai('gpt-5'), stream, {
+const askResponses = (store: boolean) => (sdk: AiSdk, url: string, stream: boolean) => {
+  const openai = sdk.createOpenAI({ baseURL: `${url}/v1`, apiKey: 'sk-test' })
+  return askWithTools(sdk, openai('gpt-5'), stream, {
     providerOptions: { openai: { store, include: ['reasoning.encrypted_content' as const] } },
   })
 }
@@ -39,9 +37,9 @@ const CASES = [
   { api: 'Messages', ask: askMessages, thought: THINKING, endless: runawayMessages, between: '' },
   { api: 'Responses', ask: askResponses(false), thought: REASONING, endless: runaway, between: '' },
   { api: 'Responses that are stored', ask: askResponses(true), thought: REASONING, endless: runaway, between: '' },
-].flatMap((api) => [false, true].map((stream) => ({ ...api, stream })))
+].flatMap((api) => AI_SDKS.flatMap((sdk) => [false, true].map((stream) => ({ ...api, sdk, name: sdk.name, stream }))))
 
-describe.each(CASES)('the ai package over $api (stream: $stream)', ({ ask, thought, endless, between, stream }) => {
+describe.each(CASES)('$name over $api (stream: $stream)', ({ sdk, ask, thought, endless, between, stream }) => {
   const research: Script = (_, number) => (number === 1 ? { ...thought, calls: CALLS } : { text: 'It is 42. ' })
 
   it('gives the same result as without Governor, and sends the provider the same bytes', async () => {
@@ -49,8 +47,8 @@ describe.each(CASES)('the ai package over $api (stream: $stream)', ({ ask, thoug
     const behind = await startProvider(research)
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
     const { url } = await startGovernor(behind.url)
-    const without = await ask(direct.url, stream)
-    expect(await ask(url, stream)).toEqual(without)
+    const without = await ask(sdk, direct.url, stream)
+    expect(await ask(sdk, url, stream)).toEqual(without)
     expect(without).toMatchObject({ text: 'It is 42. ', steps: 2 })
     expect(behind.requests.map(({ body }) => body.toString())).toEqual(
       direct.requests.map(({ body }) => body.toString()),
@@ -59,7 +57,7 @@ describe.each(CASES)('the ai package over $api (stream: $stream)', ({ ask, thoug
 
   it('gets an answer with a known finish reason when its run is stopped', async () => {
     const { url } = await startBoth(endless(), { budget: { max_iterations: 3 } })
-    expect(await ask(url, stream)).toMatchObject({
+    expect(await ask(sdk, url, stream)).toMatchObject({
       text: 'This is what I found so far.',
       steps: 4,
       finishReason: 'stop',
@@ -72,7 +70,7 @@ describe.each(CASES)('the ai package over $api (stream: $stream)', ({ ask, thoug
       const { url, provider } = await startBoth((request) =>
         readsBlock(request) ? { text: 'I give up.' } : { ...thought, calls: [SAME], ...(text === '' ? {} : { text }) },
       )
-      expect(await ask(url, stream)).toMatchObject({ text: `${text}${text && between}I give up.`, steps: 7 })
+      expect(await ask(sdk, url, stream)).toMatchObject({ text: `${text}${text && between}I give up.`, steps: 7 })
       expect(provider.requests).toHaveLength(8)
     },
   )

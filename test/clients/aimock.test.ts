@@ -1,7 +1,8 @@
 import { LLMock } from '@copilotkit/aimock'
-import OpenAI from 'openai'
+import type OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
+import { OPENAI_CLIENTS } from '../support/versions.ts'
 
 /** An independent implementation of the provider's side: a tool call per request until none may be made. */
 async function startAimock(): Promise<LLMock> {
@@ -27,13 +28,13 @@ const tools = [
   },
 ]
 
-describe.each([{ stream: false }, { stream: true }])(
-  'a run against an independent provider (stream: $stream)',
-  ({ stream }) => {
+describe.each(OPENAI_CLIENTS.flatMap((client) => [false, true].map((stream) => ({ ...client, stream }))))(
+  'a run of $name against an independent provider (stream: $stream)',
+  ({ OpenAI: Client, stream }) => {
     it('is stopped with an answer that says so', async () => {
       const mock = await startAimock()
       const { url } = await startGovernor(mock.url, { budget: { max_iterations: 6 } })
-      const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
+      const client = new Client({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 })
       const params = { model: 'gpt-4o', messages: [{ role: 'user' as const, content: 'Find out.' }], tools }
       const runner = stream
         ? client.chat.completions.runTools({ ...params, stream: true }, { maxChatCompletions: 20 })

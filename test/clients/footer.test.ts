@@ -1,13 +1,11 @@
 /** The last line that says why a run was stopped, as real clients read it. */
-import { createAnthropic } from '@ai-sdk/anthropic'
-import { createOpenAI } from '@ai-sdk/openai'
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { askWithTools } from '../support/ai-sdk.ts'
 import { startBoth } from '../support/governor.ts'
 import type { Script } from '../support/provider.ts'
+import { AI_SDKS, type AiSdk } from '../support/versions.ts'
 
 const budget = { max_iterations: 1, adaptive: false }
 const stop = { footer: true }
@@ -195,19 +193,31 @@ describe.each(CASES)('the footer of a stopped run in $api (stream: $stream)', ({
   })
 })
 
-describe.each([false, true])('the ai package (stream: %s)', (stream) => {
+const READERS = AI_SDKS.flatMap((sdk) => [false, true].map((stream) => ({ sdk, name: sdk.name, stream })))
+
+describe.each(READERS)('$name (stream: $stream)', ({ sdk, stream }) => {
   const script: Script = ({ body, json }) =>
     body.includes('maximum number of tool-calling') || !json.tools
       ? { text: ANSWER }
       : { calls: [{ name, arguments: { query: 'more' } }] }
 
   it.each([
-    ['Chat', (url: string) => createOpenAICompatible({ name: 'test', baseURL: `${url}/v1`, apiKey: 'k' })('gpt-test')],
-    ['Responses', (url: string) => createOpenAI({ baseURL: `${url}/v1`, apiKey: 'k' }).responses('gpt-test')],
-    ['Messages', (url: string) => createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test')],
+    [
+      'Chat',
+      (sdk: AiSdk, url: string) =>
+        sdk.createOpenAICompatible({ name: 'test', baseURL: `${url}/v1`, apiKey: 'k' })('gpt-test'),
+    ],
+    [
+      'Responses',
+      (sdk: AiSdk, url: string) => sdk.createOpenAI({ baseURL: `${url}/v1`, apiKey: 'k' }).responses('gpt-test'),
+    ],
+    [
+      'Messages',
+      (sdk: AiSdk, url: string) => sdk.createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test'),
+    ],
   ] as const)('reads the footer at the end of the text over %s', async (_, model) => {
     const { url } = await startBoth(script, { budget, stop })
-    expect(await askWithTools(model(url), stream)).toMatchObject({
+    expect(await askWithTools(sdk, model(sdk, url), stream)).toMatchObject({
       text: `${ANSWER}\n\n${FOOTER}`,
       steps: 2,
       finishReason: 'stop',
@@ -216,13 +226,15 @@ describe.each([false, true])('the ai package (stream: %s)', (stream) => {
 })
 
 describe('the footer', () => {
-  it('names the loop if the loop guard ended the run', async () => {
+  it.each(AI_SDKS)('names the loop if the loop guard ended the run of $name', async (sdk) => {
     const script: Script = ({ json, body }) =>
       !json.tools || json.tool_choice === 'none' || body.includes('maximum number of tool-calling')
         ? { text: ANSWER }
         : { calls: [{ name, arguments: { query: 'the same' } }] }
     const { url } = await startBoth(script, { stop, loop_guard: { max_warnings_before_block: 0 } })
-    const model = createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test')
-    expect((await askWithTools(model, true)).text).toBe(`${ANSWER}\n\n— stopped by governor: the agent was in a loop`)
+    const model = sdk.createAnthropic({ baseURL: `${url}/v1`, apiKey: 'k' })('claude-test')
+    expect((await askWithTools(sdk, model, true)).text).toBe(
+      `${ANSWER}\n\n— stopped by governor: the agent was in a loop`,
+    )
   })
 })

@@ -1,19 +1,13 @@
 /** Frameworks whose answer must have a form, behind a budget that stops their agents. */
-import { createAnthropic } from '@ai-sdk/anthropic'
-import { createOpenAI } from '@ai-sdk/openai'
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { tool as langTool } from '@langchain/core/tools'
 import { createReactAgent } from '@langchain/langgraph/prebuilt'
 import { ChatOpenAI } from '@langchain/openai'
-import { Agent, tool as agentTool, OpenAIProvider, Runner, setTracingDisabled } from '@openai/agents'
-import { generateText, type LanguageModel, Output, stepCountIs, streamText, tool } from 'ai'
-import OpenAI from 'openai'
+import type { LanguageModel } from 'ai'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { startBoth } from '../support/governor.ts'
 import type { ChatBody, Received, Script } from '../support/provider.ts'
-
-setTracingDisabled(true)
+import { AGENTS_SDKS, AI_SDKS } from '../support/versions.ts'
 
 const budget = { max_iterations: 3, adaptive: false }
 const City = z.object({ name: z.string(), arguments: z.object({ country: z.string() }) })
@@ -96,7 +90,8 @@ describe('LangGraph with a responseFormat', () => {
   })
 })
 
-describe('the AI SDK with Output.object', () => {
+describe.each(AI_SDKS)('$name with Output.object', (sdk) => {
+  const { generateText, Output, stepCountIs, streamText, tool } = sdk.ai
   const settings = (model: LanguageModel) => ({
     model,
     prompt: 'Which city?',
@@ -113,12 +108,12 @@ describe('the AI SDK with Output.object', () => {
   })
 
   it.each([
-    ['Chat Completions', (url: string) => createOpenAI({ apiKey: 'k', baseURL: `${url}/v1` }).chat('gpt-4o')],
-    ['Responses', (url: string) => createOpenAI({ apiKey: 'k', baseURL: `${url}/v1` }).responses('gpt-4o')],
+    ['Chat Completions', (url: string) => sdk.createOpenAI({ apiKey: 'k', baseURL: `${url}/v1` }).chat('gpt-4o')],
+    ['Responses', (url: string) => sdk.createOpenAI({ apiKey: 'k', baseURL: `${url}/v1` }).responses('gpt-4o')],
     [
       'a compatible server',
       (url: string) =>
-        createOpenAICompatible({
+        sdk.createOpenAICompatible({
           name: 'x',
           apiKey: 'k',
           baseURL: `${url}/v1`,
@@ -127,11 +122,11 @@ describe('the AI SDK with Output.object', () => {
     ],
     [
       'Messages with a format',
-      (url: string) => createAnthropic({ apiKey: 'k', baseURL: `${url}/v1` })('claude-sonnet-4-5'),
+      (url: string) => sdk.createAnthropic({ apiKey: 'k', baseURL: `${url}/v1` })('claude-sonnet-4-5'),
     ],
     [
       'Messages with a forced tool',
-      (url: string) => createAnthropic({ apiKey: 'k', baseURL: `${url}/v1` })('claude-3-haiku-20240307'),
+      (url: string) => sdk.createAnthropic({ apiKey: 'k', baseURL: `${url}/v1` })('claude-3-haiku-20240307'),
     ],
   ] as const)('gets its object over %s, even if its run was stopped', async (_, model) => {
     const { url, provider } = await startBoth(searching, { budget })
@@ -144,7 +139,8 @@ describe('the AI SDK with Output.object', () => {
   })
 })
 
-describe('OpenAI Agents with an outputType', () => {
+describe.each(AGENTS_SDKS)('$name with an outputType', ({ agents, OpenAI }) => {
+  const { Agent, OpenAIProvider, Runner, tool } = agents
   it.each([true, false])('get their object, even if their run was stopped (Responses: %s)', async (useResponses) => {
     for (const stream of [false, true]) {
       const { url } = await startBoth(searching, { budget })
@@ -153,7 +149,7 @@ describe('OpenAI Agents with an outputType', () => {
         modelProvider: new OpenAIProvider({ openAIClient: client, useResponses }),
         tracingDisabled: true,
       })
-      const search = agentTool({
+      const search = tool({
         name: 'search',
         description: 'Search',
         parameters: z.object({ query: z.string() }),

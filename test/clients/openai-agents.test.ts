@@ -1,11 +1,8 @@
-import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } from '@openai/agents'
-import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Received, runaway, type Script, startProvider } from '../support/provider.ts'
 import { readsBlock } from '../support/scripts.ts'
-
-setTracingDisabled(true)
+import { AGENTS_SDKS, type AgentsSdk } from '../support/versions.ts'
 
 const same = { name: 'search', arguments: { query: 'the same' } }
 /** The conversation before the run. */
@@ -24,13 +21,14 @@ const research: Script = (_, number) =>
     { text: 'It is — after all — 42. 🎉' },
   ][number - 1] ?? { text: 'Nothing more.' }
 
-interface How {
+interface How extends AgentsSdk {
   readonly stream: boolean
   /** Who keeps the history: the agent, or the provider in a conversation or by the previous response. */
   readonly state: 'history' | 'conversation' | 'response'
 }
 
-async function run(baseURL: string, { stream, state }: How) {
+async function run(baseURL: string, { agents, OpenAI, stream, state }: How) {
+  const { Agent, OpenAIProvider, Runner, tool } = agents
   const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
   const runner = new Runner({
     modelProvider: new OpenAIProvider({ openAIClient: client, useResponses: true }),
@@ -73,14 +71,13 @@ function kindsOf(items: readonly { readonly type: string }[]): string[] {
   return items.map(({ type }) => type)
 }
 
-describe.each<How>([
-  { stream: false, state: 'history' },
-  { stream: true, state: 'history' },
-  { stream: false, state: 'conversation' },
-  { stream: true, state: 'conversation' },
-  { stream: false, state: 'response' },
-  { stream: true, state: 'response' },
-])('OpenAI Agents (stream: $stream, state: $state)', (how) => {
+const HOWS = AGENTS_SDKS.flatMap((sdk) =>
+  (['history', 'conversation', 'response'] as const).flatMap((state) =>
+    [false, true].map((stream): How => ({ ...sdk, stream, state })),
+  ),
+)
+
+describe.each(HOWS)('$name (stream: $stream, state: $state)', (how) => {
   it('give the same answer by the same steps, and send the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(inRun(research))
     const behind = await startProvider(inRun(research))

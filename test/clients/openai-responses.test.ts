@@ -1,9 +1,10 @@
 import { LLMock } from '@copilotkit/aimock'
-import OpenAI from 'openai'
+import type OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
 import { readsBlock } from '../support/scripts.ts'
+import { OPENAI_CLIENTS } from '../support/versions.ts'
 
 type Input = OpenAI.Responses.ResponseInputItem
 type Params = OpenAI.Responses.ResponseCreateParamsNonStreaming
@@ -26,6 +27,7 @@ const tools = [
 ]
 
 interface How {
+  readonly OpenAI: typeof OpenAI
   readonly stateful: boolean
   readonly stream: boolean
 }
@@ -36,8 +38,8 @@ async function once(client: OpenAI, params: Params, stream: boolean): Promise<Op
 }
 
 /** The loop of OpenAI's own guides: sends the output back, or continues from the response. */
-async function run(baseURL: string, { stateful, stream }: How, max = 20) {
-  const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
+async function run(baseURL: string, { OpenAI: Client, stateful, stream }: How, max = 20) {
+  const client = new Client({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
   const history: Input[] = []
   const seen: unknown[] = []
   let next: Input[] = [{ role: 'user', content: 'What is it?' }]
@@ -68,12 +70,11 @@ async function run(baseURL: string, { stateful, stream }: How, max = 20) {
   }
 }
 
-describe.each([
-  { stateful: false, stream: false },
-  { stateful: false, stream: true },
-  { stateful: true, stream: false },
-  { stateful: true, stream: true },
-])('the openai package over Responses (stateful: $stateful, stream: $stream)', (how) => {
+const HOWS = OPENAI_CLIENTS.flatMap((client) =>
+  [false, true].flatMap((stateful) => [false, true].map((stream) => ({ ...client, stateful, stream }))),
+)
+
+describe.each(HOWS)('$name over Responses (stateful: $stateful, stream: $stream)', (how) => {
   it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(research)
     const behind = await startProvider(research)

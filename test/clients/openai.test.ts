@@ -1,7 +1,7 @@
-import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { OPENAI_CLIENTS } from '../support/versions.ts'
 
 /** Looks three things up, two of them at once, then answers. */
 const research: Script = (_, number) =>
@@ -28,8 +28,10 @@ const params = {
   ],
 }
 
+type Client = (typeof OPENAI_CLIENTS)[number]['OpenAI']
+
 /** Runs the SDK's own tool loop and returns what an application sees of it. */
-async function run(baseURL: string, stream: boolean, maxChatCompletions = 30) {
+async function run(OpenAI: Client, baseURL: string, stream: boolean, maxChatCompletions = 30) {
   const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${baseURL}/v1`, maxRetries: 0 })
   const options = { maxChatCompletions }
   const contents: string[] = []
@@ -41,16 +43,16 @@ async function run(baseURL: string, stream: boolean, maxChatCompletions = 30) {
   return { answer, contents, messages: runner.messages, calls: runner.allChatCompletions().length }
 }
 
-describe.each([{ stream: false }, { stream: true }])(
-  'the openai package in its tool loop (stream: $stream)',
-  ({ stream }) => {
+describe.each(OPENAI_CLIENTS.flatMap((client) => [false, true].map((stream) => ({ ...client, stream }))))(
+  '$name in its tool loop (stream: $stream)',
+  ({ OpenAI, stream }) => {
     it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
       const direct = await startProvider(research)
       const behind = await startProvider(research)
       onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
       const { url } = await startGovernor(behind.url)
-      const without = await run(direct.url, stream)
-      const through = await run(url, stream)
+      const without = await run(OpenAI, direct.url, stream)
+      const through = await run(OpenAI, url, stream)
       expect(through).toEqual(without)
       expect(through.answer).toBe('It is — after all — 42. 🎉')
       expect(behind.requests.map(({ body }) => body.toString())).toEqual(
@@ -60,7 +62,7 @@ describe.each([{ stream: false }, { stream: true }])(
 
     it('gets an answer and no error when its run is stopped', async () => {
       const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
-      const { answer, calls } = await run(url, stream)
+      const { answer, calls } = await run(OpenAI, url, stream)
       expect(answer).toBe('This is what I found so far.')
       expect(calls).toBe(6)
       expect(provider.requests).toHaveLength(6)
@@ -76,7 +78,7 @@ describe.each([{ stream: false }, { stream: true }])(
   },
 )
 
-describe('the openai package', () => {
+describe.each(OPENAI_CLIENTS)('$name', ({ OpenAI }) => {
   it('retries after a rate limit as without Governor, and the iteration is counted once', async () => {
     let isFirst = true
     const { url } = await startBoth((_, number) => {

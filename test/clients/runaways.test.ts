@@ -1,9 +1,9 @@
 /** Agents of the official package in a loop: they are warned, their calls are blocked, and the model's own answer ends them. */
 import { setMaxListeners } from 'node:events'
-import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, Script } from '../support/provider.ts'
+import { OPENAI_CLIENTS } from '../support/versions.ts'
 
 /** A model that makes the same calls despite all notices, until it may call no tool. */
 function stubborn(callAt: (step: number) => Answer): Script {
@@ -16,6 +16,8 @@ const search = (query: string): Answer => ({
 })
 const fixed = () => 'nothing to be found'
 
+type Agent = (typeof OPENAI_CLIENTS)[number] & { readonly stream: boolean }
+
 interface Outcome {
   readonly executed: number
   readonly answer: string | null
@@ -24,7 +26,7 @@ interface Outcome {
   readonly metrics: string
 }
 
-async function run(script: Script, result: (at: number) => string, stream: boolean): Promise<Outcome> {
+async function run({ OpenAI, stream }: Agent, script: Script, result: (at: number) => string): Promise<Outcome> {
   const { url, provider } = await startBoth(script)
   const verdicts: (string | null)[] = []
   const client = new OpenAI({
@@ -63,7 +65,9 @@ async function run(script: Script, result: (at: number) => string, stream: boole
   return { executed, answer, requests: provider.requests.length, verdicts, metrics }
 }
 
-describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)', ({ stream }) => {
+const AGENTS = OPENAI_CLIENTS.flatMap((client) => [false, true].map((stream): Agent => ({ ...client, stream })))
+
+describe.each(AGENTS)('an agent with $name (stream: $stream)', (agent) => {
   it.each<[string, (step: number) => Answer, (at: number) => string, string]>([
     ['repeats one call', () => search('x'), fixed, 'repetition'],
     ['alternates two calls', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
@@ -85,7 +89,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
   ])(
     'that %s is warned, then has its calls blocked, and ends with its model’s own answer',
     async (_, callAt, result, pattern) => {
-      const { executed, answer, requests, verdicts, metrics } = await run(stubborn(callAt), result, stream)
+      const { executed, answer, requests, verdicts, metrics } = await run(agent, stubborn(callAt), result)
       expect(answer).toBe('I could not find it.')
       expect(verdicts.filter((verdict) => verdict === 'warn')).toHaveLength(2)
       expect(verdicts.at(-1)).toBe('stop')
@@ -100,7 +104,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
     const resultAt = (at: number) =>
       `2026-01-02T03:04:${String(at % 60).padStart(2, '0')}Z pid ${4000 + at} took ${at}ms: nothing`
     const script = stubborn((step) => (step === 30 ? { text: 'All done.' } : search('x')))
-    const { answer, verdicts } = await run(script, resultAt, stream)
+    const { answer, verdicts } = await run(agent, script, resultAt)
     expect(answer).toBe('All done.')
     expect(verdicts.filter((verdict) => verdict !== 'allow')).toEqual(['warn'])
   })
@@ -111,7 +115,7 @@ describe.each([{ stream: false }, { stream: true }])('an agent (stream: $stream)
     ['polls', () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }), (at) => `${at} of 30 done`],
   ])('that %s is never blocked or stopped', async (_, callAt, result) => {
     const script: Script = stubborn((step) => (step === 30 ? { text: 'All done.' } : callAt(step)))
-    const { answer, verdicts, metrics } = await run(script, result, stream)
+    const { answer, verdicts, metrics } = await run(agent, script, result)
     expect(answer).toBe('All done.')
     expect(verdicts).not.toContain('block')
     expect(verdicts).not.toContain('stop')

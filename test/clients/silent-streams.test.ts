@@ -1,9 +1,10 @@
 /** Last answers whose streams hold no response: official clients fail as they would without Governor, and may ask again. */
 import Anthropic from '@anthropic-ai/sdk'
-import OpenAI from 'openai'
+import type OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, Script } from '../support/provider.ts'
+import { OPENAI_CLIENTS } from '../support/versions.ts'
 
 const tool = { name: 'search', parameters: { type: 'object' as const, properties: {} } }
 const headers = { 'x-governor-session': 's', 'x-governor-max-iterations': '1' }
@@ -11,12 +12,12 @@ const headers = { 'x-governor-session': 's', 'x-governor-max-iterations': '1' }
 const error = (name: string, data: object): string => `${name}data: ${JSON.stringify(data)}\n\n`
 
 /** Each client stops at its second request, streamed; `ask` gives the text of that and of what a person says next. */
-const clients = [
+const clientsOf = (Client: typeof OpenAI) => [
   {
     api: 'Chat Completions',
     error: error('', { error: { message: 'overloaded' } }),
     async ask(url: string) {
-      const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
+      const client = new Client({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
       const tools = [{ type: 'function' as const, function: tool }]
       const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'Go.' }]
       const next = async () => {
@@ -64,7 +65,7 @@ const clients = [
       sequence_number: 0,
     }),
     async ask(url: string) {
-      const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
+      const client = new Client({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0, defaultHeaders: headers })
       const tools = [{ type: 'function' as const, strict: false, ...tool }]
       let previous: string | null = null
       const next = async (input: OpenAI.Responses.ResponseInput) => {
@@ -80,7 +81,11 @@ const clients = [
       return [last.output_text, after.output.length]
     },
   },
-] as const
+]
+
+const CLIENTS = OPENAI_CLIENTS.flatMap(({ name, OpenAI: Client }) =>
+  clientsOf(Client).map((client) => ({ ...client, name })),
+)
 
 const stream = (body: string): Answer => ({
   status: 200,
@@ -88,7 +93,7 @@ const stream = (body: string): Answer => ({
   headers: { 'content-type': 'text/event-stream' },
 })
 
-describe.each(clients)('a stop over $api without an answer', ({ error: failure, ask }) => {
+describe.each(CLIENTS)('a stop over $api without an answer ($name)', ({ error: failure, ask }) => {
   /** Calls a tool, gives the `tries` at a last answer, and calls a tool again. */
   const script =
     (tries: readonly Answer[]): Script =>
@@ -109,14 +114,14 @@ describe.each(clients)('a stop over $api without an answer', ({ error: failure, 
 })
 
 /** Runs an agent in a loop, whose request for the last answer gets `last`, and returns what it gets. */
-async function endedLoop(last: (number: number) => Answer) {
+async function endedLoop(Client: typeof OpenAI, last: (number: number) => Answer) {
   let asked = 0
   const { url } = await startBoth((request) =>
     request.json.tool_choice === 'none' || request.json.tools === undefined
       ? last(++asked)
       : { calls: [{ name: 'search', arguments: {} }] },
   )
-  const client = new OpenAI({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
+  const client = new Client({ apiKey: 'k', baseURL: `${url}/v1`, maxRetries: 0 })
   const input: OpenAI.Responses.ResponseInputItem[] = [{ role: 'user', content: 'Go.' }]
   const tools = [{ type: 'function' as const, strict: false, ...tool }]
   const ask = () => client.responses.stream({ model: 'm', tools, input, store: false, stream: true }).finalResponse()
@@ -133,7 +138,7 @@ async function endedLoop(last: (number: number) => Answer) {
   return { end, ask }
 }
 
-describe('a run over Responses that ends for its loop', () => {
+describe.each(OPENAI_CLIENTS)('a run of $name over Responses that ends for its loop', ({ OpenAI: Client }) => {
   it.each([
     ['an empty stream', stream(''), 'request ended without sending any events'],
     ['a 503', { status: 503, body: { error: { message: 'busy' } } }, '503 busy'],
@@ -143,14 +148,14 @@ describe('a run over Responses that ends for its loop', () => {
       '',
     ],
   ])("passes on the provider's failure (%s), and the next attempt is answered", async (_, failure, words) => {
-    const { end, ask } = await endedLoop((number) => (number === 1 ? failure : { text: 'It is 42.' }))
+    const { end, ask } = await endedLoop(Client, (number) => (number === 1 ? failure : { text: 'It is 42.' }))
     expect(end).toContain(words)
     expect(end).not.toContain('Stopped')
     expect((await ask()).output_text).toBe('It is 42.')
   })
 
   it('gets the fallback text when the model has no answer', async () => {
-    const { end, ask } = await endedLoop(() => ({ text: '' }))
+    const { end, ask } = await endedLoop(Client, () => ({ text: '' }))
     expect(end).toMatch(/^\(Stopped: 'search' was called \d+ times with identical arguments and results\)$/)
     expect((await ask()).output_text).toBe(end)
   })

@@ -16,13 +16,14 @@ import { TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
 
-/** A project of its own with Governor and some packages installed, and these files. */
+/** A project of its own with Governor and some packages (`openai-7 as openai`: under another name) installed, and these files. */
 function project(packages: readonly string[], files: Readonly<Record<string, string>>): string {
   const folder = mkdtempSync(join(tmpdir(), 'governor-types-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
-  for (const name of packages) {
+  for (const one of packages) {
+    const [name = '', installed = name] = one.split(' as ').reverse()
     mkdirSync(join(folder, 'node_modules', name, '..'), { recursive: true })
-    symlinkSync(resolve('node_modules', name), join(folder, 'node_modules', name))
+    symlinkSync(resolve('node_modules', installed), join(folder, 'node_modules', name))
   }
   // A copy: by a link, its packages would be those of this repository.
   const installed = join(folder, 'node_modules', 'agent-governor')
@@ -61,7 +62,7 @@ const EXAMPLES = documents.flatMap((name) =>
   [...readFileSync(name, 'utf8').matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text),
 )
 
-const CLIENTS = ['openai', '@anthropic-ai/sdk', '@langchain/openai', '@langchain/core', '@types/node', 'undici-types']
+const CLIENTS = ['@anthropic-ai/sdk', '@langchain/openai', '@langchain/core', '@types/node', 'undici-types']
 
 describe('the types of the package', () => {
   it('name every state and every reason that Governor states', () => {
@@ -72,10 +73,13 @@ describe('the types of the package', () => {
   it('fit the examples of the documentation', () => {
     expect(EXAMPLES.length).toBeGreaterThanOrEqual(3)
     const files = Object.fromEntries(EXAMPLES.map((text, at) => [`example-${at}.ts`, text]))
-    expect(mistakesIn(project(CLIENTS, files), Object.keys(files))).toBe('')
+    expect(mistakesIn(project(['openai-7 as openai', ...CLIENTS], files), Object.keys(files))).toBe('')
   })
 
-  it.each(['nodenext', 'bundler'] as const)('add the end of a run to the responses of both SDKs (%s)', (resolution) => {
+  it.each([
+    ['nodenext', 'openai'],
+    ['bundler', 'openai-7 as openai'],
+  ] as const)('add the end of a run to the responses of both SDKs (%s, %s)', (resolution, openai) => {
     const agent = `
       import 'agent-governor/types'
       import type Anthropic from '@anthropic-ai/sdk'
@@ -86,7 +90,7 @@ describe('the types of the package', () => {
       ) => [a, b, c, d, e, f].map(({ governor }) => governor?.terminal_state === 'budget_exceeded')
       // @ts-expect-error: no such state
       export const wrong = (a: OpenAI.ChatCompletion) => a.governor?.terminal_state === 'tired'`
-    expect(mistakesIn(project(CLIENTS, { 'agent.ts': agent }), ['agent.ts'], resolution)).toBe('')
+    expect(mistakesIn(project([openai, ...CLIENTS], { 'agent.ts': agent }), ['agent.ts'], resolution)).toBe('')
   })
 
   it('are right where neither SDK is installed', () => {

@@ -102,7 +102,7 @@ describe('a stream over Responses that began with a response whose calls were al
     const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 7 })
     const [read, ...others] = steps.at(-1)?.calls ?? []
     expect([read?.['name'], others]).toEqual(['read', []])
-    expect(steps.at(-1)?.response['id']).toBe('resp_8')
+    expect(steps.at(-1)?.response['id']).toBe('resp_7')
     const input = [{ type: 'function_call_output', call_id: read?.['call_id'], output: 'text' }]
     const next = await callResponses(url, { input, previous_response_id: 'resp_7' }, { stream: true })
     expect([next.status, next.text]).toEqual([200, 'Done.'])

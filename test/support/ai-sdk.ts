@@ -1,11 +1,13 @@
 /** An agent made with the `ai` package, for any provider package. */
-import { generateText, jsonSchema, type LanguageModel, stepCountIs, streamText, tool } from 'ai'
+import type { generateText, LanguageModel } from 'ai'
 import { expect } from 'vitest'
+import type { AiSdk } from './versions.ts'
 
 type Settings = Parameters<typeof generateText>[0]
 
 /** Asks with one tool for at most 30 steps; `more` are settings of the provider's. */
 export async function askWithTools(
+  { ai: { generateText, jsonSchema, stepCountIs, streamText, tool } }: AiSdk,
   model: LanguageModel,
   stream: boolean,
   more: Pick<Settings, 'providerOptions' | 'maxOutputTokens'> = {},

@@ -49,6 +49,8 @@ class ResponsesStream implements DialectState {
   /** The items of the response with whose first event the client's stream began. */
   beganWith: ReadonlyMap<unknown, OutputItem> | undefined
   hasBegun = false
+  /** The id that the client's stream began with and keeps: clients refuse a change. Requests that name it are redirected. */
+  id: unknown
   /** The items in the client's output. */
   readonly output: OutputItem[] = []
   /** The items of the current response, by the provider's indexes. */
@@ -163,6 +165,7 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   const { frame, event, kind, total } = part
   if (part.isDone || (kind === 'failed' && !stream.isChanged)) return [terminated(frame)]
   if (BEGINNINGS.has(event['type'])) {
+    stream.id ??= objectIn(event, 'response')['id']
     stream.beganWith ??= part.items
     stream.hasBegun = true
     if (stream.beganWith !== part.items) return []
@@ -171,7 +174,8 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   if (total) {
     const usage = isObject(total.usage) ? { usage: total.usage } : {}
     const output = itemsOf(stream.output, 'shown')
-    next = { ...event, response: { ...objectIn(event, 'response'), output, ...usage } }
+    const response = objectIn(event, 'response')
+    next = { ...event, response: { ...response, id: stream.id ?? response['id'], output, ...usage } }
   }
   const entry = part.items.get(event['output_index'])
   if (entry) {
@@ -213,7 +217,8 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
   const isAnswer = last['status'] === 'completed' && !objectsOf(last['output']).some(isClientCall)
   const isAsCame = !stream.isChanged && responses === 1 && (isCutOff || isAnswer)
-  if (end && isNext && (isAsCame || (mode !== 'answer' && footer === undefined))) {
+  const isNamed = last['id'] === (stream.id ?? last['id'])
+  if (end && isNext && isNamed && (isAsCame || (mode !== 'answer' && footer === undefined))) {
     const data = Buffer.from(dataOf(end.frame) ?? '')
     const text = memberText(data, 'response')
     const response = text && withMembers(Buffer.from(text), { governor: JSON.stringify(metadata) }).toString()
@@ -224,6 +229,7 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   const response: Json = {
     ...stream.latest,
     ...last,
+    ...(stream.id === undefined ? {} : { id: stream.id }),
     ...(isCutOff ? {} : COMPLETED),
     output,
     // Some providers send this member, which SDKs compute otherwise.

@@ -112,7 +112,8 @@ describe('a Responses stream whose calls are held', () => {
       const { types, ids, response } = received(first, second, ...filter.release(new Set()))
       expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
       expect(ids).toEqual([...(text ? ['rs_1', 'msg_1'] : []), 'msg_2', 'fc_2_0'])
-      expect(response).toMatchObject({ id: 'resp_2', usage: { total_tokens: 220 } })
+      // Clients refuse another id at the end than at the beginning.
+      expect(response).toMatchObject({ id: text ? 'resp_1' : 'resp_2', usage: { total_tokens: 220 } })
     }
   })
 

@@ -1,0 +1,97 @@
+/**
+ * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
+ * `answer(body, number)` returns what the model says to a request, numbered from 1:
+ * `{text, calls: [{name, arguments}], finish}`; `finish` is `finish_reason`, or the status of a response.
+ */
+import { once } from 'node:events'
+import http from 'node:http'
+
+const callId = (number, index) => `call_${number}_${index}`
+
+function chatMessage({ text = null, calls = [] }, number) {
+  const tool_calls = calls.map((call, index) => ({
+    id: callId(number, index),
+    type: 'function',
+    function: { name: call.name, arguments: JSON.stringify(call.arguments) },
+  }))
+  return { role: 'assistant', content: text, ...(calls.length > 0 ? { tool_calls } : {}) }
+}
+
+function chat(request, answer, number) {
+  const message = chatMessage(answer, number)
+  const finish = answer.finish ?? (message.tool_calls ? 'tool_calls' : 'stop')
+  const usage = { prompt_tokens: 1000, completion_tokens: 7, total_tokens: 1007 }
+  const base = { id: `chatcmpl-${number}`, created: 1_760_000_000, model: request.model }
+  if (!request.stream) {
+    const choices = [{ index: 0, message, finish_reason: finish }]
+    return JSON.stringify({ ...base, object: 'chat.completion', choices, usage })
+  }
+  const chunk = (choices, more = {}) =>
+    `data: ${JSON.stringify({ ...base, object: 'chat.completion.chunk', choices, ...more })}\n\n`
+  const tool_calls = message.tool_calls?.map((call, index) => ({ index, ...call }))
+  return [
+    chunk([{ index: 0, delta: { ...message, ...(tool_calls ? { tool_calls } : {}) }, finish_reason: null }]),
+    chunk([{ index: 0, delta: {}, finish_reason: finish }]),
+    request.stream_options?.include_usage ? chunk([], { usage }) : '',
+    'data: [DONE]\n\n',
+  ].join('')
+}
+
+function response(request, { text, calls = [], finish = 'completed' }, number) {
+  const content = [{ type: 'output_text', text, annotations: [], logprobs: [] }]
+  const said = { id: `msg_${number}`, type: 'message', role: 'assistant', status: finish, content }
+  const called = calls.map((call, index) => ({
+    id: `fc_${number}_${index}`,
+    type: 'function_call',
+    status: 'completed',
+    call_id: callId(number, index),
+    name: call.name,
+    arguments: JSON.stringify(call.arguments),
+  }))
+  return JSON.stringify({
+    id: `resp_${number}`,
+    object: 'response',
+    created_at: 1_760_000_000,
+    model: request.model,
+    status: finish,
+    error: null,
+    incomplete_details: finish === 'incomplete' ? { reason: 'max_output_tokens' } : null,
+    output: [...(text === undefined ? [] : [said]), ...called],
+    parallel_tool_calls: true,
+    tool_choice: 'auto',
+    tools: [],
+    usage: {
+      input_tokens: 1000,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: 7,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: 1007,
+    },
+  })
+}
+
+/** Starts the server on a free port; returns its base URL and the bodies of all requests, oldest first. */
+export async function serve(answer) {
+  const bodies = []
+  const server = http.createServer(async (request, reply) => {
+    let text = ''
+    for await (const piece of request) text += piece
+    const body = JSON.parse(text)
+    const number = bodies.push(body)
+    const write = request.url.endsWith('/responses') ? response : chat
+    reply.writeHead(200, { 'content-type': body.stream ? 'text/event-stream' : 'application/json' })
+    reply.end(write(body, answer(body, number), number))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  server.unref()
+  return { url: `http://127.0.0.1:${server.address().port}/v1`, bodies }
+}
+
+/** Prints `seen`, and ends with 0 if it equals `expected`, else with 1. */
+export function verdict(seen, expected) {
+  const holds = JSON.stringify(seen) === JSON.stringify(expected)
+  const end = holds ? 'It is still so.' : `It has changed. It was: ${JSON.stringify(expected, null, 2)}`
+  process.stdout.write(`${JSON.stringify(seen, null, 2)}\n${end}\n`)
+  process.exitCode = holds ? 0 : 1
+}
