@@ -20,10 +20,7 @@ interface Prices {
   readonly output: number
   readonly cached_input?: number | undefined
   readonly cache_write?: number | undefined
-}
-
-/** `cache_write_1h`: of tokens that the cache keeps for an hour. */
-interface ListedPrices extends Prices {
+  /** Of tokens that the cache keeps for an hour. */
   readonly cache_write_1h?: number | undefined
 }
 
@@ -53,7 +50,7 @@ function cacheParts({ input, cachedInput = 0, cacheWrite = 0, hourWrite = 0 }: T
 /** What a token written for an hour costs, in tokens of input, where nobody states a price of it: Anthropic's. */
 const HOUR_WRITE = 2
 
-function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: ListedPrices): Price {
+function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: Prices): Price {
   const write = cache_write ?? input
   const hourWrite = cache_write_1h ?? (cache_write === undefined ? input : input * HOUR_WRITE)
   return (usage) => {
@@ -75,7 +72,7 @@ function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price 
     const isFixed = ![cached_input, cache_write, cache_write_1h].some((one) => typeof one === 'object')
     // The same for every prompt at any time, as most are.
     if (typeof input === 'number' && typeof output === 'number' && isFixed)
-      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as ListedPrices)
+      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as Prices)
   }
   // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
@@ -105,9 +102,10 @@ function dearest(found: Package, settings: readonly ModelSettings[], upstream: C
     if (price && only === upstream.name) prices.push(configuredPrice(price))
   const provider = providerOf(found, upstream)
   for (const model of provider?.models ?? []) if (provider) prices.push(listedPrice(found, { provider, model }))
-  let most: Price | undefined
-  for (const price of prices) if (price(COMPARED) > (most?.(COMPARED) ?? 0)) most = price
-  return most
+  return prices.reduce<Price | undefined>(
+    (most, one) => (one(COMPARED) > (most?.(COMPARED) ?? 0) ? one : most),
+    undefined,
+  )
 }
 
 /** Finds a model at the provider of the upstream, else at any provider by its name. */
@@ -130,29 +128,16 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
 
 /** How much more an answer costs by its service tier; others, and those not stated, cost the listed price. */
 const TIERS = new Map(Object.entries({ priority: 2, fast: 2, ultrafast: 6, flex: 0.5, batch: 0.5 }))
-/** The same of Anthropic's fast mode, where the package has no price of it. */
+/** The same of Anthropic's fast mode, and of an answer that it made in the region that the client demanded. */
 const FAST = 6
-/** The same of an answer that Anthropic made in the region that the client demanded. */
 const REGIONAL = 1.1
 const NO_REGION: ReadonlySet<string> = new Set(['global', 'not_available'])
-
-/** Returns by how much Anthropic's fast mode raises the price of a model: the package lists it by OpenRouter's names. */
-function fastFactor(library: Package, { provider, model }: Entry): number {
-  const id = model.id.replace(/-(\d+)-(\d+)$/, '-$1.$2')
-  const openrouter = library.findProvider({ providerId: 'openrouter' })
-  const fast = openrouter?.models.find((one) => one.id === `${provider.id}/${id}-fast`)
-  if (!openrouter || !fast) return FAST
-  const dollars = listedPrice(library, { provider, model })(COMPARED)
-  return dollars > 0 ? listedPrice(library, { provider: openrouter, model: fast })(COMPARED) / dollars : FAST
-}
 
 /** What is known of a model at an upstream. */
 interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */
   readonly isConfigured: boolean
-  /** By how much the speed `fast` raises the price. */
-  readonly fast: number
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
 }
@@ -178,23 +163,23 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
   const known = new Map<string, LRUCache<string, KnownModel>>()
   const dearestPrices = new Map<string, Price | undefined>()
   let library: Package | undefined
-  const loadOnce = async (): Promise<Error | undefined> => {
-    try {
-      library = await import('@pydantic/genai-prices')
-      catalogue.isLoaded = true
-      return undefined
-    } catch (error) {
-      failed?.(error as Error)
-      return error as Error
-    }
-  }
   const catalogue = {
     isLoaded: false,
     /** Settles once the package is loaded, or cannot be: then every cost is known. Unset if nobody needed it yet. */
     loading: undefined as Promise<Error | undefined> | undefined,
     /** Loads the package, once. Resolves to the error if it can't be loaded; never rejects. */
     load(): Promise<Error | undefined> {
-      catalogue.loading ??= loadOnce()
+      catalogue.loading ??= import('@pydantic/genai-prices').then(
+        (found) => {
+          library = found
+          catalogue.isLoaded = true
+          return undefined
+        },
+        (error: Error) => {
+          failed?.(error)
+          return error
+        },
+      )
       return catalogue.loading
     },
     /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
@@ -214,7 +199,6 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
-        fast: library && entry ? fastFactor(library, entry) : FAST,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -238,8 +222,8 @@ const NO_PRICE: Cost = { costGap: 'partial' }
 function priceOf(bill: StatedBill, catalogue: Catalogue, model: string, upstream: CatalogueUpstream) {
   const asked = catalogue.modelAt(model, upstream)
   const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
-  const { price = asked.price, fast } = named.isConfigured || !asked.isConfigured ? named : asked
-  const speed = bill.speed === 'fast' ? fast : 1
+  const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
+  const speed = bill.speed === 'fast' ? FAST : 1
   const factor = speed * (TIERS.get(bill.tier ?? '') ?? 1) * (!bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL)
   return price && ((usage: TokenUsage) => price(usage) * factor)
 }
