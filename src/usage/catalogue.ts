@@ -218,20 +218,9 @@ type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 const NO_PRICE: Cost = { costGap: 'partial' }
 
-/** Returns the price of a response; `undefined` if none is known. The model that it names counts, once that has a price. */
-function priceOf(bill: StatedBill, catalogue: Catalogue, model: string, upstream: CatalogueUpstream) {
-  const asked = catalogue.modelAt(model, upstream)
-  const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
-  const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
-  const speed = bill.speed === 'fast' ? FAST : 1
-  const factor = speed * (TIERS.get(bill.tier ?? '') ?? 1) * (!bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL)
-  return price && ((usage: TokenUsage) => price(usage) * factor)
-}
-
 /**
- * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. What
- * the response itself states counts; a stated 0 only where no price is known, as it may mean that somebody else pays.
- * `estimates`: a call without a known price costs as much as the provider's dearest model would.
+ * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. A
+ * stated 0 counts only where no price is known; `estimates`: such a call then costs what the dearest model would.
  */
 export function costOf(
   usage: TokenUsage,
@@ -242,8 +231,14 @@ export function costOf(
   estimates: boolean,
 ): Cost | Promise<Cost> {
   if (bill.cost) return { cost: bill.cost }
-  const price = priceOf(bill, catalogue, model, upstream)
-  if (price) return { cost: price(usage) }
+  const asked = catalogue.modelAt(model, upstream)
+  // The model that the response names counts, once that has a price.
+  const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
+  const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
+  if (price) {
+    const region = !bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL
+    return { cost: price(usage) * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region }
+  }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))
     return catalogue.load().then(again)

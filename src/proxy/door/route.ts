@@ -86,10 +86,7 @@ const DOT_SEGMENT = /(?<![\w~.\x80-\uffff-])\.[^!-\uffff]*\.(?![\w~.\x80-\uffff-
 /** What begins otherwise may be nothing but a parameter, which some servers remove. */
 const NAME = /^\.*[\w~\x80-\uffff-]/
 
-/**
- * Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, however often they are percent-encoded. A segment
- * counts one level at most: nobody knows which characters a server takes for a slash, or merges.
- */
+/** Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any percent-encoding; each counts one level at most. */
 function climbsOut(path: string): boolean {
   if (!/%|\.\./.test(path)) return false
   let depth = 0
