@@ -83,15 +83,17 @@ export function observeOutcome(turn: Turn, head: Head, usage: ResponseObserver |
   } satisfies ResponseObserver
 }
 
+const ERROR_NAME = Buffer.from('"error"')
 /** A member that only errors have, unless it is null. */
 const ERROR = /"error"\s{0,8}:\s{0,8}[^\sn]/
 
 /** Returns true if a whole response with a status of success is nothing but an error, which is no overflow. */
 function isOnlyError({ dialect, state, services }: Turn, { headers }: Head, body: Buffer): boolean {
-  if (state.overflow) return false
+  // One with calls is an answer, which need not be decoded.
+  if (state.overflow || state.relayed) return false
   try {
     const plain = decodedAtOnce(body, contentEncoding(headers), 8 * MAX_BODY) ?? body
-    if (!plain.includes('"error"') || !ERROR.test(plain.toString('latin1'))) return false
+    if (!plain.includes(ERROR_NAME) || !ERROR.test(plain.toString('latin1'))) return false
     if (/^\s*\{/.test(plain.toString('latin1', 0, 64))) {
       const answer = dialect.readAnswer(plain)
       return !answer?.text && !answer?.calls.length
