@@ -163,23 +163,23 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
   const known = new Map<string, LRUCache<string, KnownModel>>()
   const dearestPrices = new Map<string, Price | undefined>()
   let library: Package | undefined
+  const loadOnce = async (): Promise<Error | undefined> => {
+    try {
+      library = await import('@pydantic/genai-prices')
+      catalogue.isLoaded = true
+      return undefined
+    } catch (error) {
+      failed?.(error as Error)
+      return error as Error
+    }
+  }
   const catalogue = {
     isLoaded: false,
     /** Settles once the package is loaded, or cannot be: then every cost is known. Unset if nobody needed it yet. */
     loading: undefined as Promise<Error | undefined> | undefined,
     /** Loads the package, once. Resolves to the error if it can't be loaded; never rejects. */
     load(): Promise<Error | undefined> {
-      catalogue.loading ??= import('@pydantic/genai-prices').then(
-        (found) => {
-          library = found
-          catalogue.isLoaded = true
-          return undefined
-        },
-        (error: Error) => {
-          failed?.(error)
-          return error
-        },
-      )
+      catalogue.loading ??= loadOnce()
       return catalogue.loading
     },
     /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
