@@ -6,6 +6,7 @@ import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
+import { textOf } from '../core/json-object.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
@@ -98,8 +99,9 @@ async function checkPrices(config: Config): Promise<Finding> {
   const used = new Set<string>()
   const unknown = new Set<string>()
   try {
-    for await (const { time, model, upstream: name } of journalLines(config.usage.journal || DEFAULT_JOURNAL)) {
-      if (Date.parse(time) < from || used.has(`${name} ${model}`)) continue
+    for await (const line of journalLines(config.usage.journal || DEFAULT_JOURNAL)) {
+      const [model, name] = [textOf(line['model']) || 'unknown', textOf(line['upstream'])]
+      if (Date.parse(line.time) < from || used.has(`${name} ${model}`)) continue
       used.add(`${name} ${model}`)
       const settings = config.upstreams[name] ?? { url: 'http://unknown', headers: {}, strip_name: false }
       if (!catalogue.modelAt(model, upstreamOf(name, settings)).price) unknown.add(model)

@@ -1,9 +1,8 @@
 /** `governor report`: what agents used, out of the journal. */
 import { createReadStream } from 'node:fs'
-import * as z from 'zod'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
-import { parseObject } from '../core/json-object.ts'
+import { type Json, parseObject, textOf } from '../core/json-object.ts'
 import { DEFAULT_JOURNAL, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
 import { linesOf } from './lines.ts'
@@ -12,9 +11,9 @@ import { aligned, fitted, jsonLine } from './terminal-text.ts'
 /** How lines are grouped. A day is one of the place where the command runs. */
 const GROUPINGS = {
   day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
-  model: ({ model }: Line) => model,
-  client: ({ client }: Line) => client ?? 'unknown',
-  session: ({ session, id }: Line) => session ?? id ?? 'without a name',
+  model: ({ model }: Line) => textOf(model) || 'unknown',
+  client: ({ client }: Line) => textOf(client) || 'unknown',
+  session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
 } as const
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
@@ -33,32 +32,17 @@ function timeOf(text: string): number {
   throw new UsageError(`--since ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)
 }
 
-const name = z.string().nullable().catch(null)
-const amount = z.number().min(0).max(Number.MAX_SAFE_INTEGER).catch(0)
-
-/** What is read of a line, whatever its members are; it has at least a time. */
-const lineShape = z.object({
-  time: z.string().refine((text) => !Number.isNaN(Date.parse(text))),
-  ...{
-    model: z.string().catch('unknown'),
-    upstream: z.string().catch('unknown'),
-    client: name,
-    session: name,
-    id: name,
-  },
-  ...{ runs: amount, iterations: amount, calls: amount, input: amount, cached_input: amount, cache_write: amount },
-  ...{ output: amount, cost_usd: amount, price_known: z.boolean().catch(false) },
-})
-type Line = z.output<typeof lineShape>
+/** A line of the journal, whatever its members are; it has at least a time. */
+type Line = Json & { readonly time: string }
 
 /** Yields the lines of a journal, the oldest first; a file that is not there has none. Throws `ConfigError`. */
 export async function* journalLines(path: string): AsyncGenerator<Line> {
   for (let older = OLDER_FILES; older >= 0; older--)
     try {
       for await (const text of linesOf(createReadStream(journalFile(path, older)))) {
-        const { success, data } = lineShape.safeParse(parseObject(text))
+        const line = parseObject(text)
         // A line may be cut where a disk was full, and lack what another version of Governor does not write.
-        if (success) yield data
+        if (line && !Number.isNaN(Date.parse(textOf(line['time'])))) yield line as Line
       }
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') continue
@@ -68,8 +52,11 @@ export async function* journalLines(path: string): AsyncGenerator<Line> {
 }
 
 function add(sums: Sums, line: Line): void {
-  for (const name of SUMS) sums[name] += line[name]
-  sums.price_known &&= line.price_known
+  for (const name of SUMS) {
+    const amount = line[name]
+    if (typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER) sums[name] += amount
+  }
+  sums.price_known &&= line['price_known'] === true
 }
 
 function tableOf(by: string, groups: readonly (readonly [string, Sums])[], columns: number): string {

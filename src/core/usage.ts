@@ -17,10 +17,7 @@ export interface TokenUsage {
   readonly reasoning?: number | undefined
 }
 
-/**
- * Returns usage that holds at least `total` tokens. Some providers state reasoning or cached tokens beside the tokens of
- * the answer and of the prompt, or in the total alone: what the parts lack is a part of the prompt beside cached tokens, else of the answer.
- */
+/** Returns usage of at least `total` tokens: what its parts lack is of the prompt beside cached tokens, else of the answer. */
 export function withTotal(usage: TokenUsage, total: number | undefined): TokenUsage {
   const { cachedInput = 0, cacheWrite = 0, reasoning = 0 } = usage
   const cached = cachedInput + cacheWrite
@@ -37,9 +34,8 @@ export interface StatedBill {
   readonly cost?: number | undefined
   /** The model that answered. */
   readonly model?: string | undefined
-  /** The service tier, as OpenAI and others name it. */
+  /** OpenAI and others name a tier, Anthropic a speed and a region. */
   readonly tier?: string | undefined
-  /** The speed and the region of the answer, as Anthropic names them. */
   readonly speed?: string | undefined
   readonly region?: string | undefined
 }

@@ -144,10 +144,7 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   reply(response, status, 'application/json', body, governorHeaders)
 }
 
-/**
- * Waits so many milliseconds, or until the client leaves, Governor ends, or the function that `listen` gets is called.
- * `listen` returns what ends its listening.
- */
+/** Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns its end. */
 export async function pause(
   { services, response }: Exchange,
   ms: number,

@@ -25,10 +25,7 @@ export function createKnownStreaks(): Services['streaks'] {
   return Object.assign(new LRUCache<SessionKey, true>({ max: MAX_STREAKS }), { held: 0 })
 }
 
-/**
- * Returns where the errors in a row of a request's thread, upstream and model are counted. A conversation without an id
- * has no thread yet: its body stands for it.
- */
+/** Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an id. */
 function streakKeyOf({ request, found, counted, runState: { thread } }: Turn): SessionKey {
   const name = found.id === undefined ? counted.fingerprint : (thread.id ?? thread.number)
   return sessionKey(found.tenant, `${name} ${request.upstream} ${request.model}`)
@@ -65,36 +62,39 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
 /** Records whether a response is an answer, once that shows. `usage`: what else observes it. */
 export function observeOutcome(turn: Turn, head: Head, usage: ResponseObserver | undefined) {
   if (head.status >= 400 || !turn.services.policies.storm.enabled) return usage
-  let begun: Buffer[] | undefined = []
-  let length = 0
+  let begun: Buffer[] = []
+  let left = MAX_BODY
   return {
     take(chunk) {
-      length += chunk?.length ?? 0
-      if (begun && chunk) begun.push(chunk)
-      if (begun && length > MAX_BODY) {
-        begun = undefined
-        noteOutcome(turn, head)
+      if (chunk && left >= 0) {
+        left -= chunk.length
+        begun.push(chunk)
+        if (left < 0) {
+          begun = []
+          noteOutcome(turn, head)
+        }
       }
       return usage?.take(chunk)
     },
     end(isWhole) {
       usage?.end(isWhole)
-      if (begun) noteOutcome(turn, head, Buffer.concat(begun))
+      if (left >= 0) noteOutcome(turn, head, begun.length === 1 ? begun[0] : Buffer.concat(begun))
     },
   } satisfies ResponseObserver
 }
 
+const ERROR_NAME = Buffer.from('"error"')
 /** A member that only errors have, unless it is null. */
 const ERROR = /"error"\s{0,8}:\s{0,8}[^\sn]/
 
 /** Returns true if a whole response with a status of success is nothing but an error, which is no overflow. */
 function isOnlyError({ dialect, state, services }: Turn, { headers }: Head, body: Buffer): boolean {
-  if (state.overflow) return false
+  // One with calls is an answer, which need not be decoded.
+  if (state.overflow || state.relayed) return false
   try {
     const plain = decodedAtOnce(body, contentEncoding(headers), 8 * MAX_BODY) ?? body
-    const text = plain.toString('latin1')
-    if (!ERROR.test(text)) return false
-    if (text.trimStart().startsWith('{')) {
+    if (!plain.includes(ERROR_NAME) || !ERROR.test(plain.toString('latin1'))) return false
+    if (/^\s*\{/.test(plain.toString('latin1', 0, 64))) {
       const answer = dialect.readAnswer(plain)
       return !answer?.text && !answer?.calls.length
     }

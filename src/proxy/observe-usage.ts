@@ -75,10 +75,7 @@ export function observeAside(
   })
 }
 
-/**
- * Calls `note` with what an answer used: once, or a second time with its cost alone, as tokens count at once and the cost
- * as soon as it is known. `isLater`: it is the second time.
- */
+/** Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once. */
 function countBill(
   { services, route: { upstream } }: Exchange,
   model: string,
@@ -101,9 +98,7 @@ function countBill(
   cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
 }
 
-type AnsweredFields = Omit<AnsweredEvent, 'kind' | 'upstream' | 'client'>
-
-function emitAnswered(x: Exchange, fields: AnsweredFields): void {
+function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client'>): void {
   const client = agentNameOf(x.request.rawHeaders)
   emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, ...fields })
 }
@@ -146,10 +141,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
 /** How many conversations with the same beginning may wait for their second request. */
 const MAX_WAITING = 64
 
-/**
- * Links the id that the head of a response states, as a client may continue from it before the response is over.
- * Resolves when all processes can find it.
- */
+/** Links the id in the head of a response: a client may continue from it at once. Resolves when all processes find it. */
 async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
   const { services, found, begun, counted, state } = turn
   const ids = idsIn(found, { id: response })

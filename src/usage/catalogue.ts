@@ -20,10 +20,7 @@ interface Prices {
   readonly output: number
   readonly cached_input?: number | undefined
   readonly cache_write?: number | undefined
-}
-
-/** `cache_write_1h`: of tokens that the cache keeps for an hour. */
-interface ListedPrices extends Prices {
+  /** Of tokens that the cache keeps for an hour. */
   readonly cache_write_1h?: number | undefined
 }
 
@@ -53,7 +50,7 @@ function cacheParts({ input, cachedInput = 0, cacheWrite = 0, hourWrite = 0 }: T
 /** What a token written for an hour costs, in tokens of input, where nobody states a price of it: Anthropic's. */
 const HOUR_WRITE = 2
 
-function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: ListedPrices): Price {
+function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: Prices): Price {
   const write = cache_write ?? input
   const hourWrite = cache_write_1h ?? (cache_write === undefined ? input : input * HOUR_WRITE)
   return (usage) => {
@@ -75,7 +72,7 @@ function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price 
     const isFixed = ![cached_input, cache_write, cache_write_1h].some((one) => typeof one === 'object')
     // The same for every prompt at any time, as most are.
     if (typeof input === 'number' && typeof output === 'number' && isFixed)
-      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as ListedPrices)
+      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as Prices)
   }
   // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
@@ -105,9 +102,10 @@ function dearest(found: Package, settings: readonly ModelSettings[], upstream: C
     if (price && only === upstream.name) prices.push(configuredPrice(price))
   const provider = providerOf(found, upstream)
   for (const model of provider?.models ?? []) if (provider) prices.push(listedPrice(found, { provider, model }))
-  let most: Price | undefined
-  for (const price of prices) if (price(COMPARED) > (most?.(COMPARED) ?? 0)) most = price
-  return most
+  return prices.reduce<Price | undefined>(
+    (most, one) => (one(COMPARED) > (most?.(COMPARED) ?? 0) ? one : most),
+    undefined,
+  )
 }
 
 /** Finds a model at the provider of the upstream, else at any provider by its name. */
@@ -130,29 +128,16 @@ function find(library: Package, model: string, upstream: CatalogueUpstream): Ent
 
 /** How much more an answer costs by its service tier; others, and those not stated, cost the listed price. */
 const TIERS = new Map(Object.entries({ priority: 2, fast: 2, ultrafast: 6, flex: 0.5, batch: 0.5 }))
-/** The same of Anthropic's fast mode, where the package has no price of it. */
+/** The same of Anthropic's fast mode, and of an answer that it made in the region that the client demanded. */
 const FAST = 6
-/** The same of an answer that Anthropic made in the region that the client demanded. */
 const REGIONAL = 1.1
 const NO_REGION: ReadonlySet<string> = new Set(['global', 'not_available'])
-
-/** Returns by how much Anthropic's fast mode raises the price of a model: the package lists it by OpenRouter's names. */
-function fastFactor(library: Package, { provider, model }: Entry): number {
-  const id = model.id.replace(/-(\d+)-(\d+)$/, '-$1.$2')
-  const openrouter = library.findProvider({ providerId: 'openrouter' })
-  const fast = openrouter?.models.find((one) => one.id === `${provider.id}/${id}-fast`)
-  if (!openrouter || !fast) return FAST
-  const dollars = listedPrice(library, { provider, model })(COMPARED)
-  return dollars > 0 ? listedPrice(library, { provider: openrouter, model: fast })(COMPARED) / dollars : FAST
-}
 
 /** What is known of a model at an upstream. */
 interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */
   readonly isConfigured: boolean
-  /** By how much the speed `fast` raises the price. */
-  readonly fast: number
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
 }
@@ -214,7 +199,6 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
-        fast: library && entry ? fastFactor(library, entry) : FAST,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -234,20 +218,9 @@ type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 const NO_PRICE: Cost = { costGap: 'partial' }
 
-/** Returns the price of a response; `undefined` if none is known. The model that it names counts, once that has a price. */
-function priceOf(bill: StatedBill, catalogue: Catalogue, model: string, upstream: CatalogueUpstream) {
-  const asked = catalogue.modelAt(model, upstream)
-  const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
-  const { price = asked.price, fast } = named.isConfigured || !asked.isConfigured ? named : asked
-  const speed = bill.speed === 'fast' ? fast : 1
-  const factor = speed * (TIERS.get(bill.tier ?? '') ?? 1) * (!bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL)
-  return price && ((usage: TokenUsage) => price(usage) * factor)
-}
-
 /**
- * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. What
- * the response itself states counts; a stated 0 only where no price is known, as it may mean that somebody else pays.
- * `estimates`: a call without a known price costs as much as the provider's dearest model would.
+ * Returns what a response cost in US dollars, or why that is unknown; a promise of it until the prices are loaded. A
+ * stated 0 counts only where no price is known; `estimates`: such a call then costs what the dearest model would.
  */
 export function costOf(
   usage: TokenUsage,
@@ -258,8 +231,14 @@ export function costOf(
   estimates: boolean,
 ): Cost | Promise<Cost> {
   if (bill.cost) return { cost: bill.cost }
-  const price = priceOf(bill, catalogue, model, upstream)
-  if (price) return { cost: price(usage) }
+  const asked = catalogue.modelAt(model, upstream)
+  // The model that the response names counts, once that has a price.
+  const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
+  const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
+  if (price) {
+    const region = !bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL
+    return { cost: price(usage) * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region }
+  }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))
     return catalogue.load().then(again)

@@ -188,8 +188,8 @@ describe('a path whose dot segments leave the path of its upstream', () => {
     fc
       .tuple(fc.constantFrom(one, encoded(one), ...others), fc.nat({ max: 3 }))
       .map(([text, times]) => Array.from({ length: times }).reduce<string>(again, text))
-  const dot = any('.', '%c0%ae', '%e0%80%ae', '%u002e', '%ef%bc%8e', '%uff0e', '\xc0\xae')
-  const slash = any('/', '\\', '%5c', '%c0%af', '%c1%9c', '%u2215', '%u005c', '%ef%bc%8f', '%2F')
+  const dot = any('.', '%2E')
+  const slash = any('/', '\\', '%5c', '%2F')
   const more = fc.constantFrom(
     '',
     ';',

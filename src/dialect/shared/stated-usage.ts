@@ -37,10 +37,7 @@ export function addUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => a + b)
 }
 
-/**
- * Returns the usage of a response that states it twice. Later objects mostly repeat or raise the numbers of earlier ones;
- * in some, zeros stand for numbers that were stated before.
- */
+/** Returns the usage of a response that states it twice: in some, later zeros stand for numbers that were stated before. */
 export function largerUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => (isCount(a) && isCount(b) ? Math.max(a, b) : isCount(a) ? a : b))
 }
@@ -50,34 +47,29 @@ function topOf({ whole, streams }: ResponseTail): Json | undefined {
   if (!whole || streams) return undefined
   try {
     const fields = members(whole, { start: rootStart(whole), end: whole.length })
-    const entries = ['usage', 'model', 'service_tier', 'id'].map((key) => {
+    const top: Json = {}
+    for (const key of ['usage', 'model', 'service_tier', 'id']) {
       const value = member(fields, key)?.value
-      return [key, value && decode(whole, value)] as const
-    })
-    return Object.fromEntries(entries)
+      if (value) top[key] = decode(whole, value)
+    }
+    return top
   } catch {
     // It is incomplete or not JSON.
     return undefined
   }
 }
 
-/**
- * Returns what a response states: all its usage objects as one (`undefined` if it has none), its price, and its id, which
- * is empty if it states none.
- */
+/** Returns what a response states: all its usage objects as one, if it has any; its price; its id, else an empty text. */
 export function statedIn(response: ResponseTail) {
   const { head, tail, whole } = response
   const top = topOf(response)
   let usage = top?.['usage']
-  if (!isObject(usage)) {
-    const pieces = whole ? [whole] : [head, tail]
-    usage = pieces.flatMap((piece) => objectsUnder(piece, 'usage')).reduce<unknown>(largerUsage, undefined)
-  }
+  if (!isObject(usage))
+    for (const piece of whole ? [whole] : [head, tail])
+      usage = objectsUnder(piece, 'usage').reduce<unknown>(largerUsage, usage)
   const text = (name: string, of: unknown = usage) => textOf(propertyOf(of, name)) || undefined
-  const [fee, ofModel] = [
-    propertyOf(usage, 'cost'),
-    propertyOf(propertyOf(usage, 'cost_details'), 'upstream_inference_cost'),
-  ]
+  const fee = propertyOf(usage, 'cost')
+  const ofModel = propertyOf(propertyOf(usage, 'cost_details'), 'upstream_inference_cost')
   // With a key of its own, the client pays the model's provider too (https://openrouter.ai/docs/guides/overview/auth/byok).
   const paid = propertyOf(usage, 'is_byok') === true && isCount(ofModel) ? ofModel : 0
   return {

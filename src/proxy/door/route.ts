@@ -81,42 +81,19 @@ function* readingsOf(path: string, [separator, ...others]: readonly RegExp[] = S
   if (split !== path) yield* readingsOf(split, others)
 }
 
-/** How many times a server may decode a path, at most. */
-const MAX_DECODED = 8
-
-/** Returns a segment as the most generous server reads it: without percent-encodings, in one form of each character. */
-function decodedSegment(segment: string): string {
-  let text = segment
-  for (let times = 0, before = ''; before !== text && times < MAX_DECODED; times++) {
-    before = text
-    text = text.replace(/%(?:25)*(?:u([0-9a-f]{4})|([0-9a-f]{2}))/gi, (_, unit?: string, byte?: string) =>
-      String.fromCharCode(Number.parseInt(unit ?? byte ?? '', 16)),
-    )
-  }
-  // UTF-8, also with more bytes than a character needs: some servers take `%c0%ae` for a dot.
-  const characters = text.replace(/[\xc0-\xf7][\x80-\xbf]{1,3}/g, (sequence) => {
-    let code = sequence.charCodeAt(0) & (0x7f >> sequence.length)
-    for (const byte of sequence.slice(1)) code = code * 64 + (byte.charCodeAt(0) & 0x3f)
-    return String.fromCodePoint(Math.min(code, 0x10ffff))
-  })
-  // A fullwidth dot is a dot.
-  return characters.normalize('NFKC')
-}
-
 /** Two dots, apart from any name; what follows may be a parameter (`..;`), an end for some servers, or a separator. */
-const DOT_SEGMENT = /(?<![\p{L}\p{M}\p{N}_~.-])\.[\s\p{C}]*\.(?![\p{L}\p{M}\p{N}_~.-])/gu
+const DOT_SEGMENT = /(?<![\w~.\x80-\uffff-])\.[^!-\uffff]*\.(?![\w~.\x80-\uffff-])/g
 /** What begins otherwise may be nothing but a parameter, which some servers remove. */
-const NAME = /^\.*[\p{L}\p{M}\p{N}_~-]/u
+const NAME = /^\.*[\w~\x80-\uffff-]/
 
-/**
- * Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any spelling that a server may take for them.
- * A segment counts one level at most: nobody knows which characters a server takes for a slash, or merges.
- */
+/** Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any percent-encoding; each counts one level at most. */
 function climbsOut(path: string): boolean {
-  if (!/%|\.\.|[^ -~]/.test(path)) return false
+  if (!/%|\.\./.test(path)) return false
   let depth = 0
   for (const segment of path.split('/')) {
-    const text = decodedSegment(segment)
+    const text = segment.replace(/%(?:25)*([0-9a-f]{2})/gi, (_, hex: string) =>
+      String.fromCharCode(Number.parseInt(hex, 16)),
+    )
     if (NAME.test(text)) depth++
     depth -= text.match(DOT_SEGMENT)?.length ?? 0
     if (depth < 0) return true
