@@ -47,10 +47,7 @@ function markAt(text: string): Mark | 'so_far' | undefined {
     if (all === undefined) return undefined
   }
   const words = stated.toLowerCase().match(/[a-z]+/g) ?? []
-  const name = words
-    .filter((word) => !EDGE.test(word))
-    .map((word) => word.replace(/s$/, ''))
-    .join('_')
+  const name = words.flatMap((word) => (EDGE.test(word) ? [] : [word.replace(/s$/, '')])).join('_')
   const isHidden = words.some((word) => HIDDEN.test(word))
   const hasBars = /[|｜]/.test(bars + stated)
   if (!isHidden && !hasBars && !OF_TEMPLATE.test(stated)) return undefined

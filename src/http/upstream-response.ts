@@ -1,7 +1,4 @@
-/**
- * Sends a request to an upstream and returns its response with the head. The body, which waits after 64 KB, is then
- * read (`chunksOf`) or given to the client (`relay`), without a promise per chunk.
- */
+/** Sends a request upstream; its body waits until it is read (`chunksOf`) or given to the client (`relay`). */
 import type { ServerResponse } from 'node:http'
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
@@ -288,10 +285,7 @@ function nextChange(body: ResponseBody): Promise<void> {
   })
 }
 
-/**
- * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the
- * event loop. A reader that stops early aborts the response. @throws {UpstreamFailed} if it breaks off
- */
+/** Yields the chunks of a body once, with pauses, as Node reads 2 MB in one turn. @throws {UpstreamFailed} */
 export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
   let sincePause = 0
   try {
@@ -324,15 +318,8 @@ const MAX_DECODED = 16 * 1024 * 1024
 const MAX_PEEKED = 65_536
 const MAX_PEEK_MS = 1_000
 
-/**
- * Waits for the whole body of an error and returns it without taking it. Returns `undefined`
- * - if the body is too long or too slow;
- * - at once, if `isEnough` is true of its first chunk.
- */
-export async function peek(
-  { body }: UpstreamResponse,
-  isEnough?: (first: Buffer) => boolean,
-): Promise<Buffer | undefined> {
+/** Returns the whole body of an error, not taken; none if too long, too slow, or `isEnough` of its first chunk. */
+export async function peek({ body }: UpstreamResponse, isEnough?: (first: Buffer) => boolean) {
   let timer: NodeJS.Timeout | undefined
   let isLate = false
   let isDecided = false

@@ -101,10 +101,7 @@ const CLAIM_MS = 30_000
 
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
-/**
- * Lets one of the requests that reach a limit at a time, at any replica, ask for the last answer. The others wait for
- * one attempt; if the run has no answer then, each asks for itself.
- */
+/** Lets one of the requests at a limit ask for the last answer; others wait for one attempt, then each asks. */
 async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services, exchange } = turn
   const { store, now, newId, emit } = services

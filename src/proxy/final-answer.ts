@@ -112,10 +112,7 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
   return variants
 }
 
-/**
- * Returns the variant for an agent whose answer is a call of a forced tool: the named one, or one that the run has not
- * called; none if the provider keeps the history.
- */
+/** Returns the variant whose answer is a call of a forced tool: the named one, or one not called in the run. */
 function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
   const { names, isNamed } = sent.forcedTools()
   if (names.length === 0 || (!isNamed && sent.stored?.previous !== undefined)) return []

@@ -216,13 +216,7 @@ export function observeStep(
 }
 
 /** Returns the loop for which a call with its result was to be blocked; `undefined` if it might be made. */
-function madeInSpite(
-  memory: LoopMemory,
-  made: ToolCallRecord,
-  policy: LoopPolicy,
-  isLast: boolean,
-  step: number,
-): LoopToBlock | undefined {
+function madeInSpite(memory: LoopMemory, made: ToolCallRecord, policy: LoopPolicy, isLast: boolean, step: number) {
   const before = memory.history.window.findLast(({ call }) => call === made.call)
   if (!before || !isSamePair(before, made, true)) return undefined
   const judged = { ...memory, ...(memory.attempted?.isMute ? memory.attempted : {}), answers: undefined }

@@ -86,10 +86,7 @@ function addDelta(assembly: Assembly, delta: Json): number[] {
 
 /** Returns the message in the form of a response that is not streamed. */
 function assembledMessage({ fields, calls, functionCall }: Assembly): Json {
-  const listed = calls.map(({ call, called, kind }) => ({
-    ...Object.fromEntries(call),
-    [kind]: Object.fromEntries(called),
-  }))
+  const listed = calls.map((one) => Object.fromEntries([...one.call, [one.kind, Object.fromEntries(one.called)]]))
   return {
     content: null,
     ...Object.fromEntries(fields),

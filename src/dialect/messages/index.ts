@@ -224,11 +224,7 @@ function contentIn({ json, items, work }: RequestIndex, contents: Map<number, Co
 }
 
 /** Appends blocked messages and their results to the input; in a thread, only the results of the last one. */
-function continuedAfter(
-  index: RequestIndex,
-  blocked: readonly BlockedMessage[],
-  isThread: boolean,
-): Edit[] | undefined {
+function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[], isThread: boolean) {
   const edits: Edit[] = []
   const last = blocked.at(-1)
   if (isThread) {

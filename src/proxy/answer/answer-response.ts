@@ -261,12 +261,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   await end(client, [replyFor(x, final, true).body])
 }
 
-async function finishStream(
-  answer: Answer,
-  stream: AnswerStream,
-  fallback: string | undefined,
-  isRecorded: boolean,
-): Promise<void> {
+async function finishStream(answer: Answer, stream: AnswerStream, fallback: string | undefined, isRecorded: boolean) {
   const { terminal, rounds, client, kept, footer } = answer
   let ended = terminal(false)
   const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {
