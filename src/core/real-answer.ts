@@ -3,10 +3,7 @@
 import { afterString, isObject, type Json, parseForeign } from './json-object.ts'
 import { FOOTER_START } from './terminal.ts'
 
-/**
- * A word that names a call or a part of one, or the reasoning before an answer. The marks of all models have one: what
- * differs is how they write brackets, bars, namespaces and ends.
- */
+/** A word for a call, a part of one, or reasoning; models differ in brackets, bars, namespaces and ends. */
 const HIDDEN =
   /^(?:(?:tool|function|call|invoke|param(?:eter)?|arg(?:ument)?|action|plugin|python|interpreter|recipient)s?)+(?:use)?$|^(?:think|thinking|thoughts?|reasoning|inner)$/
 /** A word that only says that a mark is the first, or (group 1) the last, of two. */
@@ -32,10 +29,7 @@ const AUTHOR = 'assistant'
 /** Characters in which every mark is found. */
 const LONGEST_MARK = 500
 
-/**
- * A mark in a reply. `opens`: what follows is hidden up to the mark of the same name that `closes`. `header`: what
- * follows says who gets the message after it. `none`: it hides nothing.
- */
+/** A mark in a reply: `opens` hides text up to its `closes`; a `header` says who gets the message after it. */
 interface Mark {
   readonly kind: 'opens' | 'closes' | 'header' | 'none'
   readonly name: string
@@ -53,10 +47,7 @@ function markAt(text: string): Mark | 'so_far' | undefined {
     if (all === undefined) return undefined
   }
   const words = stated.toLowerCase().match(/[a-z]+/g) ?? []
-  const name = words
-    .filter((word) => !EDGE.test(word))
-    .map((word) => word.replace(/s$/, ''))
-    .join('_')
+  const name = words.flatMap((word) => (EDGE.test(word) ? [] : [word.replace(/s$/, '')])).join('_')
   const isHidden = words.some((word) => HIDDEN.test(word))
   const hasBars = /[|｜]/.test(bars + stated)
   if (!isHidden && !hasBars && !OF_TEMPLATE.test(stated)) return undefined
@@ -219,10 +210,7 @@ function skipMarkup(start: ReplyStart): boolean {
   }
 }
 
-/**
- * True if the text is a real answer: not empty, not only reasoning, not a tool call written as text. `isJson`: the
- * client asked for an object, so that an object is an answer even if it looks like a call. Takes linear time.
- */
+/** True if the text is not only reasoning, calls or white space. `isJson`: any object is an answer. Linear. */
 export function isRealAnswer(text: string, isJson = false): boolean {
   const reply = beginReply(isJson)
   // Some chat templates open the reasoning block, so that the reply has only its end.
@@ -252,10 +240,7 @@ function mayStillBeCall(start: ReplyStart, piece: string): boolean {
   return start.callLength <= MAX_CALL
 }
 
-/**
- * Takes the next piece of a reply. Returns true if the reply may still turn out to be no answer; then a stream must
- * hold it. Takes no piece after it returned false. Text before a `</think>` without a beginning is shown.
- */
+/** Takes the next piece; returns true while the reply may be no answer, so that a stream must hold it. */
 export function mayStillBeMarkup(start: ReplyStart, piece: string): boolean {
   if (start.callLength === 0) {
     start.rest += piece

@@ -17,10 +17,7 @@ export function hasBody(headers: RawHeaders): boolean {
   return headerOf(headers, 'transfer-encoding') !== undefined || (length !== undefined && Number(length) > 0)
 }
 
-/**
- * Returns the body as a stream, after the chunks in `first`. It can be destroyed without closing the client's
- * connection, on which an error must still be sent, and holds no chunk while nobody takes one.
- */
+/** Returns the body as a stream after `first`, which can be destroyed without closing the connection. */
 export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
   const body = new Readable({ highWaterMark: 1, read: () => void request.resume() })
   for (const chunk of first) body.push(chunk)
@@ -100,9 +97,8 @@ export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unread
 export type ReadBody = Buffer | { readonly why: Unread; readonly stream: Readable }
 
 /**
- * Reads a body of at most `max` bytes for which `lease` has room; returns any other as a stream of all its bytes. Takes
- * an announced length at once: else large bodies that arrive together would each get a part of the room, and none be
- * read whole. @throws {ClientGone}
+ * Reads a body of at most `max` bytes for which `lease` has room, at once for an announced length; returns any other as
+ * a stream of all its bytes. @throws {ClientGone}
  */
 export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
@@ -168,18 +164,13 @@ export function isReadable(encoding: string): boolean {
   return encoding === 'identity' || CODINGS.get(encoding)?.stream !== undefined
 }
 
-/**
- * Returns a request's headers without content codings that this process can't read; the response has `identity` if no
- * other is left, as a request that names none allows any.
- */
+/** Returns headers without codings that this process can't read; `identity` if none is left. */
 export function withReadableCodings(headers: RawHeaders): RawHeaders {
   const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === 'accept-encoding')
   const asked = values.flatMap((value) => value.split(','))
   const isRefused = (one: string) => /;\s*q=0(?:\.0*)?\s*$/i.test(one)
-  const kept = asked.filter((one) => {
-    const [name = ''] = one.split(';', 1)
-    return isRefused(one) || name.trim() === '' || isReadable(name.trim().toLowerCase())
-  })
+  const nameOf = (one: string) => one.replace(/;.*/s, '').trim().toLowerCase()
+  const kept = asked.filter((one) => isRefused(one) || nameOf(one) === '' || isReadable(nameOf(one)))
   if (kept.length === asked.length) return headers
   return withHeaders(headers, { 'accept-encoding': kept.every(isRefused) ? 'identity' : kept.join(',').trim() })
 }

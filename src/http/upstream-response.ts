@@ -1,8 +1,4 @@
-/**
- * Sends a request to an upstream and returns its response as soon as the head is there. Chunks wait in the response
- * until the body is taken; after 64 KB the upstream is paused. The body is then either read (`chunksOf`) or given to the
- * client (`relay`), without a promise per chunk.
- */
+/** Sends a request upstream; its body waits until it is read (`chunksOf`) or given to the client (`relay`). */
 import type { ServerResponse } from 'node:http'
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
@@ -32,10 +28,7 @@ export class UpstreamFailed extends Error {
 
 /** Observes the chunks of a body before the client gets them. Must not change them. */
 export interface ResponseObserver {
-  /**
-   * Takes a chunk, which never changes; `undefined` after the last one. The client gets it, or the end, once the
-   * returned promise has settled.
-   */
+  /** Takes a chunk (`undefined`: the end), which the client gets once the returned promise has settled. */
   take(chunk: Buffer | undefined): Promise<unknown> | undefined
   /** Called once when the response is over, after the client got its end; `isWhole`: it did not break off. */
   end(isWhole: boolean): void
@@ -92,9 +85,7 @@ export interface UpstreamResponse {
 
 /** Returns raw headers of undici, which are buffers, as texts; Latin-1 keeps bytes above ASCII. */
 function rawList(headers: readonly (Buffer | string)[] | null): RawHeaders {
-  const texts: string[] = []
-  for (const item of headers ?? []) texts.push(item.toString('latin1'))
-  return withoutGovernorHeaders(texts)
+  return withoutGovernorHeaders((headers ?? []).map((item) => item.toString('latin1')))
 }
 
 /** The upstream is paused when more bytes than this wait. */
@@ -241,10 +232,7 @@ type OnHead = (head: Head) => BodyWatch | undefined
 
 export type InFlight = ReturnType<typeof send>
 
-/**
- * Sends a request once, never again by itself: the upstream may have acted on it (RFC 9110, section 9.2.2). The
- * promise `response` rejects with {UpstreamFailed} if the upstream sends no response.
- */
+/** Sends a request once (RFC 9110, section 9.2.2); `response` rejects with {UpstreamFailed} if there is none. */
 export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
   let sending: Sending | undefined
   /** Closes the upstream connection at once, also before the first byte; does nothing after the end. */
@@ -297,10 +285,7 @@ function nextChange(body: ResponseBody): Promise<void> {
   })
 }
 
-/**
- * Yields the chunks of a body, once, and pauses after some: Node reads up to 2 MB of a fast upstream in one turn of the
- * event loop. A reader that stops early aborts the response. @throws {UpstreamFailed} if it breaks off
- */
+/** Yields the chunks of a body once, with pauses, as Node reads 2 MB in one turn. @throws {UpstreamFailed} */
 export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
   let sincePause = 0
   try {
@@ -333,15 +318,8 @@ const MAX_DECODED = 16 * 1024 * 1024
 const MAX_PEEKED = 65_536
 const MAX_PEEK_MS = 1_000
 
-/**
- * Waits for the whole body of an error and returns it without taking it. Returns `undefined`
- * - if the body is too long or too slow;
- * - at once, if `isEnough` is true of its first chunk.
- */
-export async function peek(
-  { body }: UpstreamResponse,
-  isEnough?: (first: Buffer) => boolean,
-): Promise<Buffer | undefined> {
+/** Returns the whole body of an error, not taken; none if too long, too slow, or `isEnough` of its first chunk. */
+export async function peek({ body }: UpstreamResponse, isEnough?: (first: Buffer) => boolean) {
   let timer: NodeJS.Timeout | undefined
   let isLate = false
   let isDecided = false
@@ -367,10 +345,7 @@ export async function peek(
 
 const FIELDS = ['data', 'event', 'id', 'retry']
 
-/**
- * Returns true if a body is a stream of server-sent events, which its first characters show whatever type it states;
- * the type counts where they show neither that nor JSON. Waits for them, and takes nothing of the body.
- */
+/** True if the first characters are of an event stream, or of neither that nor JSON and the type says so. */
 export async function isEventStream({ head, body }: UpstreamResponse): Promise<boolean> {
   for (let seen = -1; ; seen = body.length) {
     while (body.length === seen && !body.ending) await nextChange(body)
@@ -417,10 +392,7 @@ export function withoutCompression(call: UpstreamCall): UpstreamCall {
   return { ...call, headers: withHeaders(call.headers, { 'accept-encoding': 'identity' }) }
 }
 
-/**
- * Reads a body of at most `max` bytes for which `lease` has room, and hardly more. Returns its beginning, and the rest
- * unless that was all. @throws as `body` does
- */
+/** Reads up to `max` bytes with room in `lease`; returns them, and the rest if any. @throws as `body` does */
 export async function readUpTo(
   body: BodyChunks,
   max: number,

@@ -1,7 +1,4 @@
-/**
- * What a request waits for before it is stopped: an operator, and another request of its thread that asks for the last
- * answer. The client gets no byte meanwhile: a comment breaks clients, and nobody knows yet which response it will be.
- */
+/** What a request waits for before a stop, silently: an operator, and another request for the last answer. */
 import type { LimitName, Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
@@ -17,10 +14,7 @@ type EvaluateAgain = () => Promise<Turn | string | undefined>
 /** Milliseconds between two looks, as the message about a change may be lost. */
 const LOOK_MS = 1_000
 
-/**
- * Waits for an operator, if one is asked, and for other requests; returns the request as it is to be handled then, or
- * `undefined` once the client has left. After a fault a limit that was reached stays reached.
- */
+/** Waits for operator and other requests; returns the request as it is then, `undefined` if the client left. */
 export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services } = turn
   const { emit, draining } = services
@@ -99,10 +93,7 @@ async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | 
   return typeof next === 'object' ? next : turn
 }
 
-/**
- * Which request asks for a last answer, and until when, in milliseconds since the epoch; 0: it has asked; -1: its client
- * left before. `instead`: the request without an end whose place it took.
- */
+/** Who asks for a last answer, until when (0: it has asked; -1: its client left), and `instead` of which claim. */
 type Claim = { readonly by: string; readonly until: number; readonly instead?: string | undefined } | undefined
 
 /** Milliseconds until another request asks too, as a replica that is gone does not renew its claim. */
@@ -110,11 +101,7 @@ const CLAIM_MS = 30_000
 
 const CLAIMS: ValueKind<Claim> = { name: 'stop_claims', ttl: CLAIM_MS, empty: undefined }
 
-/**
- * Lets one of the requests that reach a limit at the same time, at any replica, ask for the last answer. The others
- * wait and are evaluated again. If the run has no answer then, each asks for itself: a request that waited for one
- * attempt waits for no other.
- */
+/** Lets one of the requests at a limit ask for the last answer; others wait for one attempt, then each asks. */
 async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   const { services, exchange } = turn
   const { store, now, newId, emit } = services
@@ -134,20 +121,18 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       let claim: Claim = await store.updateValue(CLAIMS, key, (known) => {
         // The answer of a claim that is over may have been recorded after this request was evaluated.
         const isFree = !known || known.until < 0 || (known.until <= now() && known.by === seen)
-        const own = { by, until: now() + CLAIM_MS, instead: known?.until === 0 ? undefined : known?.by }
-        const value = isFree ? own : known
+        const instead = known?.until === 0 ? undefined : known?.by
+        const value = isFree ? { by, until: now() + CLAIM_MS, instead } : known
         return { value, result: value }
       })
       if (claim?.by === by) return { ...current, release: leading(current, key, claim) }
       const isOver = !claim || claim.until <= now()
       if (waited !== undefined && !isOver && claim?.instead !== waited) return current
       waited = claim?.by
-      for (
-        ;
-        claim && claim.by === waited && claim.until > now() && !exchange.isClientGone;
-        claim = await store.value(CLAIMS, key)
-      )
+      while (claim && claim.by === waited && claim.until > now() && !exchange.isClientGone) {
         await untilChanged(current, LOOK_MS)
+        claim = await store.value(CLAIMS, key)
+      }
       const next = await resend(current, evaluateAgain)
       if (!next) return undefined
       current = next

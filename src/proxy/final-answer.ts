@@ -78,11 +78,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   }
 }
 
-/**
- * Returns the variants of a stopped request, best first; none if the model must not be asked. Tools that stay in the
- * list but cannot be chosen keep the provider's prompt cache; each other variant is for providers that refuse the one
- * before.
- */
+/** Returns the variants of a stopped request: first those that keep the prompt cache, none for no request. */
 function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
   if (isUnpriced) return []
   const { sent, policy } = x
@@ -116,11 +112,7 @@ function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): Answer
   return variants
 }
 
-/**
- * Returns the variant for an agent whose answer is a call of a forced tool: of the named one, or of one that the run
- * has not called, as a tool for the answer is called once. None if the provider keeps the history, which would show
- * that.
- */
+/** Returns the variant whose answer is a call of a forced tool: the named one, or one not called in the run. */
 function forcedVariants({ sent, runState }: Turn, edits: readonly Edit[]): AnswerVariant[] {
   const { names, isNamed } = sent.forcedTools()
   if (names.length === 0 || (!isNamed && sent.stored?.previous !== undefined)) return []

@@ -25,11 +25,7 @@ const CLIENT_ERROR_MS = 3_600_000
 /** A server that failed on an edit may be well again soon. */
 const SERVER_ERROR_MS = 300_000
 
-/**
- * Refused edits by session, and by upstream and model. What a provider refuses may belong to the form of a request,
- * which one tenant's agents share: all sessions of a model keep an edit back only once sessions of two tenants were
- * refused, and no request with it was accepted meanwhile.
- */
+/** Refused edits by session and by model: sessions of two tenants must be refused to keep one from all. */
 export const UNSUPPORTED_EDITS: ValueKind<readonly UnsupportedEdit[]> = {
   name: 'unsupported_edits',
   ttl: CLIENT_ERROR_MS,
@@ -56,15 +52,13 @@ function refusalOf(known: readonly UnsupportedEdit[], edit: RequestEdit, now: nu
 
 /** True if this request's upstream has refused an edit in its session, or in sessions of several tenants. */
 export function isUnsupported({ services, request, state }: Turn, edit: RequestEdit): boolean {
-  for (const known of [state.refusedEdits, services.unsupportedEdits.copyOf(modelKey(request))])
-    if (refusalOf(known, edit, services.now())?.isCertain) return true
-  return false
+  const all = [state.refusedEdits, services.unsupportedEdits.copyOf(modelKey(request))]
+  return all.some((known) => refusalOf(known, edit, services.now())?.isCertain)
 }
 
 /**
- * Records that a request with an edit, sent at `sentAt`, was refused, and one without it accepted; reports it once the
- * edit is not tried again in the session. A 5xx is certain once a request fails in the same way that was sent after
- * that: requests that fail side by side may fail for one passing reason.
+ * Records that a request with an edit, sent at `sentAt`, was refused and one without it accepted; reports it once
+ * certain: a 5xx only after a later request failed alike, as requests side by side may fail for one passing reason.
  */
 export async function noteRefused(x: Turn, edit: RequestEdit, status: number, sentAt: number): Promise<void> {
   const { services, request, found } = x
@@ -88,10 +82,8 @@ export async function noteRefused(x: Turn, edit: RequestEdit, status: number, se
 
 /** Records that a request was accepted with these edits: earlier refusals had another reason. */
 export function noteAccepted(x: Turn, edits: readonly RequestEdit[]): void {
-  const without = (known: readonly UnsupportedEdit[]) => {
-    const left = known.filter(({ edit }) => !edits.includes(edit))
-    return left.length === known.length ? known : left
-  }
+  const without = (known: readonly UnsupportedEdit[]) =>
+    known.some(({ edit }) => edits.includes(edit)) ? known.filter(({ edit }) => !edits.includes(edit)) : known
   x.services.unsupportedEdits.change(modelKey(x.request), without)
   if (without(x.state.refusedEdits) !== x.state.refusedEdits) void changeRefused(x, without)
 }

@@ -1,7 +1,4 @@
-/**
- * How the loop guard reacts to a run in a loop, live or recorded: it warns the model, warns again with advice to wait,
- * then blocks the repeated calls, and ends a run that makes no others. No call is blocked without a warning about it.
- */
+/** How the loop guard reacts to a loop: it warns, warns with advice to wait, blocks the calls, ends the run. */
 import type { ToolCall } from '../conversation.ts'
 import type { Hash } from '../hash.ts'
 import {
@@ -31,7 +28,7 @@ interface Warnings {
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
   /** The loop whose calls are to be blocked; unset while there is none. */
-  readonly blockedLoop?: Pick<Loop, 'pattern' | 'calls' | 'count'> | undefined
+  readonly blockedLoop?: LoopToBlock | undefined
 }
 
 /** The loop guard's memory of a run: plain JSON of bounded size. */
@@ -39,10 +36,7 @@ export interface LoopMemory extends Warnings {
   readonly history: CallHistory
   /** The loops that were found, the newest last, by the hash of their calls; `count` up to when each was found last. */
   readonly loops: readonly (Pick<Loop, 'pattern' | 'count'> & { readonly loop: Hash })[]
-  /**
-   * The warnings together with those that the provider refused since the last one that the model got. `isMute`: no
-   * channel was left for the newest, about the response `step`.
-   */
+  /** These and the refused warnings; `isMute`: no channel was left for the newest, about the response `step`. */
   readonly attempted?: (Warnings & { readonly isMute: boolean; readonly step: number }) | undefined
   /** The newest equal answers to a call that waits: when each came, in milliseconds, oldest first. */
   readonly answers?: { readonly call: Hash; readonly times: readonly number[] } | undefined
@@ -50,10 +44,7 @@ export interface LoopMemory extends Warnings {
   readonly blocks: number
   /** Number of the newest response whose calls the agent made although they were to be blocked. */
   readonly failedAt?: number | undefined
-  /**
-   * The request whose response had calls blocked last, the number of that response, and how many responses had calls
-   * blocked before it.
-   */
+  /** Request and number of the last response with blocked calls, and how many had blocked calls before it. */
   readonly lastBlock?: { readonly request: string; readonly step?: number; readonly blocks: number } | undefined
 }
 
@@ -133,11 +124,9 @@ function react(memory: LoopMemory, loop: Loop, at: number): Observed {
   const hasProgress = history.mayBeNewsAt > history.handledAt
   const isDue = isWaiting && !hasNews ? doublings(count) > doublings(before) : !known || !hasProgress
   if (!isDue) return { memory: next, finding: undefined }
-  const calls: Hash[] = [...loop.calls]
-  for (const { call, step, mayBeNew } of history.window)
-    if (step === history.steps && !mayBeNew && !calls.includes(call)) calls.push(call)
-  const tools: string[] = []
-  for (const call of calls) tools.push(history.window.findLast((entry) => entry.call === call)?.tool ?? '')
+  const others = history.window.filter(({ step, mayBeNew }) => step === history.steps && !mayBeNew)
+  const calls = [...new Set([...loop.calls, ...others.map(({ call }) => call)])]
+  const tools = calls.map((call) => history.window.findLast((entry) => entry.call === call)?.tool ?? '')
   const warnings = hasNews ? 1 : isWaiting ? doublings(count) + 1 : (levels[pattern] ?? 0) + 1
   const advised = isWaiting || onlyWarns ? warnings : warnings - 1
   const described = isWaiting ? { ...loop, count, span: loop.span + before * loop.calls.length } : loop
@@ -179,12 +168,9 @@ export function currentLoop({ history, loops }: LoopMemory): Pick<Loop, 'pattern
 }
 
 /**
- * Returns the memory with the calls of one response and their results, and the loop that they complete: at most one.
- * Equal calls of one response count once. `now`: when the results came, in milliseconds; unset if that is not known.
- * `isPast`: later responses are known already, so no notice could reach the model in time.
- *
- * Where Governor could not block calls in the response, they count here: a call that was made although its warnings
- * are used up is a failed block, unless it brought something new.
+ * Returns the memory with the results of one response, and at most one loop that they complete. `now`: when they came,
+ * in milliseconds, if that is known; `isPast`: too late for a notice. A call that was made although it was to be
+ * blocked, as Governor could not act on the response, is a failed block, unless it brought something new.
  */
 export function observeStep(
   memory: LoopMemory,
@@ -194,8 +180,7 @@ export function observeStep(
   isPast = false,
 ): Observed {
   const step = memory.history.steps + 1
-  const left = new Set<Hash>()
-  for (const { call } of calls) left.add(call)
+  const left = new Set(calls.map(({ call }) => call))
   let next = memory
   let found: { readonly loop: Loop; readonly at: number } | undefined
   let failed: LoopToBlock | undefined
@@ -222,35 +207,23 @@ export function observeStep(
   }
   // A block that was counted when the response came is not counted again.
   if (failed && next.history.mayBeNewsAt < step && next.lastBlock?.step !== step) {
-    const { pattern, calls: loopCalls, count } = failed
-    const blockedLoop = { pattern, calls: loopCalls, count }
     const { attempted, blocks } = next
     // A warning that the model never got lets no call be blocked.
-    const noted = attempted?.isMute ? { attempted: { ...attempted, blockedLoop } } : { blockedLoop }
+    const noted = attempted?.isMute ? { attempted: { ...attempted, blockedLoop: failed } } : { blockedLoop: failed }
     next = { ...next, ...noted, blocks: blocks + 1, failedAt: step }
   }
   return found ? react(next, found.loop, found.at) : { memory: next, finding: undefined }
 }
 
 /** Returns the loop for which a call with its result was to be blocked; `undefined` if it might be made. */
-function madeInSpite(
-  memory: LoopMemory,
-  made: ToolCallRecord,
-  policy: LoopPolicy,
-  isLast: boolean,
-  step: number,
-): LoopToBlock | undefined {
+function madeInSpite(memory: LoopMemory, made: ToolCallRecord, policy: LoopPolicy, isLast: boolean, step: number) {
   const before = memory.history.window.findLast(({ call }) => call === made.call)
   if (!before || !isSamePair(before, made, true)) return undefined
-  const { attempted } = memory
-  const judged = attempted?.isMute ? { ...memory, ...attempted, answers: undefined } : { ...memory, answers: undefined }
+  const judged = { ...memory, ...(memory.attempted?.isMute ? memory.attempted : {}), answers: undefined }
   return loopToBlock(judged, made.call, policy, 0, isLast, step)
 }
 
-/**
- * Returns the loop that ends a run, with the tool of its newest call: so many responses had calls that were to be
- * blocked. `undefined` if the run may go on.
- */
+/** Returns the loop that ends a run, as enough responses had calls to block, and the tool of the newest call. */
 export function endingLoop(memory: LoopMemory, { mode, maxBlocks }: LoopPolicy) {
   if (mode !== 'enforce' || memory.blocks < maxBlocks) return undefined
   const loop = currentLoop(memory) ?? memory.blockedLoop ?? memory.attempted?.blockedLoop
@@ -260,9 +233,8 @@ export function endingLoop(memory: LoopMemory, { mode, maxBlocks }: LoopPolicy) 
 type LoopToBlock = Pick<Loop, 'pattern' | 'calls' | 'count'> & { readonly isWaiting?: boolean }
 
 /**
- * Returns the loop that `call` would complete if it brought its last result again, if that loop is to be blocked, with
- * the count of the call: the model was warned about this call, and has ignored enough warnings about such loops.
- * `isLast`: no other call of the response can bring anything new. `step`: the number of the response.
+ * Returns the loop, to be blocked, that `call` would complete with a known result, and the count of the call. `isLast`:
+ * no other call of the response can bring anything new; `step`: the number of the response.
  */
 function loopToBlock(
   memory: LoopMemory,
@@ -296,7 +268,7 @@ function loopToBlock(
       if (isTerse && !isIgnored(found.pattern, 2)) continue
       const hash = hashOfAll(found.calls)
       const before = loops.find((known) => known.loop === hash)?.count ?? 0
-      loop = { ...found, count: before + found.count - 1 }
+      loop = { pattern: found.pattern, calls: found.calls, count: before + found.count - 1 }
     }
   }
   if (!loop) return undefined
@@ -315,10 +287,8 @@ export function mayBlock(memory: LoopMemory, policy: LoopPolicy, now: number): b
 }
 
 /**
- * Decides which calls of a response are blocked before it goes to the client. `request` is the hash of the request that
- * it answers; a request that is sent again gets the same decision. `isAgain`: Governor asked the model again for this
- * response. `now`: milliseconds. `blocked` has one entry for each call, in order; `undefined`: the call passes.
- * `endsRun`: so many responses had blocked calls that the run ends.
+ * Decides which calls of a response to `request` (its hash; once per request) are blocked: `blocked` has an entry for
+ * each. `isAgain`: Governor asked again; `endsRun`: so many responses had blocked calls.
  */
 export function blockCalls(
   memory: LoopMemory,
@@ -328,15 +298,9 @@ export function blockCalls(
   isAgain: boolean,
   now: number,
 ): { readonly memory: LoopMemory; readonly blocked: readonly (BlockedCall | undefined)[]; readonly endsRun: boolean } {
-  const known = new Set<Hash>()
-  for (const { call } of memory.history.window) known.add(call)
-  const hashes: (Hash | undefined)[] = []
-  const distinct = new Set<Hash>()
-  for (const { name, arguments: text } of calls) {
-    const hash = isExempt(name, policy) ? undefined : callHash(name, text)
-    hashes.push(hash)
-    if (hash !== undefined) distinct.add(hash)
-  }
+  const known = new Set(memory.history.window.map(({ call }) => call))
+  const hashes = calls.map(({ name, arguments: text }) => (isExempt(name, policy) ? undefined : callHash(name, text)))
+  const distinct = new Set(hashes.filter((hash) => hash !== undefined))
   const batch = distinct.size > MAX_CALLS ? hashOfAll(distinct) : undefined
   const isNothingNew = batch === undefined ? hashes.every((hash) => hash && known.has(hash)) : known.has(batch)
   const loops = new Map<Hash, LoopToBlock>()
@@ -344,32 +308,27 @@ export function blockCalls(
     const loop = loopToBlock(memory, call, policy, now, isNothingNew)
     if (loop) loops.set(call, loop)
   }
-  const blocked: (BlockedCall | undefined)[] = []
-  for (const [at, { name: tool }] of calls.entries()) {
+  const blocked = calls.map(({ name: tool }, at) => {
     const call = hashes[at] && (batch ?? hashes[at])
     const loop = call && loops.get(call)
-    blocked.push(loop && { pattern: loop.pattern, tool, call, count: loop.count })
-  }
+    return loop && { pattern: loop.pattern, tool, call, count: loop.count }
+  })
   const { lastBlock } = memory
   const isSentAgain = !isAgain && lastBlock?.request === request
   const before = isSentAgain ? lastBlock.blocks : memory.blocks
   const [first] = loops.values()
   if (!first) return { memory: isSentAgain ? { ...memory, blocks: before } : memory, blocked, endsRun: false }
-  const { pattern, calls: loopCalls, count, isWaiting } = first
   const after: LoopMemory = {
     ...memory,
     blocks: before + 1,
     // A call that waits may be made again after a while.
-    blockedLoop: isWaiting ? memory.blockedLoop : { pattern, calls: loopCalls, count },
+    blockedLoop: first.isWaiting ? memory.blockedLoop : first,
     lastBlock: isAgain ? lastBlock : { request, step: memory.history.steps + 1, blocks: before },
   }
   return { memory: after, blocked, endsRun: after.blocks >= policy.maxBlocks }
 }
 
-/**
- * Returns the memory of a new run, which begins when a human speaks. `isRepeated`: the words are the same as before, as
- * some harnesses send them after each step; then equal calls in a row still count.
- */
+/** Returns the memory after a human spoke; after repeated words, as of some harnesses, calls in a row count on. */
 export function humanSpoke({ history }: LoopMemory, isRepeated = false): LoopMemory {
   if (!isRepeated) return NO_LOOP
   return { ...NO_LOOP, history: { ...history, window: history.window.slice(-1), handledAt: history.steps } }

@@ -67,10 +67,7 @@ function patience(threshold: number, isWaiting: boolean, { limits, less }: Searc
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(2, threshold - less)
 }
 
-/**
- * Equal calls with equal results: in a row, however long, or in the window. There, one new call may stand between two of
- * them, unless it changes something: to look again after a change is no repetition.
- */
+/** Equal calls and results in a row, or in the window with one new call between that changes nothing. */
 function equalCalls(context: SearchContext): FoundLoop | undefined {
   const { window, last, repeats, limits, isCertain, handledAt } = context
   const calls: FoundLoop['calls'] = [last.call]
@@ -201,10 +198,8 @@ export interface Loop extends FoundLoop {
 }
 
 /**
- * Returns the loop that the newest call completes; `undefined` if it completes none. Of several, one whose results are
- * certainly equal, then one with nothing new in between, then the longest. `isWarned`: the model was warned about a
- * loop before. `isLast`: it is the last call of its response, so all that the response brought is known. `among`: the
- * patterns that are looked for.
+ * Returns the loop that the newest call completes: rather a certain one, one without news, the longest. `isWarned`:
+ * after a warning; `isLast`: it is the last call of its response; `among`: the patterns that are looked for.
  */
 export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean, among = NAMES) {
   const last = history.window.at(-1)

@@ -1,8 +1,4 @@
-/**
- * Tool results and how they are compared: letter by letter, and with what is volatile masked. To mask a result takes 25
- * nanoseconds for each character, and most results need no mask: most calls are made once, and most calls that are made
- * again bring the same bytes. So a result is masked only if the same call had a different one.
- */
+/** Tool results and how they are compared: masked, which is slow, only if a call had another result before. */
 import type { Conversation, RawResult } from '../conversation.ts'
 import { PLACEHOLDER_RESULTS } from '../harness/texts.ts'
 import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
@@ -59,10 +55,7 @@ const STATE_GOES_ON = new RegExp(
   'i',
 )
 
-/**
- * Tells whether a result says that work goes on, whether it is too short to show any progress, or missing, and whether
- * a harness says it of every call that fails.
- */
+/** Tells whether work goes on, whether a result is too short to show it, and whether every failed call has it. */
 export function progressIn(result: TranscriptResult | undefined) {
   if (!result) return { goesOn: false, isTerse: true, isPlaceholder: false }
   const { bytes = [] } = result.json ?? {}
@@ -129,10 +122,7 @@ const DURATIONS: readonly string[] = [
   `(?:${DURATION_KEY}|${UNIT_KEY})${MEASURED}(?![\\d.:a-z%])`,
 ]
 
-/**
- * Alternatives, a longer one before a shorter one that it begins with. Every repetition is bounded or ends at the
- * first character that does not match, so the whole expression is linear on any text.
- */
+/** Alternatives, a longer one before a shorter one that it begins with; each repetition is bounded: linear. */
 const MASKS: readonly string[] = [
   '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}',
   // Dates: 2026-03-04, with or without a time; 04/03/2026; March 4, 2026; 4 Mar 2026

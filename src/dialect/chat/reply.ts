@@ -1,7 +1,4 @@
-/**
- * Chat Completions responses, whose messages and chunks nothing has validated: read, without calls, in the form that
- * the input takes, and Governor's own.
- */
+/** Chat Completions responses: read unvalidated, without calls, as input, and Governor's own. */
 import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame } from '../../sse/frames.ts'
@@ -79,19 +76,15 @@ export function finishWithoutCalls(reason: unknown): unknown {
 
 const CUT_OFF = /length|max_tokens|content_filter/
 
-/**
- * Returns the finish reason of a last answer of a run without its calls. It is whole for the client, which may throw on
- * one that was cut off; the terminal state says so.
- */
+/** Returns the finish reason of a last answer without its calls: clients may throw on one that was cut off. */
 export function finishOfAnswer(reason: unknown): unknown {
   return CUT_OFF.test(textOf(reason)) ? 'stop' : finishWithoutCalls(reason)
 }
 
 /** True if a response or a chunk reports an error: OpenRouter sends `error`, Z.ai the reason `network_error`. */
 export function isFailure(body: Json): boolean {
-  for (const { error, finish_reason: reason } of choicesOf(body))
-    if (error || textOf(reason).endsWith('error')) return true
-  return Boolean(body['error'])
+  const hasFailed = ({ error, finish_reason: reason }: Json) => error || textOf(reason).endsWith('error')
+  return Boolean(body['error']) || choicesOf(body).some(hasFailed)
 }
 
 /** Returns true if a response or a chunk says that the provider cut the answer off. */
@@ -117,10 +110,7 @@ function asInput(call: unknown): unknown {
   return { ...call, function: { ...called, arguments: '{}' } }
 }
 
-/**
- * Returns the messages that a blocked message adds to the input: the assistant message, and one result for each call.
- * `onlyStandardFields`: without fields that the API does not specify.
- */
+/** Returns a blocked assistant message and its results; `onlyStandardFields`: those that the API specifies. */
 export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlyStandardFields: boolean): Json[] {
   const fields = Object.entries(objectIn(buffered, 'message'))
   const { tool_calls: listed, ...message } = Object.fromEntries(

@@ -1,7 +1,4 @@
-/**
- * Streamed Chat Completions responses for the stream engine. One chunk can contain text, calls and the end; a message is
- * put together from its deltas, in all the ways in which providers split one.
- */
+/** Streamed Chat Completions responses: messages are put together from deltas however a provider splits them. */
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
@@ -53,10 +50,7 @@ class Assembly {
   readonly functionCall = new Map<string, unknown>()
 }
 
-/**
- * Returns the place of the call that a piece belongs to: the newest call if the piece has no index. Some providers send
- * one index for several calls; a piece with another id and a name then begins a new call.
- */
+/** Returns the call that a piece belongs to: the newest, if it has no index; another id and name begin one. */
 function placeOf({ calls, places }: Assembly, piece: Json): number {
   const { index, id, custom, function: called } = piece
   const hasIndex = typeof index === 'number'
@@ -92,10 +86,7 @@ function addDelta(assembly: Assembly, delta: Json): number[] {
 
 /** Returns the message in the form of a response that is not streamed. */
 function assembledMessage({ fields, calls, functionCall }: Assembly): Json {
-  const listed = calls.map(({ call, called, kind }) => ({
-    ...Object.fromEntries(call),
-    [kind]: Object.fromEntries(called),
-  }))
+  const listed = calls.map((one) => Object.fromEntries([...one.call, [one.kind, Object.fromEntries(one.called)]]))
   return {
     content: null,
     ...Object.fromEntries(fields),
@@ -139,21 +130,16 @@ function withChoices(chunk: Json, change: (choice: Json, delta: Json) => Json): 
 }
 
 function finishes(chunk: Json): boolean {
-  for (const { finish_reason: reason } of choicesOf(chunk)) if (textOf(reason) !== '') return true
-  return false
+  return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
 }
 
 /** Returns the text that a chunk adds to the first choice. */
 function addedText(chunk: Json): string {
-  let text = ''
-  for (const choice of choicesOf(chunk)) if (isFirst(choice)) text += textOfMessage(objectIn(choice, 'delta'))
-  return text
+  const choices = choicesOf(chunk).filter(isFirst)
+  return choices.map((choice) => textOfMessage(objectIn(choice, 'delta'))).join('')
 }
 
-/**
- * True if a chunk contains no error, usage, finish reason or delta. With `isOpening`, a role is no content for the
- * user, nor is usage beside a choice.
- */
+/** True if a chunk has no error, usage, finish reason or delta; a role may stand in one that `isOpening`. */
 function isWithoutContent(chunk: Json, isOpening = false): boolean {
   const choices = choicesOf(chunk)
   const statesUsage = isObject(chunk['usage']) && !(isOpening && choices.length > 0)
@@ -295,10 +281,7 @@ function textChunk(stream: ChatStream, delta: Json): Buffer {
   return governorChunk(stream, { choices: [{ index: 0, delta, finish_reason: null }] })
 }
 
-/**
- * Returns the fallback, or the provider's own end with the terminal state beside its last finish reason, the footer
- * after the text of its first choice, and the usage of all responses.
- */
+/** Returns the fallback, or the provider's own end with terminal state, footer and the usage of all responses. */
 function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { parts, mode, metadata, fallback, usage, responses, footer } = end
   const bytes: Buffer[] = []

@@ -100,10 +100,7 @@ function callOf({ json, work }: Content, block: Block): ToolCall {
   return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: args }
 }
 
-/**
- * Decodes the texts of a content, without reasoning, results and documents, and the calls that the client has to make.
- * It yields wherever other requests should have their turn.
- */
+/** Decodes the texts for the model and the calls for the client; yields where others should have their turn. */
 export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   const { json, work, value, blocks } = content
   const texts: string[] = []
@@ -123,10 +120,7 @@ export function isRunByProvider({ type }: Block): boolean {
   return type.endsWith('_tool_use')
 }
 
-/**
- * True if the answer to a content with calls may hold their results alone: a program of the provider made one of them,
- * or a call of the provider's own has no result yet.
- */
+/** True if only results may follow: a program of the provider made a call, or its own call is open. */
 export function takesResultsOnly({ json, blocks, work }: Content): boolean {
   const open = new Set<string>()
   for (const block of blocks) {
@@ -142,27 +136,18 @@ export function takesResultsOnly({ json, blocks, work }: Content): boolean {
 
 /** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
-  const ids: string[] = []
-  for (const block of blocks) if (isRunByProvider(block)) ids.push(stringIn(json, members(json, block, work), 'id'))
-  return ids
+  return blocks.filter(isRunByProvider).map((block) => stringIn(json, members(json, block, work), 'id'))
 }
 
 export function resultsOf(content: Content): ToolResult[] {
-  const results: ToolResult[] = []
-  for (const block of content.blocks) {
-    if (block.type !== 'tool_result') continue
-    const { tool_use_id: id, content: result } = blockOf(content, block)
-    results.push({ callId: textOf(id), text: resultText(result) })
-  }
-  return results
+  const results = content.blocks.filter(({ type }) => type === 'tool_result').map((block) => blockOf(content, block))
+  return results.map(({ tool_use_id: id, content: result }) => ({ callId: textOf(id), text: resultText(result) }))
 }
 
 /** Returns hashes of the pictures and documents in a content. */
 export function picturesOf(content: Content): string[] {
-  const attachments: Json[] = []
-  for (const block of content.blocks)
-    if (block.type === 'image' || block.type === 'document') attachments.push(blockOf(content, block))
-  return attachmentHashes(attachments)
+  const attachments = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
+  return attachmentHashes(attachments.map((block) => blockOf(content, block)))
 }
 
 /** The line before Claude Code's system text: its version, and a number that may change with each request. */
@@ -177,7 +162,6 @@ export function beginsWithBilling(system: unknown): boolean {
 /** Returns the system text of a request, from a text or from blocks. */
 export function systemTextOf(system: unknown): string {
   if (typeof system === 'string') return system
-  const texts: string[] = []
-  for (const { text } of objectsOf(system)) if (!textOf(text).startsWith(BILLING)) texts.push(textOf(text))
-  return texts.join('\n')
+  const texts = objectsOf(system).map(({ text }) => textOf(text))
+  return texts.filter((text) => !text.startsWith(BILLING)).join('\n')
 }

@@ -115,12 +115,9 @@ const FIELDS: RequestFields = {
 }
 
 const CACHE = 'cache_control'
-const CACHE_KEY = '"cache_control"'
 
 /** The API refuses MCP servers without the tools that name them. A prompt without tools is in no cache. */
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'mcp_servers', CACHE])
-/** The API allows so many markers of its prompt cache in one request. */
-const MAX_MARKERS = 4
 
 /** Returns edits that make a thread continue from the response `id`; none if the request continues no response. */
 function redirected({ json, fields }: RequestIndex, id: string | undefined): Edit[] {
@@ -130,8 +127,7 @@ function redirected({ json, fields }: RequestIndex, id: string | undefined): Edi
 }
 
 /**
- * Returns the thread of a request: the provider stores the system text, the tools and all messages. A request that
- * continues from the response `previous` holds only the results of that response. Source:
+ * Returns the thread of a request, which the provider stores; it continues from `previous` with results only. Source:
  * platform.claude.com/docs/en/build-with-claude/message-threads
  */
 function threadOf(index: RequestIndex, contentOf: (at: number) => Content): StoredHistory | undefined {
@@ -167,10 +163,7 @@ function threadOf(index: RequestIndex, contentOf: (at: number) => Content): Stor
   }
 }
 
-/**
- * Returns edits for a notice. With automatic caching the provider marks the last block of a request, which would be the
- * notice: its cache would hold nothing that the next request begins with. So the marker goes to the client's last block.
- */
+/** Returns edits for a notice; automatic caching marks the last block, which must stay the client's own. */
 function noticeBehindCache(
   index: RequestIndex,
   contentOf: (at: number) => Content,
@@ -184,9 +177,7 @@ function noticeBehindCache(
   const isSuffix = channel !== 'user'
   const at = isSuffix ? items.findLastIndex(({ role }) => role === 'user') : items.length - 1
   const { value, blocks } = contentOf(at)
-  let markers = 0
-  if (marker) for (let key = json.indexOf(CACHE_KEY); key !== -1; key = json.indexOf(CACHE_KEY, key + 1)) markers++
-  if (!notice || !value || !marker || kindAt(json, marker) !== 'object' || markers > MAX_MARKERS) return notice
+  if (!notice || !value || !marker || kindAt(json, marker) !== 'object') return notice
   const setting = json.toString('utf8', marker.start, marker.end)
   const removed = removeMembers(fields, new Set([CACHE]))
   const added = isSuffix ? [JSON.stringify({ type: 'text', text })] : []
@@ -233,11 +224,7 @@ function contentIn({ json, items, work }: RequestIndex, contents: Map<number, Co
 }
 
 /** Appends blocked messages and their results to the input; in a thread, only the results of the last one. */
-function continuedAfter(
-  index: RequestIndex,
-  blocked: readonly BlockedMessage[],
-  isThread: boolean,
-): Edit[] | undefined {
+function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[], isThread: boolean) {
   const edits: Edit[] = []
   const last = blocked.at(-1)
   if (isThread) {

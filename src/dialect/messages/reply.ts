@@ -30,10 +30,7 @@ export function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
 
-/**
- * Returns the stop reason of a last answer of a run without its calls: the client has nothing to run or to continue, and
- * may throw on an answer that was cut off; the terminal state says so.
- */
+/** Returns the stop reason of a last answer without its calls: clients may throw on one that was cut off. */
 export function stopOfAnswer(reason: unknown): unknown {
   return reason === 'tool_use' || reason === 'pause_turn' || isCutOff(reason) ? 'end_turn' : reason
 }
@@ -164,10 +161,7 @@ function streamedMessage(body: Buffer): BufferedCalls | undefined {
 
 const INPUTS = ['input_tokens', 'cache_read_input_tokens', 'cache_creation_input_tokens'] as const
 
-/**
- * Reads a `usage` object, if it states tokens. `input` includes cached tokens, `input_tokens` does not. The numbers of an
- * answer that the provider made in several steps, such as a compaction before it, lack some of them.
- */
+/** Reads `usage`, whose `input_tokens` lack cached ones; some numbers stand in the steps of an answer alone. */
 function messagesUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined
   const steps = objectsOf(usage['iterations'])

@@ -126,10 +126,7 @@ function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: 
   ]
 }
 
-/**
- * Returns an end of Governor's own after the fallback, or the provider's own end with the terminal state and the usage
- * of all responses in its `message_delta`.
- */
+/** Returns Governor's own end after the fallback, or the provider's with the terminal state and all usage. */
 function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata, fallback, footer, textEnd } = end
   const isAnswer = mode === 'answer'

@@ -40,10 +40,7 @@ function resultItems({ buffered, results }: BlockedMessage): Json[] | undefined 
   return items
 }
 
-/**
- * Returns the items of a blocked message for the input of a request, as the provider has not stored them. It can read
- * reasoning only with its encrypted content. Without reasoning, the other items must lose their ids, which refer to it.
- */
+/** Returns a blocked message's items for the input; without readable reasoning, others lose ids that refer to it. */
 function asInput({ buffered }: BlockedMessage): Json[] {
   const items = objectsOf(propertyOf(buffered.message, 'output'))
   const readable = items.filter((item) => item['type'] !== 'reasoning' || typeof item['encrypted_content'] === 'string')

@@ -164,16 +164,12 @@ const PARAGRAPH_TYPES = new Set(['function_call_output', 'custom_tool_call_outpu
 function endsForProgram({ json, items }: RequestIndex, end: number): boolean {
   const ids = new Set<string>()
   for (const item of items.slice(0, end).reverse()) {
-    if (item.role === 'user') return false
-    const isResult = item.role === 'tool'
-    if (isResult || item.callCount > 0) {
-      const fields = members(json, item)
-      const id = stringIn(json, fields, 'call_id')
-      const caller = member(fields, 'caller')?.value
-      if (isResult) ids.add(id)
-      else if (ids.delete(id) && caller && isForProgram(decode(json, caller))) return true
-    }
-    if (ids.size === 0) return false
+    const fields = item.resultCount + item.callCount > 0 ? members(json, item) : []
+    const id = stringIn(json, fields, 'call_id')
+    const caller = member(fields, 'caller')?.value
+    if (item.role === 'tool') ids.add(id)
+    else if (ids.delete(id) && caller && isForProgram(decode(json, caller))) return true
+    if (item.role === 'user' || ids.size === 0) return false
   }
   return false
 }

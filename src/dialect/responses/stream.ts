@@ -76,9 +76,7 @@ class ResponsesStream implements DialectState {
 
 /** Returns the newest states of items that the provider sent, or that the client received. */
 function itemsOf(entries: Iterable<OutputItem>, state: 'item' | 'shown' = 'item'): Json[] {
-  const items: Json[] = []
-  for (const entry of entries) items.push(entry[state])
-  return items
+  return Array.from(entries, (entry) => entry[state])
 }
 
 /** Updates the item of an event and returns the text that the event adds to a message. */
@@ -203,10 +201,7 @@ function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): Response
 
 const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => parts.findLast(({ isOver }) => isOver)
 
-/**
- * Returns the end in the provider's own bytes, if only the terminal state is new, else one of Governor's own: the
- * client's output with the provider's other members.
- */
+/** Returns the end: the provider's bytes with the terminal state, or its members with the client's output. */
 function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata, footer } = ending
   const end = endIn(parts)

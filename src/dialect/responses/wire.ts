@@ -13,16 +13,10 @@ const HOSTED = new Set([
   'mcp_call',
 ])
 
-/**
- * What an input or output item is. `call`: the client has to make it; `tool`: the result of such a call; `assistant`:
- * anything else in a model response; `aside`: of neither the user nor the model, and possible at any place.
- */
+/** What an item is: a client's `call`, its result (`tool`), other output (`assistant`), or neither (`aside`). */
 type ItemKind = 'message' | 'call' | 'tool' | 'assistant' | 'aside'
 
-/**
- * Returns the kind of an item by the form of its type, so that it knows future tools too: `x_call` is a call and
- * `x_call_output` its result. With `execution: server` the provider made the call itself.
- */
+/** Returns the kind of an item by the form of its type, also of future tools: `x_call`, `x_call_output`. */
 export function kindOfItem(type: string, execution: string): ItemKind {
   switch (type) {
     case '':
@@ -62,12 +56,8 @@ export function roleOfItem(kind: ItemKind, role: string): Role {
 /** Returns the texts of a message's content, which is a string or a list of parts. */
 export function textsOfContent(content: unknown): string[] {
   if (typeof content === 'string') return [content]
-  const texts: string[] = []
-  for (const { text, refusal } of objectsOf(content)) {
-    const said = text ?? refusal
-    if (typeof said === 'string') texts.push(said)
-  }
-  return texts
+  const texts = objectsOf(content).map(({ text, refusal }) => text ?? refusal)
+  return texts.filter((text) => typeof text === 'string')
 }
 
 /** Types of attachments: a picture may be a megabyte of base64. */
@@ -77,20 +67,15 @@ const ATTACHMENT = /image|screenshot|file|audio/
 export function textOfOutput(output: unknown): string {
   if (typeof output === 'string') return output
   if (output === undefined) return ''
-  const texts: string[] = []
-  for (const part of Array.isArray(output) ? output : [output]) {
+  const texts = (Array.isArray(output) ? output : [output]).map((part) => {
     const text = propertyOf(part, 'text')
-    if (typeof text === 'string') texts.push(text)
-    else if (isObject(part) && ATTACHMENT.test(textOf(part['type']))) texts.push(attachmentHash(part))
-    else texts.push(JSON.stringify(part))
-  }
+    if (typeof text === 'string') return text
+    return isObject(part) && ATTACHMENT.test(textOf(part['type'])) ? attachmentHash(part) : JSON.stringify(part)
+  })
   return texts.join('\n')
 }
 
-/**
- * Returns the call of an item. Functions have `arguments`, custom tools `input`, and built-in tools an object; of a
- * reference to a call only the id is known.
- */
+/** Returns the call of an item: JSON `arguments`, `input` or an object; only the id of a reference is known. */
 export function callOfItem(item: Json): ToolCall {
   const type = textOf(item['type'])
   const itemId = textOf(item['id'])
@@ -103,15 +88,10 @@ export function callOfItem(item: Json): ToolCall {
 
 /** Returns the text of all messages in an output, which clients read as one. */
 export function textOfOutputItems(output: readonly Json[]): string {
-  let all = ''
-  for (const { type, content } of output) if (type === 'message') all += textsOfContent(content).join('')
-  return all
+  return output.flatMap(({ type, content }) => (type === 'message' ? textsOfContent(content) : [])).join('')
 }
 
-/**
- * Returns the items that are left of an output without its blocked calls, which are places among its calls. Reasoning
- * is removed together with the item after it: providers refuse reasoning that is sent back without that item.
- */
+/** Returns an output without its blocked calls (places among the calls), nor the reasoning before them. */
 export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> | 'all'): Json[] {
   const kept: Json[] = []
   let reasoning: Json[] = []

@@ -23,7 +23,7 @@ import type {
   ReadAnswer,
   TerminalFor,
 } from '../../dialect/dialect.ts'
-import { type Lease, leaseFor } from '../../http/body.ts'
+import { leaseFor } from '../../http/body.ts'
 import { type GovernorHeaders, reply } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
@@ -117,10 +117,10 @@ export async function takeResponse(
     response.abort()
     return 'silent'
   }
-  const lease = leaseFor(x.services.buffers, client.response)
-  if (!isStream) return takeWhole(answer, response, plain, lease, keeps)
+  if (!isStream) return takeWhole(answer, response, plain, keeps)
   client.head ??= answerHead(answer, response)
-  if (keeps.length > 0) return takeForced(answer, plain, lease, keeps)
+  if (keeps.length > 0) return takeForced(answer, plain, keeps)
+  const lease = leaseFor(x.services.buffers, client.response)
   const stream = answer.stream ?? x.dialect.openStream(isStop, answer.isJson, answer.footer !== undefined)
   answer.stream = stream
   let length = 0
@@ -129,11 +129,8 @@ export async function takeResponse(
     const hasRoom = lease.grow(bytes) && (stream.hasText || length <= x.services.maxGuardedBody)
     answer.isCut = isStop && (!hasRoom || frames.some(isTooLong))
     if (answer.isCut) break
-    await show(
-      client,
-      frames.flatMap((frame) => stream.push(frame)),
-      stream.hasText,
-    )
+    const chunks = frames.flatMap((frame) => stream.push(frame))
+    await show(client, chunks, stream.hasText)
   }
   const last = stream.endResponse(answer.isCut)
   if (last === 'broken') return leaveBroken(answer, stream)
@@ -173,13 +170,9 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
 }
 
 /** Reads the stream of a response to a forced tool: one call of that tool is the answer. Calls are held. */
-async function takeForced(
-  answer: Answer,
-  plain: AsyncIterable<Buffer>,
-  lease: Lease,
-  keeps: readonly string[],
-): Promise<Taken> {
+async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
   const { x, client, isJson, footer } = answer
+  const lease = leaseFor(x.services.buffers, client.response)
   const max = x.services.maxGuardedBody
   const filter = x.dialect.openFilter()
   const stream = x.dialect.openStream(false, isJson, footer !== undefined)
@@ -220,11 +213,11 @@ async function takeWhole(
   answer: Answer,
   response: UpstreamResponse,
   plain: AsyncGenerator<Buffer>,
-  lease: Lease,
   keeps: readonly string[],
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
   const { head } = response
+  const lease = leaseFor(x.services.buffers, client.response)
   const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()
@@ -268,12 +261,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   await end(client, [replyFor(x, final, true).body])
 }
 
-async function finishStream(
-  answer: Answer,
-  stream: AnswerStream,
-  fallback: string | undefined,
-  isRecorded: boolean,
-): Promise<void> {
+async function finishStream(answer: Answer, stream: AnswerStream, fallback: string | undefined, isRecorded: boolean) {
   const { terminal, rounds, client, kept, footer } = answer
   let ended = terminal(false)
   const terminalFor: TerminalFor = (hasFinalAnswer, isTruncated) => {

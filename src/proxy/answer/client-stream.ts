@@ -34,8 +34,7 @@ export async function show(client: ClientStream, chunks: readonly Buffer[], isTe
   const { head, waiting, response } = client
   for (const chunk of chunks) waiting.push(chunk)
   if (client.isHeld) return
-  let bytes = 0
-  for (const { length } of waiting) bytes += length
+  const bytes = waiting.reduce((sum, { length }) => sum + length, 0)
   const isDue = isText || response.headersSent || bytes > MAX_WAITING
   if (head && isDue && waiting.length > 0) await flush(client, head)
 }
