@@ -90,8 +90,8 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
       return result
     },
     get: async (key) => sessions.get(key),
-    async *all(ids) {
-      for (const key of sessions.keys()) {
+    async *all(ids, _, keys = sessions.keys()) {
+      for (const key of keys) {
         if (ids && !ids.includes(idOfKey(key))) continue
         const session = sessions.peek(key)
         if (session) yield { key, session }

@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
-import { idOfKey, type SessionKey } from './store.ts'
+import { idOfKey, type RecentKeys, type RecentPlace, type SessionKey } from './store.ts'
 import { createSessionForm, type StoredForm } from './stored-session.ts'
 
 /** How to reach Redis, and which keys to use. */
@@ -43,11 +43,11 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return 1`
 
-/** Returns how many sessions of a sorted set live. Drops at most 500 others, as a script blocks the server. */
+/** Returns how many sessions of a sorted set live, and the time. Drops at most 500 others, as a script blocks the server. */
 const COUNT = `${NOW}
 local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
 if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
-return redis.call('ZCOUNT', KEYS[1], now, '+inf')`
+return {redis.call('ZCOUNT', KEYS[1], now, '+inf'), now}`
 
 const scriptOf = (text: string) => ({ text, sha: createHash('sha1').update(text).digest('hex') })
 const SCRIPTS = { replace: scriptOf(REPLACE), note: scriptOf(NOTE), count: scriptOf(COUNT) }
@@ -107,8 +107,9 @@ export interface RemoteOptions {
   readonly replica: string
 }
 
-/** How often per lifetime the place of a session in the list is renewed. */
+/** How often per lifetime the place of a session in the list is renewed, at least, and after how many milliseconds. */
 const RENEWALS = 8
+const RENEWED_AFTER = 60_000
 const RENEWED_AT_ONCE = 10_000
 
 /** Keys that one command reads of the list, roughly, so that no command holds up those of other replicas. */
@@ -124,11 +125,38 @@ async function* keysOf(send: Send, prefix: string, ids?: readonly string[]): Asy
   for (const id of ids ?? [undefined]) {
     let cursor = '0'
     do {
-      const reply = await send(['ZSCAN', indexOf(prefix, id), cursor, 'COUNT', STEP])
+      const command = ['ZSCAN', indexOf(prefix, id), cursor, 'COUNT', STEP]
+      // One late answer does not end a list.
+      const reply = await send(command).catch(() => send(command))
       const [next, entries] = reply as readonly [string, readonly SessionKey[]]
       yield entries.filter((_, at) => at % 2 === 0)
       cursor = next
     } while (cursor !== '0')
+  }
+}
+
+const NEWEST: RecentPlace = [Number.MAX_SAFE_INTEGER, 0]
+
+/** Returns `least` keys of an index, those that live longest first, and all that live so many milliseconds longer. */
+async function recentKeys(
+  send: Send,
+  index: string,
+  least: number,
+  life: number,
+  [score, passed] = NEWEST,
+): Promise<RecentKeys> {
+  const [total, now] = (await run(send, 'count', index, [])) as readonly [number, number]
+  const keys: SessionKey[] = []
+  for (;;) {
+    const range = ['ZRANGE', index, String(score), String(now), 'BYSCORE', 'REV', 'LIMIT', String(passed), STEP]
+    const found = (await send([...range, 'WITHSCORES'])) as readonly (readonly [SessionKey, number])[]
+    for (const [key, at] of found) {
+      if (keys.length >= least && at < now + life) return { keys, next: [score, passed], total }
+      passed = at === score ? passed + 1 : 1
+      score = at
+      keys.push(key)
+    }
+    if (found.length < Number(STEP)) return { keys, next: undefined, total }
   }
 }
 
@@ -166,13 +194,14 @@ export function createRedis(
 ) {
   const { prefix } = settings
   const channel = `${prefix}session-changes`
+  const renewedAfter = Math.max(1, Math.min(RENEWED_AFTER, Math.floor(ttl / RENEWALS)))
   const renewed = new LRUCache<SessionKey, true>({
     max: RENEWED_AT_ONCE,
-    ttl: Math.max(1, Math.floor(ttl / RENEWALS)),
+    ttl: renewedAfter,
     perf: { now },
     ttlResolution: 0,
   })
-  const life = String(Math.ceil(ttl + ttl / RENEWALS))
+  const life = String(ttl + renewedAfter)
   const connection = createConnection(settings, {
     ...hooks,
     // It writes something, as a server without memory refuses only what takes some.
@@ -204,7 +233,9 @@ export function createRedis(
     }),
     values: createRemoteValues(connection, `${prefix}v:`, PLAIN),
     keys: (ids?: readonly string[]) => keysOf(send, prefix, ids),
-    count: async () => Number(await run(send, 'count', indexOf(prefix), [])),
+    count: async () => Number(((await run(send, 'count', indexOf(prefix), [])) as readonly unknown[])[0]),
+    recent: (least: number, within: number, from?: RecentPlace) =>
+      recentKeys(send, indexOf(prefix), least, ttl - within, from),
     /** Says in all replicas which sessions have changed. */
     async announce(changed: readonly SessionKey[]): Promise<void> {
       for (let at = 0; at < changed.length; at += MAX_KEYS)

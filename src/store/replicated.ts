@@ -61,23 +61,42 @@ function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   return all.length === 0 ? undefined : all
 }
 
+/** Sessions that are read at once, at first and at most, and their bytes: all are to be read in the time of one. */
+const FIRST_READ = 4
+const MOST_READ = 64
+const MOST_BYTES = 262_144
+
 /** Yields all sessions; those that this replica knows if the remote store fails. */
 async function* allSessions(
   remote: RemoteStore,
   sessions: ReplicatedValues<Session>,
   ids: readonly string[] | undefined,
   missed: () => void,
+  given: readonly SessionKey[] | undefined,
 ): AsyncGenerator<ListedSession> {
   const seen = new Set<SessionKey>()
+  let most = FIRST_READ
   async function* read(keys: readonly SessionKey[]) {
     const unseen = keys.filter((key) => !seen.has(key))
-    const found = await Promise.all(unseen.map((key) => sessions.get(key, missed)))
-    for (const [at, key] of unseen.entries()) {
-      seen.add(key)
-      const session = found[at]
-      if (session) yield { key, session }
+    for (let from = 0; from < unseen.length; ) {
+      const part = unseen.slice(from, from + most)
+      from += part.length
+      let bytes = 1
+      const late = () => {
+        bytes = Number.POSITIVE_INFINITY
+        missed()
+      }
+      const found = await Promise.all(part.map((key) => sessions.get(key, late)))
+      for (const session of found) if (session) bytes += sizeOfSession(session)
+      most = Math.max(1, Math.min(MOST_READ, 2 * most, Math.floor((MOST_BYTES * part.length) / bytes)))
+      for (const [at, key] of part.entries()) {
+        seen.add(key)
+        const session = found[at]
+        if (session) yield { key, session }
+      }
     }
   }
+  if (given) return yield* read(given)
   try {
     for await (const keys of remote.keys(ids)) yield* read(keys)
     return
@@ -154,7 +173,8 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     get: sessions.get,
     value: values.value,
     updateValue: values.updateValue,
-    all: (ids, missed = () => {}) => allSessions(remote, sessions, ids, missed),
+    all: (ids, missed = () => {}, keys) => allSessions(remote, sessions, ids, missed, keys),
+    recent: remote.recent,
     subscribe: changes.subscribe,
     count: () => remote.count().catch(() => sessions.keys().length),
     isWhole: remote.isWhole,

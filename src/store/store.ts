@@ -172,6 +172,18 @@ export interface ListedSession {
   readonly session: Session
 }
 
+/** A place in the order of sessions by their last use: after so many sessions of a score. */
+export type RecentPlace = readonly [score: number, passed: number]
+
+/** The keys of a part of all sessions. */
+export interface RecentKeys {
+  readonly keys: readonly SessionKey[]
+  /** Where the rest begins; unset if these are the last ones. */
+  readonly next: RecentPlace | undefined
+  /** The number of all sessions. */
+  readonly total: number
+}
+
 /** Remembers sessions and values, and says in all processes which sessions change. */
 export interface Store {
   /** Replaces a session by the one that `change` returns. A change that throws changes nothing. */
@@ -179,10 +191,15 @@ export interface Store {
   /** Returns a session; `undefined` if it was never stored, or was forgotten. */
   get(key: SessionKey): Promise<Session | undefined>
   /**
-   * Yields all sessions, or those of all tenants with one of `ids`, once each, in no particular order.
-   * Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
+   * Yields all sessions, or those of all tenants with one of `ids`, once each, in no particular order; or those with
+   * `keys`, in their order. Sessions that begin meanwhile may be left out. Calls `missed` if some could not be read.
    */
-  all(ids?: readonly string[], missed?: () => void): AsyncIterable<ListedSession>
+  all(ids?: readonly string[], missed?: () => void, keys?: readonly SessionKey[]): AsyncIterable<ListedSession>
+  /**
+   * Returns the keys of sessions by their last use, the newest first, to a minute: `least` of them, and all that were
+   * used within so many milliseconds. Unset where `all` costs no more. Rejects if the store can't be reached.
+   */
+  recent?(least: number, within: number, from?: RecentPlace): Promise<RecentKeys>
   value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
   updateValue<Value, Result>(
     kind: ValueKind<Value>,

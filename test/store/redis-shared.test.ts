@@ -7,7 +7,7 @@ import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
 import { describeWith } from '../support/programs.ts'
-import { freePort, openReplica, type Replica, startRedis } from '../support/redis.ts'
+import { freePort, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
 import { link, linked, listAll } from '../support/stores.ts'
 
 const KEY = sessionKey('me', 'a')
@@ -27,6 +27,16 @@ const count = (store: Store, key = KEY) =>
     session: sessionOf(countOf(session) + 1),
     result: countOf(session),
   }))
+
+/** Returns an agent of a session that takes some 200 KB. */
+const largeThread = (name: string) => ({
+  name,
+  system: hashOf('system'),
+  userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))),
+  userMessageCount: 1,
+  assistantHashes: [],
+  run: { startedAt: 1, askedAt: 1, iteration: 1, toolCalls: 0, recentRequests: [] },
+})
 
 const openReplicas = async (url: string, length: number): Promise<readonly Replica[]> =>
   Promise.all(Array.from({ length }, () => openReplica(url)))
@@ -209,18 +219,30 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect(Number(/cmdstat_hmget:calls=(\d+)/.exec(stats)?.[1])).toBe(1)
   })
 
+  it.each([
+    ['large', 2, 4],
+    ['small', 0, 64],
+  ])('list %s sessions so that few bytes are under way at once', async (_, threads, most) => {
+    const { port } = await startRedis()
+    const wire = await startWire(port)
+    const { store } = await openReplica(wire.url)
+    const session = { threads: Array.from({ length: threads }, (_, at) => largeThread(String(at))) }
+    const keys = Array.from({ length: 200 }, (_, at) => sessionKey('me', `session-${at}`))
+    for (const key of keys) await store.update(key, () => ({ session, result: undefined }))
+    const asked: number[] = []
+    wire.onRequest((bytes) => {
+      asked.push(bytes.split('HMGET').length - 1)
+      return 'passed'
+    })
+    expect(await listAll(store)).toHaveLength(200)
+    expect(asked.reduce((sum, one) => sum + one)).toBe(200)
+    expect(Math.max(...asked)).toBeLessThanOrEqual(most)
+  })
+
   it('drop the oldest threads of a session that is too large for Redis', async () => {
     const { url, command } = await startRedis()
     const { store, lost } = await openReplica(url)
-    const thread = (name: string) => ({
-      name,
-      system: hashOf('system'),
-      userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))),
-      userMessageCount: 1,
-      assistantHashes: [],
-      run: { startedAt: 1, askedAt: 1, iteration: 1, toolCalls: 0, recentRequests: [] },
-    })
-    const threads = Array.from({ length: 20 }, (_, at) => thread(String(at)))
+    const threads = Array.from({ length: 20 }, (_, at) => largeThread(String(at)))
     await store.update(KEY, () => ({ session: { threads }, result: undefined }))
     const kept = (await store.get(KEY))?.threads.map(({ name }) => name) ?? []
     expect(kept.length).toBeLessThan(20)

@@ -3,23 +3,28 @@ import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
-import { idsNamed, type Store } from '../../store/store.ts'
+import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { groupOf, ORDERS } from './labels.ts'
-import { costView, rowOf } from './view.ts'
+import { costView, IDLE_AFTER, rowOf, type Viewer } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250
 /** Milliseconds for which all pages of a list come from one snapshot of all sessions. */
 const SNAPSHOT_MS = 30_000
 const MAX_SNAPSHOTS = 4
+/**
+ * Of very many sessions, a list by risk sorts so many of those that were used last, and all that may be at work; the
+ * others follow by their last use, each read with its page.
+ */
+const SORTED = 250
 
 type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly seesNames: boolean }
 
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
-type Place = readonly [group: number, amount: number, at: number, id: string]
+type Place = [group: number, amount: number, at: number, id: string]
 
 function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boolean {
   if (state !== undefined && row.state !== state) return false
@@ -44,9 +49,12 @@ function inOrder(a: Place, b: Place): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
 }
 
-/** Returns the sessions that match a filter, sorted. `summary`: of all; `null` if only those of a name were read. */
+/**
+ * Returns the sessions that match a filter, sorted. `summary`: of all; `null` if only those of a name were read.
+ * `rest`: where the sessions begin that follow unsorted, `total` of all together.
+ */
 async function takeSnapshot(store: Store, filter: Filter, id: string, now: number) {
-  const { name, seesNames } = filter
+  const { name, seesNames, sort = 'risk', ...others } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
@@ -56,7 +64,9 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const missed = () => {
     complete = false
   }
-  for await (const one of store.all(ids, missed)) {
+  const isPlain = sort === 'risk' && !ids && Object.values(others).every((value) => !value)
+  const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
+  for await (const one of store.all(ids, missed, recent?.keys)) {
     const row = rowOf(one, { now, seesNames })
     const group = groupOf(row)
     counts.sessions++
@@ -69,14 +79,33 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
     if (counts.sessions % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
   found.sort((a, b) => inOrder(a.place, b.place))
+  const rest = recent?.next
+  const total = rest ? recent.total : found.length
+  if (rest) counts.sessions = total
   const summary = ids ? null : { ...counts, per_minute: costView({ cost, costGap }) }
-  return { id, seesNames, found, summary, complete }
+  return { id, seesNames, found, summary, complete, rest, total }
+}
+
+/** Reads so many of the sessions that follow unsorted; fewer if some have been forgotten. */
+async function readRest(store: Store, count: number, from: RecentPlace, viewer: Viewer) {
+  const rows: SessionRow[] = []
+  const recent = await store.recent?.(count, 0, from).catch(() => undefined)
+  let complete = recent !== undefined
+  const missed = () => {
+    complete = false
+  }
+  for await (const one of store.all(undefined, missed, recent?.keys ?? [])) rows.push(rowOf(one, viewer))
+  return { rows, next: recent?.next, complete }
 }
 
 type Snapshot = Awaited<ReturnType<typeof takeSnapshot>>
 
-/** Where a page begins: after a place, in a snapshot; in a new one if that no longer exists. */
-const cursorShape = z.tuple([z.string(), z.tuple([z.number(), z.number(), z.number(), z.string()])])
+/** Where a page begins: in a snapshot, or a new one if that no longer exists, after a place; or in what follows it. */
+const cursorShape = z.tuple([
+  z.string(),
+  z.tuple([z.number(), z.number(), z.number(), z.string()]).nullable(),
+  z.tuple([z.number(), z.int().min(0)]).nullable(),
+])
 
 function cursorOf(text: string): z.output<typeof cursorShape> {
   try {
@@ -109,21 +138,28 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     return taken
   }
   return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<SessionPage> => {
-    const [id = '', after] = cursor === undefined ? [] : cursorOf(cursor)
+    const [id = '', after, from] = cursor === undefined ? [] : cursorOf(cursor)
     const known = snapshots.get(id)
     const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames })
-    const { found, summary, complete } = snapshot
-    const rest = after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
-    const shown = rest.slice(0, limit)
-    const lastShown = shown.at(-1)
-    let next: string | null = null
-    if (lastShown && rest.length > limit) {
-      // Lists that nobody pages through push no other out.
-      if (snapshot !== known) snapshots.set(snapshot.id, snapshot)
-      next = Buffer.from(JSON.stringify([snapshot.id, lastShown.place])).toString('base64url')
-    }
+    const { found, summary, total, rest } = snapshot
+    const left = from ? [] : after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
+    const shown = left.slice(0, limit)
     const sessions = shown.map(({ row }) => row)
-    const page = { sessions, next, total: found.length, complete }
+    let { complete } = snapshot
+    let next: z.output<typeof cursorShape> | null = null
+    const begin = left.length > limit ? undefined : (from ?? rest)
+    if (begin) {
+      const more = await readRest(store, limit - shown.length, begin, { now: now(), seesNames })
+      sessions.push(...more.rows)
+      complete &&= more.complete
+      if (more.next) next = [snapshot.id, null, [...more.next]]
+    } else if (left.length > limit) {
+      next = [snapshot.id, shown.at(-1)?.place ?? null, null]
+    }
+    // Lists that nobody pages through push no other out.
+    if (next && snapshot !== known) snapshots.set(snapshot.id, snapshot)
+    const nextText = next && Buffer.from(JSON.stringify(next)).toString('base64url')
+    const page = { sessions, next: nextText, total, complete }
     if (!summary) return { ...page, summary }
     const day = await today()
     const since = new Date(day.since).toISOString()

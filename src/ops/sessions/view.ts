@@ -27,7 +27,7 @@ import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schem
 import { groupOf } from './labels.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
-const IDLE_AFTER = 600_000
+export const IDLE_AFTER = 600_000
 const NEAR = 0.8
 /** Spend per minute and pace are computed over so many milliseconds. */
 const PACE_WINDOW = 300_000
