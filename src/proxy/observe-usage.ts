@@ -42,7 +42,8 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
-    relayed: (callIds, isCut) => noteCalls(x, callIds, isCut),
+    // The client gets no calls of a last answer.
+    relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
     settle: (answer) => settle(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })

@@ -2,7 +2,6 @@
  * Observes successful responses: their chunks go to the client unchanged, and only the beginning and the end are kept.
  * The ids by which the client may continue are found as they pass; usage is read when the last chunk has gone.
  */
-import type { Transform } from 'node:stream'
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
@@ -111,7 +110,7 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
       observed.isOver = true
       if (!isWhole) observed.ending ??= 'failed'
       const settleNow = () => {
-        void report(observed)
+        void searchCalls(observed, undefined, true)
         settleKept(observed)
       }
       // What came of a response that broke off is read first.
@@ -142,11 +141,12 @@ function searchCalls(observed: Observed, chunk: Buffer | undefined, isLast: bool
   if (!target.relayed) return undefined
   try {
     if (chunk && search) observed.ending = search.push(chunk) ?? observed.ending
-    if (isLast && !streams) observed.ending = 'whole'
+    if (isLast && !streams) observed.ending ??= 'whole'
+    return isLast || (observed.ending && chunk) ? report(observed) : undefined
   } catch (error) {
     target.fault(error as Error)
+    return undefined
   }
-  return isLast || (observed.ending && chunk) ? report(observed) : undefined
 }
 
 function report(observed: Observed): Promise<unknown> | undefined {
@@ -234,7 +234,7 @@ function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): stri
 type TakePlain = (chunk: Buffer | undefined, isLast: boolean) => Promise<unknown> | undefined
 
 /** Undoes the content coding of a body chunk by chunk; what comes after a fault, or after too much, is not read. */
-function decoding(decoder: Transform) {
+function decoding(decoder: NonNullable<ReturnType<typeof decoderFor>>) {
   const found: (Promise<unknown> | undefined)[] = []
   let takePlain: TakePlain | undefined
   let length = 0

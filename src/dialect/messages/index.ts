@@ -236,6 +236,11 @@ function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[],
   return edits
 }
 
+/** True if a history begins with the provider's own summary. Text of the model can't match: its quotes are escaped. */
+function beginsCompacted(json: Buffer, first: MessageItem | undefined): boolean {
+  return first?.role === 'assistant' && json.subarray(first.start, first.end).includes('"compaction"')
+}
+
 const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
@@ -254,9 +259,7 @@ const read: Dialect['read'] = ({ body, known }) => {
       systemText: () => conversation.texts(-1).join(''),
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
-      // Text of the model can't match, as its quotes are escaped.
-      isCompacted:
-        items[0]?.role === 'assistant' && json.subarray(items[0].start, items[0].end).includes('"compaction"'),
+      isCompacted: beginsCompacted(json, items[0]),
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
     },
     items,
