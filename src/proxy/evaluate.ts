@@ -89,6 +89,7 @@ export async function evaluate(
     // It shows a result, or names what it continues.
     const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
     if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
+    if (found.isAmbiguous) facts = { ...facts, callIds: facts.callIds.map(() => []) }
     const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
     return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
   } catch (error) {
@@ -246,7 +247,7 @@ async function countIn(
       value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
       result: waiting.at(-1),
     }))
-    if (!unclaimed || first) return { session, result }
+    if (!unclaimed || first?.usage) return { session, result }
     const at = now()
     const adopt = (after = session) => adoptFirst(after, counted, result, unclaimed, at, request.tools)
     return { session, result: await store.update(key, adopt) }

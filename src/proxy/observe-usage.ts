@@ -2,6 +2,7 @@
 import { costLimit } from '../core/budget/meters.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
+import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { promptOf } from '../core/session/request-facts.ts'
 import { type FirstAnswer, NEW_SESSION } from '../core/session/session.ts'
@@ -157,7 +158,7 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
   const callIds = distinctIds(ids)
   if (callIds.length === 0) return undefined
   const answer: Delivered = {
-    operation: request.operation ?? '',
+    operation: hashOfText(request.operation ?? ''),
     callIds,
     isFirst: request.facts.assistantHashes.length === 0 && request.facts.previous === undefined ? true : undefined,
     isCut: isCut || undefined,

@@ -171,8 +171,8 @@ describe('a session in the API', () => {
     )
     const { messages } = await runAgent(url, START, { ...named('one'), max: 3 })
     time.now += 60_000
-    await callModel(url, messages, named('one'))
-    await callModel(url, [...messages, { role: 'assistant', content: 'Hm.' }], named('one'))
+    const { messages: more } = await runAgent(url, messages, { ...named('one'), max: 1 })
+    await callModel(url, more, named('one'))
     const { iterations, minutes } = await firstSession(url)
     expect(iterations[0]?.said).toBeNull()
     expect(iterations[2]?.said).toMatch(/^\[BUDGET: Iteration 3\/4/)

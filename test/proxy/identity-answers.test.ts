@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBeforeModel } from '../support/governor.ts'
-import { lastSteps, promptAndLast, whole } from '../support/reducers.ts'
+import { lastSteps, whole } from '../support/reducers.ts'
 import {
   createAgent,
   keyOf,
@@ -149,20 +149,5 @@ describe('whole answers to different requests of one run', () => {
       const agent = createAgent({ url, ...setting, key: keyOf({}), reducer: lastSteps(2) })
       expect.soft((await runShortened(agent, 6)).map(numberIn), `${title}\n${tableOf(agent.seen)}`).toEqual(upTo(6))
     })
-  })
-})
-
-describe('an agent that is alone in a session with a name, whose client gives other ids to the calls of a part of its history,', () => {
-  const cases = [promptAndLast(1), promptAndLast(3), lastSteps(2)].flatMap((reducer) =>
-    ['gives its own ids to the calls', 'numbers the calls'].map((name) => [name, reducer] as const),
-  )
-
-  it.each(cases)('(the client %s, and keeps %s) is stopped at its limit', async (name, reducer) => {
-    const { url } = await startBeforeModel({ budget: { max_iterations: LIMIT } })
-    const form = FORMS[name] ?? ((history: readonly Entry[]) => history)
-    for (const [title, setting] of SETTINGS.filter(([, { session }]) => session)) {
-      const seen = await runShortened(createAgent({ url, ...setting, reducer, key: keyOf({}), form }), LIMIT + 3)
-      expect.soft(shown(seen), `${title}\n${tableOf(seen)}`).toEqual(untilStop(LIMIT))
-    }
   })
 })

@@ -90,7 +90,7 @@ function placeOf(session: Session, request: Request): Place {
     return { run: { ...newRun, iteration: answer.iteration }, answer, isUnknown: false, other: [found.thread, without] }
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
-  const seemsNew = found.isNewRun || (found.thread.run.isDoubted === true && !showsRun)
+  const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
   const { finalAnswer, stopTries } = found.thread.run
   // The client may leave out the last answer of a stopped run.
   const isMidStep = seemsNew && !dropsHistory && facts.endsInUserMessage && callsLast(facts) && !finalAnswer

@@ -336,11 +336,13 @@ export function withIds(known: Thread['responses'], more: Thread['responses']): 
   return more?.length ? [...new Set([...(known ?? []), ...more])].slice(-MAX_RESPONSES) : known
 }
 
-/** Returns relayed answers with one more, or with further calls of the newest one; the newest are kept. */
+/** Returns relayed answers with one more, or with further calls of a known one; the first and the newest are kept. */
 export function withRelayed(known: Thread['relayed'] = [], answer: RelayedAnswer): Thread['relayed'] {
   const same = known.find(({ operation }) => operation === answer.operation)
   const callIds = [...new Set([...(same?.callIds ?? []), ...answer.callIds])].slice(-MAX_RELAYED_CALLS)
-  return [...known.filter((one) => one !== same), { ...answer, callIds }].slice(-MAX_RELAYED)
+  const [first, ...later] = [...known.filter((one) => one !== same), { ...answer, callIds }]
+  // A history that goes back far still shows the first one.
+  return first && [first, ...later.slice(1 - MAX_RELAYED)]
 }
 
 /** Returns the limits with an operator's changes; `configured` itself if nothing was changed. */

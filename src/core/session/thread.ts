@@ -106,12 +106,16 @@ interface ShownAnswer {
 }
 
 /** Returns the newest answer in a transcript that was relayed to one of the threads; `undefined` if that is in doubt. */
-function shownAnswer(threads: readonly Thread[], { callIds }: RequestFacts): ShownAnswer | undefined {
+function shownAnswer(
+  threads: readonly Thread[],
+  { callIds, transcript, messages }: RequestFacts,
+): ShownAnswer | undefined {
   let isNewest = true
   for (let at = callIds.length - 1; at >= 0; at--) {
     const ids = callIds[at] ?? []
     if (ids.length === 0) continue
-    const isLast = at === callIds.length - 1
+    // An answer at the end that a client gives back stands after it too.
+    const isLast = at === callIds.length - 1 && transcript.length === messages
     const known = new Map<Hash, ShownAnswer | undefined>()
     // An id that came in several answers identifies none of them.
     for (const thread of threads)
@@ -136,13 +140,14 @@ function shownAnswer(threads: readonly Thread[], { callIds }: RequestFacts): Sho
  * or is in flight; or only with words, or to the end of its run.
  */
 function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): boolean {
-  if ((run.finalAnswer !== undefined || !isLast) && relayed?.at(-1) === answer) return true
+  if (!isLast && relayed?.at(-1) === answer) return true
+  if (run.finalAnswer && answer.iteration >= (run.finalAnswer.ended?.iterations ?? 0)) return true
   const at = run.recentRequests.findLastIndex(({ fingerprint }) => fingerprint === answer.fingerprint)
   return run.recentRequests.slice(at + 1).every(({ outcome }) => outcome === 'released')
 }
 
 /** Returns how a transcript continues the thread of an answer that it shows. */
-function continuationAfter({ thread, answer }: ShownAnswer, facts: RequestFacts): Continuation {
+function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: RequestFacts): Continuation {
   const { userMessageHashes: shown, assistantHashes, iteration } = facts
   const { userMessageHashes: known, newest, endsInUserMessage } = thread
   const last = known.at(-1)
@@ -155,7 +160,10 @@ function continuationAfter({ thread, answer }: ShownAnswer, facts: RequestFacts)
   const isOver = dropsMessage && callsLast(facts)
   // The words after all answers are new.
   const isNewRun = iteration === 1 && shown.length > 0 && !isSameMessage && !isOver
-  return { thread, answer, isNewRun, dropsMessage, showsRun: true }
+  // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
+  const at = facts.callIds.findLastIndex((ids) => ids.some((id) => answer.callIds.includes(id)))
+  const showsMore = !isNewest && facts.callIds.length - 1 - at > (thread.run.isDoubted ? 0 : 1)
+  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore }
 }
 
 /** Returns the same, where several agents may go on from one answer; `undefined` if it begins a thread and a run. */
@@ -309,7 +317,7 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
     const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
     const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
-    const isShorter = messages <= (thread.messages ?? 0) && facts.iteration <= run.iteration
+    const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
     if (isCompacted || (!isOver && (isSummary || isNewestStep))) compacted.push(thread)

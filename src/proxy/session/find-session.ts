@@ -30,6 +30,8 @@ export interface FoundSession {
   readonly isNamed: boolean
   /** It was found by the calls that its client got. */
   readonly isRelayed?: boolean
+  /** Several conversations got calls with the ids that it shows, so that the ids identify none. */
+  readonly isAmbiguous?: boolean
   /** Identifies the conversation's first request; set if the session is derived from how the conversation began. */
   readonly prompt?: string | undefined
   /** The first state of a session that the store does not contain yet; unset if that is not known. */
@@ -72,27 +74,25 @@ export async function findSession(
   // The client's name for a session may be a secret, and of any length: the store knows its hash.
   if (name !== undefined) return { id: hashOf(name), name, ...rest }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
-  const relayed = await unlessLost(emit, sessionOfCalls(store, tenant, facts), undefined)
+  const looked = (await unlessLost(emit, relayedCalls(store, tenant, facts), undefined)) ?? []
+  const relayed = looked.find((one) => one && !one.isAmbiguous)
   if (relayed?.id !== undefined) return { id: relayed.id, name: relayed.session, isRelayed: true, ...rest }
   const derived = await unlessLost(emit, derivedSession(store, tenant, asked.conversation, facts), undefined)
   // A conversation that does not show how it began gets an id from the answer that it does show.
   const id = derived?.id ?? (relayed && nameOf(tenant, relayed.operation))
-  return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed: relayed !== undefined, ...rest }
+  const isAmbiguous = relayed === undefined && looked.some((one) => one?.isAmbiguous)
+  const isRelayed = relayed !== undefined
+  return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed, isAmbiguous, ...rest }
 }
 
 /** How many of the newest answers with calls are looked up: a harness may write one itself. */
 const MAX_LOOKED_UP = 2
 
-/** Returns the session whose client got the newest calls that a transcript shows. Rejects if the store fails. */
-async function sessionOfCalls(
-  store: Store,
-  tenant: string,
-  { callIds }: RequestFacts,
-): Promise<RelayedCall | undefined> {
+/** Returns what is known of the newest calls that a transcript shows, the newest first. Rejects if the store fails. */
+function relayedCalls(store: Store, tenant: string, { callIds }: RequestFacts) {
   const ids = callIds.filter((all) => all.length > 0).slice(-MAX_LOOKED_UP)
   const looked = ids.reverse().flatMap(linkedIds)
-  const all = await Promise.all(looked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
-  return all.find((one) => one && !one.isAmbiguous)
+  return Promise.all(looked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
 }
 
 /** Returns those of an answer's call ids by which it is found: a client may drop some of its calls. */

@@ -1,5 +1,6 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { blockCalls } from '../../../src/core/loop/escalation.ts'
+import { blockCalls, NO_LOOP, observeStep, warningSent } from '../../../src/core/loop/escalation.ts'
 import { afterNotice, INITIAL_LOOP_STATE, observeTranscript } from '../../../src/core/loop/loop-state.ts'
 import { callHash } from '../../../src/core/loop/tool-call.ts'
 import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
