@@ -88,6 +88,8 @@ export interface DialectRequest {
   readonly index?: IndexedList
   /** Unset if the provider stores nothing of the conversation. */
   readonly stored?: StoredHistory | undefined
+  /** The provider stores the response, so that a client may continue from it by its id. */
+  readonly storesAnswer?: boolean
   /** The id of the first item of the first answer, if the input only refers to that answer or continues it. */
   readonly firstItem?: string | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */

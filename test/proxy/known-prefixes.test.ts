@@ -36,7 +36,10 @@ async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 
     const { fields, list, items } = index ?? {}
     const prompt = promptOf(facts, facts.assistantHashes.at(-1))
     const more = [prompt, beginningsOf(facts, conversation), request.demands(), request.notice('n', 'user')]
-    return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()])
+    // The ids in a message are kept beside it once they are read, like its hash; facts have them in lists.
+    const withoutRead = (key: string, value: unknown) =>
+      key === 'callIds' && !(Array.isArray(value) && Array.isArray(value[0])) ? undefined : value
+    return JSON.stringify([fields, list, items, state, facts, said, more, conversation.systemText()], withoutRead)
   } catch (error) {
     return String(error)
   }

@@ -82,7 +82,10 @@ describe.each([
     const next = await agent.ask('And now?')
     expect(next.status).toBe(200)
     const shown = provider.requests.at(-1)?.items ?? []
-    expect(shown.filter(({ type }) => type === 'function_call_output')).toHaveLength(3)
+    // The provider accepted the client's own request at last: where it stores the response, its call has a result too.
+    const of = (kind: string) => shown.filter(({ type }) => type === kind)
+    expect(of('function_call_output')).toHaveLength(stateful ? 4 : 3)
+    expect(of('function_call')).toHaveLength(of('function_call_output').length)
     expect(shown.at(-1)).toMatchObject({ content: 'And now?' })
   })
 
@@ -104,8 +107,9 @@ describe.each([
     expect(again.text).toBe('This is what I found so far.')
     expect(again.response['governor']).toMatchObject({ terminal_state: 'tool_limit_reached' })
     expect(provider.requests).toHaveLength(asked)
-    // The client may continue from either of the two answers.
-    expect(again.response['id']).toBe(first.steps.at(-1)?.response['id'])
+    // Where the provider stores answers, the client may continue from either of the two.
+    if (stateful) expect(again.response['id']).toBe(first.steps.at(-1)?.response['id'])
+    else expect(again.response['id']).not.toBe(first.steps.at(-1)?.response['id'])
     const more = await first.ask('And now?')
     expect(more.headers.get('x-governor-iteration')).toBe('1/3')
   })

@@ -280,6 +280,7 @@ const read: Dialect['read'] = ({ body, known }) => {
   const first = items.findIndex(({ role }) => role === 'assistant')
   return {
     stored,
+    storesAnswer: stored !== undefined,
     firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
     // Reasoning in the newest answer, or in the answer to this request.
     bindsReasoning() {

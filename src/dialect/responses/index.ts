@@ -232,7 +232,7 @@ function storageOf(index: RequestIndex) {
     injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
   }
   const firstItem = first?.isReference ? stringIn(json, members(json, first), 'id') || undefined : undefined
-  return { isStored, storesInput, stored, firstItem }
+  return { isStored, storesInput, storesAnswers, stored, firstItem }
 }
 
 /** The path of a compaction: its answer is the history in fewer tokens, and no step of a run. */
@@ -249,7 +249,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
   const { json, object, fields, items } = index
-  const { isStored, storesInput, stored, firstItem } = storageOf(index)
+  const { isStored, storesInput, storesAnswers, stored, firstItem } = storageOf(index)
   const messages = messagesIn(items)
   const last = items.at(-1)
   const conversation = conversationOf(
@@ -276,6 +276,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   }
   return {
     conversation,
+    storesAnswer: storesAnswers,
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem,
     notice(text, channel) {

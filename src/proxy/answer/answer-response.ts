@@ -319,7 +319,9 @@ async function record(
   if (isStop && !isReplayed) void giveBackIteration(x)
   const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
   const shown = kept ? ({ isCall: true } as const) : { footer }
-  const final = { text: recorded, model: request.conversation.model, terminal, id, loop, ...shown }
+  // Frameworks take two answers with one id for one message.
+  const place = x.sent.storesAnswer ? id : undefined
+  const final = { text: recorded, model: request.conversation.model, terminal, id: place, loop, ...shown }
   const now = services.now()
   const over = (session: Session) => {
     const after = isReplayed
