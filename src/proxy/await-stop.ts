@@ -93,7 +93,7 @@ async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | 
   return typeof next === 'object' ? next : turn
 }
 
-/** Who asks for a last answer, until when (0: it has asked; -1: its client left), and `instead` of which claim. */
+/** The request that asks for a last answer, the end of its claim (0: it has asked; -1: its client left), and the claim that it replaces. */
 type Claim = { readonly by: string; readonly until: number; readonly instead?: string | undefined } | undefined
 
 /** Milliseconds until another request asks too, as a replica that is gone does not renew its claim. */

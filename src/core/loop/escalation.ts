@@ -27,7 +27,7 @@ interface Warnings {
   readonly wasWarned: boolean
   /** The calls that the model was warned about, the newest last. */
   readonly warnedCalls: readonly Hash[]
-  /** The loop whose calls are to be blocked; unset while there is none. */
+  /** The loop whose calls are to be blocked; unset while no calls are blocked. */
   readonly blockedLoop?: LoopToBlock | undefined
 }
 
