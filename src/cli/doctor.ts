@@ -62,12 +62,17 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
 /** Says what the Governor that listens at the port could not guard; `undefined` if its metrics can't be read. */
 async function checkGaps({ server: { host, port } }: Config, token: string | undefined): Promise<Finding | undefined> {
   const headers: Record<string, string> = token ? { authorization: `Bearer ${token}` } : {}
-  const response = await fetch(`${addressOf(host, port)}/metrics`, { headers }).catch(() => undefined)
+  const response = await fetch(`${addressOf(host, port)}/metrics`, {
+    headers,
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  }).catch(() => undefined)
   if (!response?.ok) return undefined
   const text = await response.text()
   const said: string[] = []
-  for (const [, reason = '', requests] of text.matchAll(/^governor_failed_open_total\{reason="(\w+)"[^}]*\} (\d+)$/gm))
-    said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
+  for (const line of text.split('\n')) {
+    const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"\} (\d+)$/.exec(line) ?? []
+    if (requests) said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
+  }
   return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
 }
 

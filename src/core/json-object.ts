@@ -81,8 +81,8 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Strings, and numbers that Python writes and JSON does not have. It always matches at a quote, so it is linear. */
-const STRING_OR_NAN = /"(?:[^"\\]+|\\.?)*(?:"|$)|-?\b(?:NaN|Infinity)\b/gs
+/** Strings, and numbers that Python writes and JSON does not have. A text that is not closed is taken up to the end. */
+const STRING_OR_NAN = /"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:NaN|Infinity)\b/gs
 
 /**
  * Parses a JSON object, also after a byte order mark, or with the `NaN` of Python; `undefined` for any other text, or

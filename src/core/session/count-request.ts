@@ -82,7 +82,7 @@ function placeOf(session: Session, request: Request): Place {
     }
     return { run: newRun, isUnknown: true }
   }
-  const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, branch } = found
+  const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, cutSteps = 0, branch } = found
   if (branch === 'rewind' && answer) return placeAfterRewind(session, found.thread, answer, request)
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
@@ -104,7 +104,7 @@ function placeOf(session: Session, request: Request): Place {
     known: thread,
     from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: isNewRun ? newRun : answer?.isCut ? withCutAnswer(thread.run, answer) : thread.run,
+    run: isNewRun ? newRun : cutSteps ? { ...thread.run, iteration: thread.run.iteration + cutSteps } : thread.run,
     over: isNewRun ? thread.run : undefined,
     skipsLast: (dropsMessage || isHarness) && !isNewRun && facts.endsInUserMessage,
     answer,
@@ -114,11 +114,6 @@ function placeOf(session: Session, request: Request): Place {
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory ? undefined : thread.loopState,
   }
-}
-
-/** Returns a run that counts an answer that broke off: the client has executed one of its calls. */
-function withCutAnswer(run: Run, { iteration }: RelayedAnswer): Run {
-  return run.iteration < iteration ? { ...run, iteration: run.iteration + 1 } : run
 }
 
 /** How many threads at once may begin beside one that has gone on by one step, before one of them is known to be another agent's. */
@@ -405,9 +400,9 @@ function totalsAfter(
   reaction: WarningReaction | undefined,
   isRelayedAfterEnd: boolean,
 ): Totals {
-  // An answer that broke off counts once the client shows a result of it.
-  const countsCut = known !== undefined && !over && before !== known.run
-  let iterations = Number(after.iteration > before.iteration) + Number(countsCut)
+  // An answer that broke off counts once the client shows that it executed its calls.
+  const cut = known && !over ? before.iteration - known.run.iteration : 0
+  let iterations = Number(after.iteration > before.iteration) + cut
   let toolCalls = Math.max(0, after.toolCalls - before.toolCalls)
   if (before.finalAnswer) {
     iterations = Number(isRelayedAfterEnd)

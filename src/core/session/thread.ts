@@ -33,6 +33,8 @@ export interface Continuation {
   readonly showsMore?: boolean
   /** It shows no other answers than the request before: a step in other bytes, of an answer that is not identified. */
   readonly repeatsStep?: boolean
+  /** How many new answers with calls it shows although the newest request got no whole answer: they were executed. */
+  readonly cutSteps?: number
 }
 
 /** How well a transcript fits a thread. */
@@ -163,7 +165,22 @@ function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: Req
   // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const at = facts.callIds.findLastIndex((ids) => ids.some((id) => answer.callIds.includes(id)))
   const showsMore = !isNewest && facts.callIds.length - 1 - at > (thread.run.isDoubted ? 0 : 1)
-  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore }
+  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore, cutSteps: cutStepsIn(thread, facts) }
+}
+
+/** Returns whether the newest request of a thread got no whole answer. */
+function isReleased({ run }: Thread): boolean {
+  return run.recentRequests.at(-1)?.outcome === 'released'
+}
+
+/** Returns how many answers that broke off were executed: a transcript shows them with calls. */
+function cutStepsIn(thread: Thread, { assistantHashes, callCounts }: RequestFacts): number {
+  if (!isReleased(thread) || thread.run.finalAnswer) return 0
+  const { newest } = thread
+  const at = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
+  // Of a history that was cut, the newest answer alone is new.
+  const from = newest !== undefined && at === -1 ? -1 : at + 1
+  return callCounts.slice(from).filter((calls) => calls > 0).length
 }
 
 /** Returns the same, where several agents may go on from one answer; `undefined` if it begins a thread and a run. */
@@ -260,7 +277,6 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
   const dropsMessage = kind === 2
   // After an answer without calls the message at the end is a human's, whatever became of the one before.
   const speaksAtEnd = dropsMessage && facts.endsInUserMessage && !callsLast(facts)
-  const isReleased = thread.run.recentRequests.at(-1)?.outcome === 'released'
   // A user message before an answer that the run knows was put there by the harness.
   const isAfterNewest = newer >= facts.iteration - 1
   return {
@@ -269,8 +285,9 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
     // Answers that broke off may be shown too.
-    showsMore: newer > 1 && !isReleased,
-    repeatsStep: newer === 0 && thread.messages === facts.messages && !isReleased,
+    showsMore: newer > 1 && !isReleased(thread),
+    repeatsStep: newer === 0 && thread.messages === facts.messages && !isReleased(thread),
+    cutSteps: cutStepsIn(thread, facts),
   }
 }
 
@@ -287,7 +304,8 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   if (shown) return continuationAfter(shown, facts)
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
-  return { thread, isNewRun: last !== undefined && !thread.userMessageHashes.includes(last) }
+  const isNewRun = last !== undefined && !thread.userMessageHashes.includes(last)
+  return { thread, isNewRun, cutSteps: cutStepsIn(thread, facts) }
 }
 
 /**

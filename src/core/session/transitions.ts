@@ -85,7 +85,8 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
     isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
     failedAs: undefined,
     recentRequests: run.recentRequests.map((one) =>
-      one.fingerprint === request.fingerprint ? { ...one, outcome: outcome ?? one.outcome } : one,
+      // A connection that broke off after the answer has released it.
+      one.fingerprint === request.fingerprint ? { ...one, outcome: one.outcome ?? outcome } : one,
     ),
   })
   return {
