@@ -90,7 +90,7 @@ export interface DialectRequest {
   readonly stored?: StoredHistory | undefined
   /** The provider stores the response, so that a client may continue from it by its id. */
   readonly storesAnswer?: boolean
-  /** The id of the first item of the first answer, if the input only refers to that answer or continues it. */
+  /** The id of the first item of the first answer, if the input only refers to it, continues it or is its summary. */
   readonly firstItem?: string | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */
   bindsReasoning?(): boolean

@@ -7,16 +7,15 @@ import { withReadableCodings } from '../http/body.ts'
 import { breakOff, type GovernorHeaders, isGone, reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
-import type { SessionKey } from '../store/store.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import { type Route, routeOf, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
+import type { FoundSession } from './session/find-session.ts'
 
-/** A request of a named session that is no step of a run: a title, a summary. */
+/** A request of a session that is no step of a run: a title, a summary. */
 export interface AsideRequest {
-  readonly name: string
-  readonly key: SessionKey
+  readonly found: FoundSession
   readonly model: string
   readonly policy: BudgetPolicy
 }

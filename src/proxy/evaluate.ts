@@ -4,7 +4,7 @@ import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
-import { hashBody, hashOf } from '../core/hash.ts'
+import { hashBody } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
@@ -70,13 +70,9 @@ export async function evaluate(
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
-    if (!(isStep ?? isAgentic(conversation))) {
-      const name = explicitSessionId(headers, asked, services.identity)
-      const { model } = conversation
-      const policy = policyFor(settingsFor(services.policies.budget, subjectOf(exchange, model)), {})
-      if (name !== undefined) exchange.aside = { name, key: sessionKey(tenant, hashOf(name)), model, policy }
+    const isAside = !(isStep ?? isAgentic(conversation))
+    if (isAside && !conversation.isCompaction && explicitSessionId(headers, asked, services.identity) === undefined)
       return undefined
-    }
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
@@ -86,6 +82,12 @@ export async function evaluate(
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
+    if (isAside) {
+      const { model } = conversation
+      const policy = policyFor(settingsFor(services.policies.budget, subjectOf(exchange, model)), {})
+      exchange.aside = { found, model, policy }
+      return undefined
+    }
     // It shows a result, or names what it continues.
     const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
     if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)

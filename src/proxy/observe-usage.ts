@@ -53,27 +53,34 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
 /** Returns an observer for the response to a request that is no step of a run: its session pays for it. */
 export function observeAside(
   x: Exchange,
-  { key, name, model, policy }: AsideRequest,
+  { found, model, policy }: AsideRequest,
   call: UpstreamCall,
   head: Head,
 ): ResponseObserver | undefined {
   const { services, route } = x
-  if (!route.dialect || !isSuccess(head)) return undefined
+  const { store, emit } = services
+  const { tenant, id, name } = found
+  if (!route.dialect || !isSuccess(head) || id === undefined) return undefined
+  const key = sessionKey(tenant, id)
   return observeResponse({
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body),
-    settle: (answer) =>
+    settle(answer) {
+      // The history goes on from the compaction.
+      const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])
+      void unlessLost(emit, linked, undefined)
       countBill(x, model, policy, answer, (usage) => {
         const counts = { thread: 0, isNewRun: false, iteration: 0, toolCalls: 0 }
         emitAnswered(x, { model, session: name, apiId: idOf(key), ...counts, usage })
-        const billed = services.store.update(key, (session = NEW_SESSION) => ({
+        const billed = store.update(key, (session = NEW_SESSION) => ({
           session: { ...session, usage: addCall(session.usage, usage) },
           result: undefined,
         }))
-        void unlessLost(services.emit, billed, undefined)
-      }),
-    fault: (error) => noteFault(services.emit, error),
+        void unlessLost(emit, billed, undefined)
+      })
+    },
+    fault: (error) => noteFault(emit, error),
   })
 }
 

@@ -101,7 +101,7 @@ describe('a compaction on its own', () => {
       const output = [{ ...item, id: `cmp_${request.number}`, encrypted_content: `What ${request.number} did.` }]
       return { body: { id: `resp_${request.number}`, object: 'response.compaction', created_at: 1, output, usage: {} } }
     })
-    for (const [title, setting] of SETTINGS.filter(([, { dialect, session }]) => dialect === 'responses' && session)) {
+    for (const [title, setting] of SETTINGS.filter(([, { dialect }]) => dialect === 'responses')) {
       const key = keyOf({})
       const agent = createAgent({ url, ...setting, key, reducer: whole })
       for (let round = 0; round < 3; round++) {
@@ -130,7 +130,7 @@ describe('a compaction on its own', () => {
       if (request.mustAnswer || request.number % 4 !== 3) return answer
       return { finish: 'compaction', blocks: [{ type: 'compaction', content: `What ${request.number} did.` }] }
     })
-    for (const [title, setting] of SETTINGS.filter(([, { dialect, session }]) => dialect === 'messages' && session)) {
+    for (const [title, setting] of SETTINGS.filter(([, { dialect }]) => dialect === 'messages')) {
       const agent = createAgent({ url, ...setting, key: keyOf({}), reducer: whole, form: fromCompaction(false) })
       for (let at = 0; at < 9; at++) await agent.step()
       const numbers = agent.seen.map(numberIn)

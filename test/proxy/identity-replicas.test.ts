@@ -124,6 +124,22 @@ describeWith('redis-server', 'a thread that the client names', () => {
     },
   )
 
+  it.each(THREADS)('goes on from the copies of the replicas where Redis has lost all data (%o)', async (headers) => {
+    const cluster = await startCluster({})
+    for (const [title, setting] of SETTINGS.filter(([, { session }]) => session)) {
+      const agent = roundRobin(cluster, { ...setting, key: keyOf({}), reducer: promptAndLast(1), headers })
+      for (let at = 0; at < 10; at++) await agent.step()
+      await cluster.redis.command('FLUSHALL')
+      for (let at = 0; at < 6; at++) await agent.step()
+      const numbers = agent.seen.map(numberIn)
+      const story = `${title}: ${numbers.join(' ')}\n${tableOf(agent.seen)}`
+      expect.soft(numbers.slice(0, 10), story).toEqual(upTo(10))
+      // The first replica that is asked has the count of its own last request.
+      expect.soft(numbers.slice(10), story).toEqual(upTo(6).map((at) => (numbers[10] ?? 0) - 1 + at))
+      expect.soft(numbers[10], story).toBeGreaterThanOrEqual(9)
+    }
+  })
+
   it('gets no more calls than its limit, however many different first steps come at once', async () => {
     const cluster = await startCluster({ budget: { max_iterations: 10 } })
     for (const [title, setting] of SETTINGS.filter(([, { session }]) => session)) {

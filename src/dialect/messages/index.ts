@@ -1,6 +1,7 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 import type { Conversation, Role } from '../../core/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
+import { nameOf } from '../../core/hash.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns } from '../../json/compare.ts'
@@ -39,6 +40,7 @@ import {
   resultsToKeep,
   roleOf,
   SILENT,
+  stringIn,
 } from '../shared/request.ts'
 import { firstId } from '../shared/response-tail.ts'
 import {
@@ -236,9 +238,12 @@ function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[],
   return edits
 }
 
-/** True if a history begins with the provider's own summary. Text of the model can't match: its quotes are escaped. */
-function beginsCompacted(json: Buffer, first: MessageItem | undefined): boolean {
-  return first?.role === 'assistant' && json.subarray(first.start, first.end).includes('"compaction"')
+/** Returns the name of the provider's own summary that a history begins with; `undefined` if there is none. */
+function summaryIn(json: Buffer, first: MessageItem | undefined, contentOf: (at: number) => Content) {
+  // Text of the model can't match: its quotes are escaped.
+  if (first?.role !== 'assistant' || !json.subarray(first.start, first.end).includes('"compaction"')) return undefined
+  const block = contentOf(0).blocks.findLast(({ type }) => type === 'compaction')
+  return block && nameOf(stringIn(json, members(json, block), 'content'))
 }
 
 const read: Dialect['read'] = ({ body, known }) => {
@@ -249,6 +254,7 @@ const read: Dialect['read'] = ({ body, known }) => {
   const contentOf = (at: number) => contentIn(index, contents, at)
   const stored = threadOf(index, contentOf)
   const previous = stored?.previous
+  const summary = summaryIn(json, items[0], contentOf)
   const conversation: Conversation = conversationOf(
     index,
     (_index, at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
@@ -259,7 +265,7 @@ const read: Dialect['read'] = ({ body, known }) => {
       systemText: () => conversation.texts(-1).join(''),
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
-      isCompacted: beginsCompacted(json, items[0]),
+      isCompacted: summary !== undefined,
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
     },
     items,
@@ -281,7 +287,7 @@ const read: Dialect['read'] = ({ body, known }) => {
   return {
     stored,
     storesAnswer: stored !== undefined,
-    firstItem: previous === undefined && first !== -1 ? conversation.ranByProvider?.(first)[0] : undefined,
+    firstItem: previous === undefined && first !== -1 ? (summary ?? conversation.ranByProvider?.(first)[0]) : undefined,
     // Reasoning in the newest answer, or in the answer to this request.
     bindsReasoning() {
       const thinking = fieldOf(index, 'thinking')

@@ -1,4 +1,5 @@
 /** Messages responses: their usage and calls, read, put together from a stream, and written in other forms. */
+import { nameOf } from '../../core/hash.ts'
 import {
   countValues,
   isObject,
@@ -191,6 +192,10 @@ function messagesUsage(usage: Json | undefined): TokenUsage | undefined {
 /** A call that the provider makes itself. Text of the model can't match, as its quotes are escaped. */
 const RUN_BY_PROVIDER = /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0,4}"id"\s{0,4}:\s{0,4}"([^"\\]{1,200})"/
 
+/** A summary of the provider, which has no id. */
+const SUMMARY =
+  /"type"\s{0,4}:\s{0,4}"compaction(?:_delta)?"\s{0,4},\s{0,4}"content"\s{0,4}:\s{0,4}("(?!")[^"\\]*(?:\\.[^"\\]*)*")/s
+
 /** How Messages reads and writes responses that are not rewritten as a stream. */
 export const messagesReplies = {
   // Clients continue from the id of a response in a message thread only. Elsewhere they continue a paused response, and
@@ -201,7 +206,12 @@ export const messagesReplies = {
     if (!withCalls || id === '') {
       const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
       const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
-      return { usage: messagesUsage(usage), bill, id: called }
+      const summary = head.includes('"compaction"') ? SUMMARY.exec((whole ?? head).toString('utf8'))?.[1] : undefined
+      return {
+        usage: messagesUsage(usage),
+        bill,
+        id: called ?? (summary && nameOf(textOf(parseObject(`{"is":${summary}}`)?.['is']))),
+      }
     }
     const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
     return { usage: messagesUsage(usage), bill, id, calls: buffered?.calls }

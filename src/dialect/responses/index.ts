@@ -252,6 +252,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   const { isStored, storesInput, storesAnswers, stored, firstItem } = storageOf(index)
   const messages = messagesIn(items)
   const last = items.at(-1)
+  const compaction = items.slice(0, MAX_KEPT).findLast((item) => item.isAside && isOfType(json, item, 'compaction'))
   const conversation = conversationOf(
     index,
     messageOf,
@@ -261,7 +262,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
       offersTools: offersTools(index, FIELDS) || (!member(fields, 'tools') && isObject(fieldOf(index, 'prompt'))),
       isCompaction: COMPACTION.test(path) || (last?.isAside === true && isOfType(json, last, 'compaction_trigger')),
       // User messages may stay before it.
-      isCompacted: items.slice(0, MAX_KEPT).some((item) => item.isAside && isOfType(json, item, 'compaction')),
+      isCompacted: compaction !== undefined,
       pictures: (at) => {
         const item = items[at]
         const value = item?.role === 'user' ? decodeToCompare(json, item, index.work) : undefined
@@ -278,7 +279,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
     conversation,
     storesAnswer: storesAnswers,
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
-    firstItem,
+    firstItem: compaction ? stringIn(json, members(json, compaction), 'id') || undefined : firstItem,
     notice(text, channel) {
       if (!storesInput) return endsForProgram(index, items.length) ? undefined : noticeIn(index, text, channel, add)
       const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)

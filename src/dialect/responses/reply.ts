@@ -62,6 +62,12 @@ function wholeItems(body: Buffer): Json[] {
   }
 }
 
+/** Returns the id of a compaction that the client asked for. */
+function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 'item'> {
+  if (!whole || streams || !whole.includes('"response.compaction"')) return {}
+  return { item: textOf(wholeItems(whole).findLast(({ type }) => type === 'compaction')?.['id']) || undefined }
+}
+
 function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
   const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
   const calls = items
@@ -105,7 +111,7 @@ export const responsesReplies = {
       bill,
       id: isNotStored(response) ? undefined : firstId(response.head),
       conversation: textOf(objectsUnder(response.tail, 'conversation').at(-1)?.['id']) || undefined,
-      ...(response.withCalls ? clientCallsOf(response) : {}),
+      ...(response.withCalls ? clientCallsOf(response) : compactionIn(response)),
     }
   },
   callsNothing({ tail, whole, streams }) {
