@@ -70,7 +70,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
   const text = await response.text()
   const said: string[] = []
   for (const line of text.split('\n')) {
-    const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"\} (\d+)$/.exec(line) ?? []
+    const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"[^ ]* (\d+)$/.exec(line) ?? []
     if (requests) said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
   }
   return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
