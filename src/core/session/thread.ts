@@ -165,7 +165,8 @@ function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: Req
   // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const at = facts.callIds.findLastIndex((ids) => ids.some((id) => answer.callIds.includes(id)))
   const showsMore = !isNewest && facts.callIds.length - 1 - at > (thread.run.isDoubted ? 0 : 1)
-  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore, cutSteps: cutStepsIn(thread, facts) }
+  const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at)
+  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore, cutSteps }
 }
 
 /** Returns whether the newest request of a thread got no whole answer. */
@@ -173,14 +174,17 @@ function isReleased({ run }: Thread): boolean {
   return run.recentRequests.at(-1)?.outcome === 'released'
 }
 
-/** Returns how many answers that broke off were executed: a transcript shows them with calls. */
-function cutStepsIn(thread: Thread, { assistantHashes, callCounts }: RequestFacts): number {
+/**
+ * Returns how many answers that broke off were executed: a transcript shows them with calls. `whole`: the index of the
+ * newest answer that is known to be whole.
+ */
+function cutStepsIn(thread: Thread, { assistantHashes, callCounts }: RequestFacts, whole = -1): number {
   if (!isReleased(thread) || thread.run.finalAnswer) return 0
   const { newest } = thread
   const at = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
   // Of a history that was cut, the newest answer alone is new.
-  const from = newest !== undefined && at === -1 ? -1 : at + 1
-  return callCounts.slice(from).filter((calls) => calls > 0).length
+  const known = newest !== undefined && at === -1 ? assistantHashes.length - 2 : at
+  return callCounts.slice(Math.max(known, whole) + 1).filter((calls) => calls > 0).length
 }
 
 /** Returns the same, where several agents may go on from one answer; `undefined` if it begins a thread and a run. */
