@@ -61,7 +61,7 @@ const nameOf = ({ dialect, stream, named, reducer, calls, speaks, reasons, isStu
 const known = new Map<string, readonly string[]>()
 
 /** Checks a property for some cases, and says which agent failed and what it sent. */
-const holds = (cases: fc.Arbitrary<Case>, check: (one: Case) => Promise<void>, numRuns = 5) =>
+const holds = (cases: fc.Arbitrary<Case>, check: (one: Case) => Promise<void>, numRuns = 3) =>
   fc.assert(
     fc.asyncProperty(cases, (one) => check(one)),
     { numRuns },

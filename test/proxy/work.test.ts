@@ -111,7 +111,7 @@ describe('reading a request', () => {
         // The single values of fields such as `model` are not counted.
         expect((built() - before - UNCOUNTED) * STEPS_PER_VALUE).toBeLessThanOrEqual(steps)
       }),
-      { numRuns: 150 },
+      { numRuns: 60 },
     )
   })
 })
