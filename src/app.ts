@@ -16,8 +16,8 @@ import { livePage } from './dashboard/page.ts'
 import type { Dialect } from './dialect/dialect.ts'
 import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
+import { clientOf, reply } from './http/client.ts'
 import { isLoopback } from './http/loopback.ts'
-import { breakOff, reply } from './http/response.ts'
 import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
 import type { Upstream } from './http/upstream.ts'
@@ -234,7 +234,8 @@ function requestListener(services: Services, serveOps: http.RequestListener): ht
       const { api } = routeOf(services, method, target, request.rawHeaders)
       reply(response, 503, 'application/json', api.errorBody('overloaded', message, 'shutting_down'))
     } else {
-      exchange(services, request, response).catch(() => breakOff(response))
+      const client = clientOf(request, response)
+      exchange(services, client, response).catch(() => client.fail())
     }
   }
 }

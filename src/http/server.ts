@@ -2,8 +2,8 @@
 import http, { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { hasBody } from './body.ts'
+import { breakOff, reply } from './client.ts'
 import { headText, type RawHeaders } from './headers.ts'
-import { breakOff, reply } from './response.ts'
 
 /** Bytes of a request's target and fields: more than Node's default, as agents put JSON into headers. */
 export const MAX_HEAD = 65_536

@@ -24,7 +24,7 @@ import type {
   TerminalFor,
 } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
-import { type GovernorHeaders, reply } from '../../http/response.ts'
+import { type GovernorHeaders, reply } from '../../http/client.ts'
 import type { Head } from '../../http/upstream.ts'
 import { isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
@@ -120,7 +120,7 @@ export async function takeResponse(
   if (!isStream) return takeWhole(answer, response, plain, keeps)
   client.head ??= answerHead(answer, response)
   if (keeps.length > 0) return takeForced(answer, plain, keeps)
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const stream = answer.stream ?? x.dialect.openStream(isStop, answer.isJson, answer.footer !== undefined)
   answer.stream = stream
   let length = 0
@@ -172,7 +172,7 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
 /** Reads the stream of a response to a forced tool: one call of that tool is the answer. Calls are held. */
 async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
   const { x, client, isJson, footer } = answer
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const max = x.services.maxGuardedBody
   const filter = x.dialect.openFilter()
   const stream = x.dialect.openStream(false, isJson, footer !== undefined)
@@ -217,7 +217,7 @@ async function takeWhole(
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
   const { head } = response
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()

@@ -2,8 +2,8 @@
 import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers/promises'
+import { type GovernorHeaders, writeHead } from '../../http/client.ts'
 import { type RawHeaders, responseHeaders, withoutBodyFields } from '../../http/headers.ts'
-import { type GovernorHeaders, writeHead } from '../../http/response.ts'
 import type { Head } from '../../http/upstream.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 

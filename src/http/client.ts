@@ -1,0 +1,162 @@
+/** The client of a request: what it asks, and the only way to write to it. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Readable } from 'node:stream'
+import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
+import type { Head } from './upstream.ts'
+
+/** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
+export type GovernorHeaders = Readonly<Record<string, string | undefined>>
+
+/** A request and its response, over any kind of connection. */
+export interface Client {
+  /** `target`: of the request line. */
+  readonly head: { readonly method: string; readonly target: string; readonly headers: RawHeaders }
+  readonly body: Readable
+  /** Of the response; 0 before its head. */
+  readonly status: number
+  /** The response is over and not whole: the client left, or it was broken off. */
+  readonly isGone: boolean
+  /** Calls back once when the response is over; at once if it is over already. Returns what takes the call back. */
+  onClose(call: () => void): () => void
+  /** Passes the head of an informational response (1xx) on, if the client can read it. */
+  inform(head: Head): void
+  /** Sends the head, with what is written in the same turn: the client of an event stream would wait for it. */
+  begin(head: Head, governorHeaders: GovernorHeaders): void
+  /** Writes bytes of the body. Returns a promise only if too many wait: until they are read, or the response is over. */
+  write(bytes: Buffer | string): Promise<void> | undefined
+  /** Ends the response; its trailers need not be announced. */
+  end(trailers?: RawHeaders): void
+  /** Breaks the response off so that the client sees an error: a clean end would look like a complete answer. */
+  fail(): void
+}
+
+/** Returns the client that has sent a request over HTTP. */
+export function clientOf(request: IncomingMessage, response: ServerResponse): Client {
+  const { method = 'GET', url: target = '/', rawHeaders: headers, socket } = request
+  const calls = new Set<() => void>()
+  let isClosed = false
+  let isHeadSent = false
+  let drained: Promise<void> | undefined
+  const close = () => {
+    isClosed = true
+    for (const call of calls) call()
+    calls.clear()
+  }
+  const onClose = (call: () => void) => {
+    if (isClosed) call()
+    else calls.add(call)
+    return () => void calls.delete(call)
+  }
+  // That of the request comes as soon as a POST body is read (https://github.com/fastify/fastify/issues/6725).
+  response.once('close', close)
+  if (!response.socket) {
+    // Node emits no `close` for a response that waits behind others on its connection when that connection ends.
+    // A client chooses how many requests it sends at once.
+    socket.setMaxListeners(0)
+    socket.once('close', close)
+    onClose(() => socket.off('close', close))
+  }
+  return {
+    head: { method, target, headers },
+    body: request,
+    get status() {
+      return response.headersSent ? response.statusCode : 0
+    },
+    get isGone() {
+      return isClosed && !response.writableFinished
+    },
+    onClose,
+    inform: (head) => relayInformational(response, head),
+    begin(head, governorHeaders) {
+      writeHead(response, head, responseHeaders(head.headers), governorHeaders)
+      // With the first bytes, if they come now: the head alone would be a packet of its own.
+      queueMicrotask(() => {
+        if (!isHeadSent && !response.destroyed) response.flushHeaders()
+      })
+    },
+    write(bytes) {
+      isHeadSent = true
+      if (response.write(bytes) || isClosed) return undefined
+      drained ??= new Promise((resolve) => {
+        const goOn = () => {
+          drained = undefined
+          response.off('drain', goOn)
+          takeBack()
+          resolve()
+        }
+        response.once('drain', goOn)
+        const takeBack = onClose(goOn)
+      })
+      return drained
+    },
+    end(trailers = []) {
+      isHeadSent = true
+      // Node omits them if the body is not chunked.
+      const fields = responseHeaders(trailers)
+      const pairs: [string, string][] = []
+      for (let at = 0; at + 1 < fields.length; at += 2) pairs.push([fields[at] ?? '', fields[at + 1] ?? ''])
+      if (pairs.length > 0) response.addTrailers(pairs)
+      response.end()
+    },
+    // Node sends what was written in this turn only at its end.
+    fail: () => void setImmediate(() => breakOff(response)),
+  }
+}
+
+/**
+ * Breaks a response off so that its client sees an error: to HTTP/1.0 a body without a length is complete where its
+ * connection ends (RFC 9112, section 8), so that it has to be reset. Proxies ask in HTTP/1.0 too.
+ */
+export function breakOff(response: ServerResponse): void {
+  if (response.req.httpVersion === '1.1') response.destroy()
+  else response.socket?.resetAndDestroy()
+}
+
+/** True if Node would write this reason phrase. */
+function isReasonSafe(reason: string): boolean {
+  return reason === 'OK' || /^[\t\x20-\x7e\x80-\xff]*$/.test(reason)
+}
+
+/** Writes a status line and headers without the fields that Node would add. */
+export function writeHead(
+  response: ServerResponse,
+  head: Head,
+  headers: RawHeaders,
+  governorHeaders: GovernorHeaders,
+): void {
+  response.sendDate = false
+  // A page of an upstream would run in the origin of Governor's own page (docs/decisions/0024-pages-of-upstreams.md).
+  const isFromBrowser = response.req.headers['sec-fetch-site'] !== undefined
+  const added = isFromBrowser ? { ...governorHeaders, 'content-security-policy': 'sandbox' } : governorHeaders
+  const { method, httpVersionMajor: major, httpVersionMinor: minor } = response.req
+  // Only a body of unknown length has trailers, in chunks. Node throws on a Trailer field in another response.
+  const hasBody = method !== 'HEAD' && head.status !== 204 && head.status !== 304
+  const isChunked = hasBody && major === 1 && minor > 0 && !headerOf(headers, 'content-length')
+  const all = replyHeaders(headers, added, isChunked)
+  response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
+}
+
+/** Sends a whole reply that Governor makes; `more`: further raw headers. */
+export function reply(
+  response: ServerResponse,
+  status: number,
+  contentType: string,
+  body: string | Buffer,
+  governorHeaders: GovernorHeaders = {},
+  more: RawHeaders = [],
+): void {
+  const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body)), ...more]
+  response.writeHead(status, replyHeaders(fields, governorHeaders, false))
+  response.end(body)
+}
+
+/**
+ * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). It writes to the
+ * socket, as Node knows only few of them. A response has no socket while an earlier one is being sent.
+ */
+function relayInformational(response: ServerResponse, head: Head): void {
+  const { socket, req } = response
+  if (response.headersSent || !socket || req.httpVersion !== '1.1' || !isReasonSafe(head.reason)) return
+  const line = `HTTP/1.1 ${head.status} ${head.reason}`
+  socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
+}
