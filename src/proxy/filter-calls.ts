@@ -44,7 +44,7 @@ export async function filterCalls(turn: Turn): Promise<void> {
   const { variant, response } = await sendSpoken(x)
   if (!isSuccess(response.head)) return relayResponse(x, response)
   const lease = leaseFor(services.buffers, exchange.client)
-  const client = openClientStream(exchange.response, x.governorHeaders)
+  const client = openClientStream(exchange.client, x.governorHeaders)
   const filter = (await isEventStream(response))
     ? streamFilter(x, client, lease, response)
     : bodyFilter(x, client, lease)

@@ -56,7 +56,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   const { exchange, governorHeaders, services } = turn
   const isStop = decision.kind === 'stop'
   const x = { ...turn, call: withoutCompression(turn.call) }
-  const client = openClientStream(exchange.response, governorHeaders)
+  const client = openClientStream(exchange.client, governorHeaders)
   const fallback = isStop ? decision.fallback : ''
   const hasFooter = isStop && !decision.isUnpriced && services.policies.stop.hasFooter
   const answer = beginAnswer(x, decision.limit, client, { isStop, fallback, rounds: [], hasFooter })
@@ -199,7 +199,7 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
   }
   void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  if (!client.response.headersSent) return relay(response, exchange.client, governorHeaders, fail)
+  if (client.to.status === 0) return relay(response, exchange.client, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
