@@ -229,13 +229,14 @@ function requestListener(services: Services, serveOps: http.RequestListener): ht
       // A person opens the bare address in a browser; programs do not accept HTML.
       response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
     } else if (services.draining.aborted) {
-      response.setHeader('connection', 'close').setHeader('retry-after', '1')
+      response.setHeader('connection', 'close')
       const message = 'Governor is shutting down: try again.'
       const { api } = routeOf(services, method, target, request.rawHeaders)
-      reply(response, 503, 'application/json', api.errorBody('overloaded', message, 'shutting_down'))
+      const body = api.errorBody('overloaded', message, 'shutting_down')
+      reply(clientOf(request, response), 503, 'application/json', body, {}, ['retry-after', '1'])
     } else {
       const client = clientOf(request, response)
-      exchange(services, client, response).catch(() => client.fail())
+      exchange(services, client).catch(() => client.fail())
     }
   }
 }

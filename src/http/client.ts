@@ -1,5 +1,5 @@
 /** The client of a request: what it asks, and the only way to write to it. */
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Readable } from 'node:stream'
 import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
 import type { Head } from './upstream.ts'
@@ -68,7 +68,7 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
     onClose,
     inform: (head) => relayInformational(response, head),
     begin(head, governorHeaders) {
-      writeHead(response, head, responseHeaders(head.headers), governorHeaders)
+      writeHead(response, head, governorHeaders)
       // With the first bytes, if they come now: the head alone would be a packet of its own.
       queueMicrotask(() => {
         if (!isHeadSent && !response.destroyed) response.flushHeaders()
@@ -78,14 +78,14 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
       isHeadSent = true
       if (response.write(bytes) || isClosed) return undefined
       drained ??= new Promise((resolve) => {
-        const goOn = () => {
+        const wake = () => {
           drained = undefined
-          response.off('drain', goOn)
+          response.off('drain', wake)
           takeBack()
           resolve()
         }
-        response.once('drain', goOn)
-        const takeBack = onClose(goOn)
+        response.once('drain', wake)
+        const takeBack = onClose(wake)
       })
       return drained
     },
@@ -118,36 +118,17 @@ function isReasonSafe(reason: string): boolean {
 }
 
 /** Writes a status line and headers without the fields that Node would add. */
-export function writeHead(
-  response: ServerResponse,
-  head: Head,
-  headers: RawHeaders,
-  governorHeaders: GovernorHeaders,
-): void {
+function writeHead(response: ServerResponse, { status, reason, headers }: Head, governorHeaders: GovernorHeaders) {
   response.sendDate = false
+  const passed = responseHeaders(headers)
   // A page of an upstream would run in the origin of Governor's own page (docs/decisions/0024-pages-of-upstreams.md).
   const isFromBrowser = response.req.headers['sec-fetch-site'] !== undefined
   const added = isFromBrowser ? { ...governorHeaders, 'content-security-policy': 'sandbox' } : governorHeaders
   const { method, httpVersionMajor: major, httpVersionMinor: minor } = response.req
   // Only a body of unknown length has trailers, in chunks. Node throws on a Trailer field in another response.
-  const hasBody = method !== 'HEAD' && head.status !== 204 && head.status !== 304
-  const isChunked = hasBody && major === 1 && minor > 0 && !headerOf(headers, 'content-length')
-  const all = replyHeaders(headers, added, isChunked)
-  response.writeHead(head.status, isReasonSafe(head.reason) ? head.reason : undefined, all)
-}
-
-/** Sends a whole reply that Governor makes; `more`: further raw headers. */
-export function reply(
-  response: ServerResponse,
-  status: number,
-  contentType: string,
-  body: string | Buffer,
-  governorHeaders: GovernorHeaders = {},
-  more: RawHeaders = [],
-): void {
-  const fields = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body)), ...more]
-  response.writeHead(status, replyHeaders(fields, governorHeaders, false))
-  response.end(body)
+  const hasBody = method !== 'HEAD' && status !== 204 && status !== 304
+  const isChunked = hasBody && major === 1 && minor > 0 && !headerOf(passed, 'content-length')
+  response.writeHead(status, isReasonSafe(reason) ? reason : undefined, replyHeaders(passed, added, isChunked))
 }
 
 /**
@@ -159,4 +140,20 @@ function relayInformational(response: ServerResponse, head: Head): void {
   if (response.headersSent || !socket || req.httpVersion !== '1.1' || !isReasonSafe(head.reason)) return
   const line = `HTTP/1.1 ${head.status} ${head.reason}`
   socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
+}
+
+/** Sends a whole reply that Governor makes; `more`: further raw headers. */
+export function reply(
+  client: Client,
+  status: number,
+  contentType: string,
+  body: string | Buffer,
+  governorHeaders: GovernorHeaders = {},
+  more: RawHeaders = [],
+): void {
+  const own = ['content-type', contentType, 'content-length', String(Buffer.byteLength(body))]
+  const headers = [...own, ...more, 'date', new Date().toUTCString()]
+  client.begin({ status, reason: STATUS_CODES[status] ?? 'unknown', headers }, governorHeaders)
+  client.write(body)
+  client.end()
 }

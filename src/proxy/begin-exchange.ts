@@ -1,5 +1,4 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
-import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -25,7 +24,6 @@ export interface AsideRequest {
 export interface Exchange {
   readonly services: Services
   readonly client: Client
-  readonly response: ServerResponse
   readonly route: Route
   /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
@@ -44,7 +42,7 @@ export interface Exchange {
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
-export function beginExchange(services: Services, client: Client, response: ServerResponse): Exchange {
+export function beginExchange(services: Services, client: Client): Exchange {
   const { method, target, headers } = client.head
   const route = routeOf(services, method, target, headers)
   const { dialect, upstream } = route
@@ -52,7 +50,6 @@ export function beginExchange(services: Services, client: Client, response: Serv
   const x: Exchange = {
     services,
     client,
-    response,
     route,
     span: dialect && tracing && beginSpan(tracing, headers, dialect.name, upstream.origin),
     beganAt: performance.now(),
@@ -124,7 +121,7 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   client.body.resume()
   const { status, message, code } = failure
   const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code)
-  reply(x.response, status, 'application/json', body, governorHeaders)
+  reply(client, status, 'application/json', body, governorHeaders)
 }
 
 /** Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns its end. */

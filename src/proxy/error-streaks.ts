@@ -172,5 +172,5 @@ export async function replyInStorm(turn: Turn, { error, retryAfter, errors }: St
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }
-  reply(exchange.response, status, contentType, body, headers, ['retry-after', String(retryAfter)])
+  reply(exchange.client, status, contentType, body, headers, ['retry-after', String(retryAfter)])
 }

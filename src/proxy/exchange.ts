@@ -1,5 +1,4 @@
 /** One request, from its bytes to its response. */
-import type { ServerResponse } from 'node:http'
 import { hashOf } from '../core/hash.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
@@ -23,8 +22,8 @@ import { idInHeaders, tenantOf } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
-export async function exchange(services: Services, client: Client, response: ServerResponse): Promise<void> {
-  const x = beginExchange(services, client, response)
+export async function exchange(services: Services, client: Client): Promise<void> {
+  const x = beginExchange(services, client)
   const { headers } = client.head
   const { dialect } = x.route
   let turn: Turn | undefined
@@ -33,7 +32,7 @@ export async function exchange(services: Services, client: Client, response: Ser
     if (refusal) {
       x.outcome = 'refused'
       client.body.resume()
-      return reply(response, refusal.status, 'application/json', refusal.body)
+      return reply(client, refusal.status, 'application/json', refusal.body)
     }
     if (!dialect) {
       const call = callFor(x, hasBody(headers) ? streamOf(client.body) : null)

@@ -403,5 +403,5 @@ function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, stream
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
 export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
   const { contentType, body } = replyFor(x, answer, x.request.conversation.streams)
-  reply(x.exchange.response, 200, contentType, body, governorHeaders)
+  reply(x.exchange.client, 200, contentType, body, governorHeaders)
 }
