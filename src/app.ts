@@ -13,7 +13,7 @@ import { afterDelay, createServices, createSteadyClock, newId, type ServiceOptio
 import { livePage } from './dashboard/page.ts'
 import { DEFAULT_API } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
-import { clientOf, reply } from './http/client.ts'
+import { breakOff, clientOf, reply } from './http/client.ts'
 import { isLoopback } from './http/loopback.ts'
 import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
@@ -120,12 +120,12 @@ function requestListener(services: Services, serveOps: http.RequestListener): ht
     } else if (services.draining.aborted) {
       response.setHeader('connection', 'close')
       const message = 'Governor is shutting down: try again.'
-      const { api } = routeOf(services, method, target, request.rawHeaders)
-      const body = api.errorBody('overloaded', message, 'shutting_down')
-      reply(clientOf(request, response), 503, 'application/json', body, {}, ['retry-after', '1'])
-    } else {
       const client = clientOf(request, response)
-      exchange(services, client).catch(() => client.fail())
+      const { api } = routeOf(services, client.head)
+      const body = api.errorBody('overloaded', message, 'shutting_down')
+      reply(client, 503, 'application/json', body, {}, ['retry-after', '1'])
+    } else {
+      exchange(services, clientOf(request, response)).catch(() => breakOff(response))
     }
   }
 }
@@ -216,8 +216,8 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     maxOpenFiles,
     emit: services.emit,
     errorBody(kind, message, code, request) {
-      const { method = 'GET', url = '/', rawHeaders } = request ?? {}
-      const api = rawHeaders ? routeOf(services, method, url, rawHeaders).api : DEFAULT_API
+      const { method = 'GET', url: target = '/', rawHeaders: headers } = request ?? {}
+      const api = headers ? routeOf(services, { method, target, headers }).api : DEFAULT_API
       return api.errorBody(kind, message, code)
     },
   })

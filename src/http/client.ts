@@ -1,6 +1,6 @@
 /** The client of a request: what it asks, and the only way to write to it. */
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
-import type { Readable } from 'node:stream'
+import type { Readable, Writable } from 'node:stream'
 import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
 import type { Head } from './upstream.ts'
 
@@ -12,10 +12,10 @@ export interface Client {
   /** `target`: of the request line. */
   readonly head: { readonly method: string; readonly target: string; readonly headers: RawHeaders }
   readonly body: Readable
-  /** Of the response; 0 before its head. */
-  readonly status: number
-  /** The response is over and not whole: the client left, or it was broken off. */
-  readonly isGone: boolean
+  /** Returns the status of the response; 0 before its head. */
+  status(): number
+  /** Returns true if the response is over and not whole: the client left, or it was broken off. */
+  isGone(): boolean
   /** Calls back once when the response is over; at once if it is over already. Returns what takes the call back. */
   onClose(call: () => void): () => void
   /** Passes the head of an informational response (1xx) on, if the client can read it. */
@@ -26,27 +26,53 @@ export interface Client {
   write(bytes: Buffer | string): Promise<void> | undefined
   /** Ends the response; its trailers need not be announced. */
   end(trailers?: RawHeaders): void
-  /** Breaks the response off so that the client sees an error: a clean end would look like a complete answer. */
-  fail(): void
+  /**
+   * Breaks a response off so that the client sees an error: a clean end would look like a complete answer. Returns false
+   * if nothing was sent yet and the client can only read the error in a reply.
+   */
+  fail(error: Error): boolean
+}
+
+/** Returns what every client has that is written to by a stream; `close` is called when that is over. */
+export function writerTo(stream: Writable) {
+  const calls = new Set<() => void>()
+  let isClosed = false
+  let drained: Promise<void> | undefined
+  const onClose: Client['onClose'] = (call) => {
+    if (isClosed) call()
+    else calls.add(call)
+    return () => void calls.delete(call)
+  }
+  return {
+    onClose,
+    close(): void {
+      isClosed = true
+      for (const call of calls) call()
+      calls.clear()
+    },
+    isGone: () => isClosed && !stream.writableFinished,
+    write(bytes: Buffer | string): Promise<void> | undefined {
+      if (stream.write(bytes) || isClosed) return undefined
+      drained ??= new Promise((resolve) => {
+        const wake = () => {
+          drained = undefined
+          stream.off('drain', wake)
+          takeBack()
+          resolve()
+        }
+        stream.once('drain', wake)
+        const takeBack = onClose(wake)
+      })
+      return drained
+    },
+  }
 }
 
 /** Returns the client that has sent a request over HTTP. */
 export function clientOf(request: IncomingMessage, response: ServerResponse): Client {
   const { method = 'GET', url: target = '/', rawHeaders: headers, socket } = request
-  const calls = new Set<() => void>()
-  let isClosed = false
+  const { onClose, close, isGone, write } = writerTo(response)
   let isHeadSent = false
-  let drained: Promise<void> | undefined
-  const close = () => {
-    isClosed = true
-    for (const call of calls) call()
-    calls.clear()
-  }
-  const onClose = (call: () => void) => {
-    if (isClosed) call()
-    else calls.add(call)
-    return () => void calls.delete(call)
-  }
   // That of the request comes as soon as a POST body is read (https://github.com/fastify/fastify/issues/6725).
   response.once('close', close)
   if (!response.socket) {
@@ -59,12 +85,8 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
   return {
     head: { method, target, headers },
     body: request,
-    get status() {
-      return response.headersSent ? response.statusCode : 0
-    },
-    get isGone() {
-      return isClosed && !response.writableFinished
-    },
+    status: () => (response.headersSent ? response.statusCode : 0),
+    isGone,
     onClose,
     inform: (head) => relayInformational(response, head),
     begin(head, governorHeaders) {
@@ -76,18 +98,7 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
     },
     write(bytes) {
       isHeadSent = true
-      if (response.write(bytes) || isClosed) return undefined
-      drained ??= new Promise((resolve) => {
-        const wake = () => {
-          drained = undefined
-          response.off('drain', wake)
-          takeBack()
-          resolve()
-        }
-        response.once('drain', wake)
-        const takeBack = onClose(wake)
-      })
-      return drained
+      return write(bytes)
     },
     end(trailers = []) {
       isHeadSent = true
@@ -98,8 +109,11 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
       if (pairs.length > 0) response.addTrailers(pairs)
       response.end()
     },
-    // Node sends what was written in this turn only at its end.
-    fail: () => void setImmediate(() => breakOff(response)),
+    fail() {
+      // Node sends what was written in this turn only at its end.
+      if (response.headersSent) setImmediate(() => breakOff(response))
+      return response.headersSent
+    },
   }
 }
 

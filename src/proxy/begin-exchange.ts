@@ -9,7 +9,7 @@ import type { InFlight } from '../http/upstream-response.ts'
 import type { SessionKey } from '../store/store.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
-import { type Route, routeOf, upstreamHead } from './door/route.ts'
+import { type Route, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 
 /** A request of a named session that is no step of a run: a title, a summary. */
@@ -42,16 +42,14 @@ export interface Exchange {
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
-export function beginExchange(services: Services, client: Client): Exchange {
-  const { method, target, headers } = client.head
-  const route = routeOf(services, method, target, headers)
+export function beginExchange(services: Services, client: Client, route: Route): Exchange {
   const { dialect, upstream } = route
   const { tracing } = services
   const x: Exchange = {
     services,
     client,
     route,
-    span: dialect && tracing && beginSpan(tracing, headers, dialect.name, upstream.origin),
+    span: dialect && tracing && beginSpan(tracing, client.head.headers, dialect.name, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
@@ -68,7 +66,7 @@ export function beginExchange(services: Services, client: Client): Exchange {
 
 function end(x: Exchange): void {
   const { services, client, route, failure } = x
-  if (client.isGone) {
+  if (client.isGone()) {
     if (x.outcome === 'completed') x.outcome = services.isCut ? 'drained' : 'client_gone'
     x.inFlight?.abort()
   }
@@ -78,7 +76,7 @@ function end(x: Exchange): void {
     dialect: route.dialect?.name ?? 'none',
     method: client.head.method,
     path: route.asked,
-    status: client.status,
+    status: client.status(),
     outcome: x.outcome,
     totalMs: performance.now() - x.beganAt,
     upstreamMs: x.upstreamMs,
@@ -113,10 +111,10 @@ export function noteVerdict(x: Exchange, verdict: VerdictName, loop: Pattern | u
 /** Answers the client with an error, or breaks off a response. Does nothing once the client has left. */
 export function failExchange(x: Exchange, failure: Failure, governorHeaders?: GovernorHeaders): void {
   const { client, route } = x
-  if (client.isGone) return
+  if (client.isGone()) return
   x.outcome = 'upstream_failed'
   x.failure = failure
-  if (client.status !== 0) return client.fail()
+  if (client.fail(failure.cause)) return
   // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
   client.body.resume()
   const { status, message, code } = failure

@@ -168,7 +168,7 @@ export async function replyInStorm(turn: Turn, { error, retryAfter, errors }: St
     await pause(exchange, HOLD_MS)
     streaks.held--
   }
-  if (exchange.client.isGone) return
+  if (exchange.client.isGone()) return
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }

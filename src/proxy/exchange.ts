@@ -8,7 +8,7 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
-import { accessRefusal } from './door/route.ts'
+import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
 import { noteFault } from './fault.ts'
@@ -21,9 +21,13 @@ import type { Services } from './services.ts'
 import { idInHeaders, tenantOf } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
-/** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
-export async function exchange(services: Services, client: Client): Promise<void> {
-  const x = beginExchange(services, client)
+/** Answers one request, on its `route`. Settles when the response has begun. @throws what the last resort cannot handle. */
+export async function exchange(
+  services: Services,
+  client: Client,
+  route = routeOf(services, client.head),
+): Promise<void> {
+  const x = beginExchange(services, client, route)
   const { headers } = client.head
   const { dialect } = x.route
   let turn: Turn | undefined
@@ -40,7 +44,7 @@ export async function exchange(services: Services, client: Client): Promise<void
       const isForm = headerOf(headers, 'content-type')?.startsWith('multipart/') === true
       const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(client.body, AGENT_KEYS) : () => false
       await relayUnguarded(x, call)
-      if (isAgent() && client.status < 400) await notePath(x)
+      if (isAgent() && client.status() < 400) await notePath(x)
       return
     }
     // The body is held for as long as its response may need it sent again.
@@ -101,12 +105,12 @@ async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Pr
  * unless the run is over or the client has got a part of a response; else no client is left waiting either.
  */
 async function lastResort(x: Exchange, turn: Turn | undefined, error: Error): Promise<void> {
-  if (error instanceof ClientGone || x.client.isGone) return
+  if (error instanceof ClientGone || x.client.isGone()) return
   let failure: Failure | undefined = error instanceof UpstreamFailed ? error.failure : undefined
   // Without Governor the client would get the bytes that it could not decode.
   if (!failure || (failure.code === 'upstream_undecodable' && turn?.decision.kind === 'filter_calls')) {
     noteFault(x.services.emit, error)
-    if (turn && turn.decision.verdict !== 'stop' && x.client.status === 0) {
+    if (turn && turn.decision.verdict !== 'stop' && x.client.status() === 0) {
       noteVerdict(x, 'allow')
       return relayUnguarded(x, turn.call).catch((other) => lastResort(x, undefined, other))
     }

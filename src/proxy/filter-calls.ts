@@ -147,7 +147,7 @@ async function askAgain(
     response.abort()
     return undefined
   } catch (error) {
-    if (x.exchange.client.isGone) throw error
+    if (x.exchange.client.isGone()) throw error
     return undefined
   }
 }

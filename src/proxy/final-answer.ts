@@ -67,7 +67,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
     const announced: AnswerVariant = { edits, features: ['announce'], name: 'announced' }
     await askForAnswer(answer, edits.length === 0 ? [OWN_BYTES] : [announced, OWN_BYTES])
   } catch (error) {
-    if (!isStop || error instanceof UpstreamFailed || exchange.client.status !== 0 || exchange.client.isGone)
+    if (!isStop || error instanceof UpstreamFailed || exchange.client.status() !== 0 || exchange.client.isGone())
       throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
@@ -155,7 +155,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
       if (next === OWN_BYTES) mayProbe = false
       return next
     }).catch((error) => {
-      if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.client.isGone) throw error
+      if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.client.isGone()) throw error
       return undefined
     })
     if (!made) break
@@ -199,7 +199,7 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
   }
   void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  if (client.to.status === 0) return relay(response, exchange.client, governorHeaders, fail)
+  if (client.to.status() === 0) return relay(response, exchange.client, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })

@@ -24,7 +24,7 @@ export function noteDecision(turn: Turn): void {
   // that a first request is answered and that a retry fails.
   const { client } = exchange
   client.onClose(() => {
-    const isAnswered = !client.isGone && isSuccess(client)
+    const isAnswered = !client.isGone() && isSuccess({ status: client.status() })
     if (isAnswered === isRetry) void changeSession(turn, noteDelivery, isAnswered)
   })
   const observed = 'observed' in decision ? decision.observed : undefined

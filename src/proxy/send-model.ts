@@ -197,7 +197,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined
   if (!smaller) return explained.response
   const again = await openUpstream(x, smaller, turn, watched).catch((error) => {
-    if (x.client.isGone || !(error instanceof UpstreamFailed)) throw error
+    if (x.client.isGone() || !(error instanceof UpstreamFailed)) throw error
     return undefined
   })
   const { recovery } = overflow
@@ -240,7 +240,7 @@ function openUpstream(
       filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
     }
   })
-  if (x.client.isGone) x.inFlight.abort()
+  if (x.client.isGone()) x.inFlight.abort()
   return x.inFlight.response
 }
 

@@ -125,7 +125,7 @@ export function relayResponse(turn: Turn, response: UpstreamResponse, headers = 
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest(turn: Turn, failure: Failure): void {
-  if (turn.exchange.client.isGone) return
+  if (turn.exchange.client.isGone()) return
   void giveBackIteration(turn)
   failExchange(turn.exchange, failure, turn.governorHeaders)
 }

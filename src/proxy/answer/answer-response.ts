@@ -150,7 +150,7 @@ function withholdUnread(answer: Answer): boolean {
   if (!client.isHeld) return false
   client.waiting = []
   // The client has the beginning of a stream, which then breaks off.
-  if (client.to.status !== 0) return false
+  if (client.to.status() !== 0) return false
   answer.isUnread = true
   client.head = undefined
   answer.stream = undefined
@@ -163,7 +163,7 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
   if (withholdUnread(answer)) return 'silent'
   await noteUnread(answer)
   void giveBackIteration(x)
-  const taken = client.to.status !== 0 ? 'given' : 'failed'
+  const taken = client.to.status() !== 0 ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
   await end(client, client.isHeld ? [] : stream.abandon())
   return taken
@@ -256,7 +256,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)
   const final = { text, model: x.request.conversation.model, terminal: ended, id, footer }
-  if (client.to.status === 0) return sendAnswer(x, final, client.governorHeaders)
+  if (client.to.status() === 0) return sendAnswer(x, final, client.governorHeaders)
   // The stream has begun without a response: strict clients need the beginning of one.
   await end(client, [replyFor(x, final, true).body])
 }

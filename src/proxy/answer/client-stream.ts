@@ -34,14 +34,14 @@ export async function show(client: ClientStream, chunks: readonly Buffer[], isTe
   for (const chunk of chunks) waiting.push(chunk)
   if (client.isHeld) return
   const bytes = waiting.reduce((sum, { length }) => sum + length, 0)
-  const isDue = isText || to.status !== 0 || bytes > MAX_WAITING
+  const isDue = isText || to.status() !== 0 || bytes > MAX_WAITING
   if (head && isDue && waiting.length > 0) await flush(client, rewritten(head))
 }
 
 async function flush(client: ClientStream, head: Head): Promise<void> {
   const { to, waiting, governorHeaders, isLeased } = client
   client.waiting = []
-  if (to.status === 0) to.begin(head, governorHeaders)
+  if (to.status() === 0) to.begin(head, governorHeaders)
   await write(to, waiting, !isLeased)
 }
 
