@@ -8,7 +8,7 @@ import type { configSchema } from '../config/schema.ts'
 import { limitsCost } from '../core/budget/policy.ts'
 import { createServices, createSteadyClock } from '../create-services.ts'
 import { type Client, writerTo } from '../http/client.ts'
-import { type RawHeaders, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
+import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
 import { routeOf } from '../proxy/door/route.ts'
 import { exchange } from '../proxy/exchange.ts'
 import type { Services } from '../proxy/services.ts'
@@ -23,47 +23,28 @@ export interface GovernedOptions extends Pick<z.input<typeof configSchema>, Sect
   readonly onEvent?: (event: ProxyEvent) => void
 }
 
-function headersOf(raw: RawHeaders): Headers {
-  const headers = new Headers()
-  for (let at = 0; at + 1 < raw.length; at += 2) headers.append(raw[at] ?? '', raw[at + 1] ?? '')
-  return headers
-}
-
 /** Sends calls with a `fetch`, which undoes content codings; `init`: what its caller asks for besides the request. */
 function transportOver(fetch: Fetch, init: RequestInit | undefined): Services['transport'] {
   return {
     dispatch({ origin, path, method, headers, body }, handler) {
       const call = new AbortController()
-      let resume = () => {}
-      handler.onConnect?.((reason) => {
-        call.abort(reason)
-        resume()
-      })
+      handler.onConnect?.((reason) => call.abort(reason))
+      const failed = (error: Error) => handler.onError?.(error)
       const send = async () => {
         const bytes = body instanceof Readable ? await buffer(body) : Buffer.concat([body as Buffer].flat())
-        const sent = headersOf(headers as string[])
+        const sent = new Headers(pairsOf(headers as string[]))
         // It is that of the bytes, which `fetch` counts itself.
         sent.delete('content-length')
-        const url = `${origin}${path}`
-        const response = await fetch(url, { ...init, method, headers: sent, body: bytes, signal: call.signal })
-        const all = [...response.headers].flat()
-        const fields = response.headers.has('content-encoding') ? withoutBodyFields(all) : all
-        const { status, statusText } = response
-        handler.onHeaders?.(
-          status,
-          fields.map((field) => Buffer.from(field, 'latin1')),
-          () => resume(),
-          statusText,
-        )
-        for await (const { buffer: of, byteOffset, length } of response.body ?? []) {
-          if (handler.onData?.(Buffer.from(of, byteOffset, length)) || call.signal.aborted) continue
-          await new Promise<void>((resolve) => {
-            resume = resolve
-          })
-        }
-        handler.onComplete?.([])
+        const asked = { ...init, method, headers: sent, body: bytes, signal: call.signal }
+        const { status, statusText, headers: got, body: stream } = await fetch(`${origin}${path}`, asked)
+        const fields = got.has('content-encoding') ? withoutBodyFields([...got].flat()) : [...got].flat()
+        const chunks = Readable.from(stream ?? [])
+        const raw = fields.map((field) => Buffer.from(field, 'latin1'))
+        handler.onHeaders?.(status, raw, () => void chunks.resume(), statusText)
+        chunks.once('end', () => handler.onComplete?.([])).once('error', failed)
+        chunks.on('data', (chunk: Uint8Array) => handler.onData?.(Buffer.from(chunk)) || chunks.pause())
       }
-      send().catch((error) => handler.onError?.(error))
+      send().catch(failed)
       return true
     },
     destroy: async () => {},
@@ -92,6 +73,13 @@ function clientInside(
     .on('error', () => undefined)
   signal?.addEventListener('abort', abort)
   onClose(() => signal?.removeEventListener('abort', abort))
+  const begin: Client['begin'] = (begun, governorHeaders) => {
+    status = begun.status
+    const headers = pairsOf(replyHeaders(responseHeaders(begun.headers), governorHeaders, false))
+    const hasBody = ![204, 205, 304].includes(status)
+    resolve(new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers }))
+  }
+  const end = () => void to.end()
   return {
     head,
     body: Readable.from([body]),
@@ -99,14 +87,9 @@ function clientInside(
     isGone,
     onClose,
     inform() {},
-    begin(begun, governorHeaders) {
-      status = begun.status
-      const headers = headersOf(replyHeaders(responseHeaders(begun.headers), governorHeaders, false))
-      const hasBody = ![204, 205, 304].includes(status)
-      resolve(new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers }))
-    },
+    begin,
     write,
-    end: () => void to.end(),
+    end,
     fail,
   }
 }

@@ -1,7 +1,7 @@
 /** The client of a request: what it asks, and the only way to write to it. */
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Readable, Writable } from 'node:stream'
-import { headerOf, headText, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
+import { headerOf, headText, pairsOf, type RawHeaders, replyHeaders, responseHeaders } from './headers.ts'
 import type { Head } from './upstream.ts'
 
 /** Headers that Governor adds, by lower-case name, all `x-governor-…`; those without a value are left out. */
@@ -88,7 +88,13 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
     status: () => (response.headersSent ? response.statusCode : 0),
     isGone,
     onClose,
-    inform: (head) => relayInformational(response, head),
+    inform({ status, reason, headers: raw }) {
+      // Never to HTTP/1.0 (RFC 9110, section 15.2). A response has no socket while an earlier one is being sent.
+      const { socket: to } = response
+      if (response.headersSent || !to || request.httpVersion !== '1.1' || !isReasonSafe(reason)) return
+      // Node knows only few of them.
+      to.write(headText(`HTTP/1.1 ${status} ${reason}`, responseHeaders(raw)), 'latin1')
+    },
     begin(head, governorHeaders) {
       writeHead(response, head, governorHeaders)
       // With the first bytes, if they come now: the head alone would be a packet of its own.
@@ -103,10 +109,7 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
     end(trailers = []) {
       isHeadSent = true
       // Node omits them if the body is not chunked.
-      const fields = responseHeaders(trailers)
-      const pairs: [string, string][] = []
-      for (let at = 0; at + 1 < fields.length; at += 2) pairs.push([fields[at] ?? '', fields[at + 1] ?? ''])
-      if (pairs.length > 0) response.addTrailers(pairs)
+      if (trailers.length > 0) response.addTrailers(pairsOf(responseHeaders(trailers)))
       response.end()
     },
     fail() {
@@ -143,17 +146,6 @@ function writeHead(response: ServerResponse, { status, reason, headers }: Head, 
   const hasBody = method !== 'HEAD' && status !== 204 && status !== 304
   const isChunked = hasBody && major === 1 && minor > 0 && !headerOf(passed, 'content-length')
   response.writeHead(status, isReasonSafe(reason) ? reason : undefined, replyHeaders(passed, added, isChunked))
-}
-
-/**
- * Passes an informational response (1xx) on, never to HTTP/1.0 (RFC 9110, section 15.2). It writes to the
- * socket, as Node knows only few of them. A response has no socket while an earlier one is being sent.
- */
-function relayInformational(response: ServerResponse, head: Head): void {
-  const { socket, req } = response
-  if (response.headersSent || !socket || req.httpVersion !== '1.1' || !isReasonSafe(head.reason)) return
-  const line = `HTTP/1.1 ${head.status} ${head.reason}`
-  socket.write(headText(line, responseHeaders(head.headers)), 'latin1')
 }
 
 /** Sends a whole reply that Governor makes; `more`: further raw headers. */
