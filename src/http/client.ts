@@ -38,6 +38,11 @@ export function writerTo(stream: Writable) {
   const calls = new Set<() => void>()
   let isClosed = false
   let drained: Promise<void> | undefined
+  let resolve = () => {}
+  const wake = () => {
+    drained = undefined
+    resolve()
+  }
   const onClose: Client['onClose'] = (call) => {
     if (isClosed) call()
     else calls.add(call)
@@ -47,21 +52,16 @@ export function writerTo(stream: Writable) {
     onClose,
     close(): void {
       isClosed = true
+      wake()
       for (const call of calls) call()
       calls.clear()
     },
     isGone: () => isClosed && !stream.writableFinished,
     write(bytes: Buffer | string): Promise<void> | undefined {
       if (stream.write(bytes) || isClosed) return undefined
-      drained ??= new Promise((resolve) => {
-        const wake = () => {
-          drained = undefined
-          stream.off('drain', wake)
-          takeBack()
-          resolve()
-        }
-        stream.once('drain', wake)
-        const takeBack = onClose(wake)
+      if (stream.listenerCount('drain') === 0) stream.on('drain', wake)
+      drained ??= new Promise((settle) => {
+        resolve = settle
       })
       return drained
     },
