@@ -16,6 +16,7 @@ import {
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { fetchTypes } from './fetch-types.mjs'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..')
 const dist = join(root, 'dist')
@@ -25,6 +26,7 @@ const stamp = join(dist, '.built')
 const ENTRIES = {
   main: 'src/main.ts',
   'cli/engine': 'src/cli/engine.ts',
+  'fetch/index': 'src/fetch/index.ts',
 }
 
 /** Not in the bundle: Fastify asks for them only for routes with schemas and requests without a socket, and Governor has neither. */
@@ -165,6 +167,8 @@ async function build() {
     writeFileSync(path, contents)
   }
   for (const library of ['overflow', 'types']) await buildLibrary(esbuild, library)
+  const schema = JSON.parse(readFileSync(join(root, 'config', 'schema.json'), 'utf8'))
+  writeFileSync(join(dist, 'fetch', 'index.d.ts'), fetchTypes(schema))
   const page = await buildPage(esbuild)
   const outputs = { ...metafile.outputs, ...page.metafile.outputs }
   writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf({ outputs }))

@@ -1,69 +1,49 @@
 /** Builds a Governor from its parts. */
-import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { uptime } from 'node:os'
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Logger } from 'pino'
-import { policiesOf, registryOf } from './config/policies.ts'
+import { policiesOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
-import { DEFAULT_UPSTREAMS, RESERVED_NAMES } from './config/upstreams.ts'
+import { RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
-import { hashOf } from './core/hash.ts'
 import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
+import { afterDelay, createServices, createSteadyClock, newId, type ServiceOptions } from './create-services.ts'
 import { livePage } from './dashboard/page.ts'
-import type { Dialect } from './dialect/dialect.ts'
-import { DEFAULT_API, DIALECTS } from './dialect/index.ts'
+import { DEFAULT_API } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
+import { breakOff, clientOf, reply } from './http/client.ts'
 import { isLoopback } from './http/loopback.ts'
-import { breakOff, reply } from './http/response.ts'
 import { createClientServer, MAX_HEAD } from './http/server.ts'
 import { createTransport, type Proxies } from './http/transport.ts'
-import type { Upstream } from './http/upstream.ts'
 import { adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
-import { firstSegmentsOf, routeOf, upstreamOf } from './proxy/door/route.ts'
+import { firstSegmentsOf, routeOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
-import { createKnownStreaks } from './proxy/error-streaks.ts'
 import { exchange } from './proxy/exchange.ts'
-import { faultOf } from './proxy/fault.ts'
-import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
-import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
 import type { Services } from './proxy/services.ts'
-import { createQuietRuns } from './proxy/session/quiet-runs.ts'
-import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
 import { createStore } from './store/create.ts'
-import { createSharedValues, isFirst } from './store/shared-values.ts'
+import { isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
 import { createJournal } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
-import { createTracing } from './telemetry/tracing.ts'
 import { createWebhook, type WebhookOptions } from './telemetry/webhook.ts'
-import { createCatalogue } from './usage/catalogue.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
 
-export interface GovernorOptions {
+export interface GovernorOptions extends Pick<ServiceOptions, 'dialects' | 'memory' | 'after' | 'semanticConventions'> {
   readonly log: Logger
   /** Remembers sessions; the default is a store in memory. */
   readonly store?: Store
   /** Returns milliseconds since the epoch; the default does not jump where the system's clock is set. */
   readonly now?: () => number
-  /** Bytes of memory that the process may use; unset if that is not known. */
-  readonly memory?: number
   /** How many files and connections the process may have open; unset if that is not known. */
   readonly maxOpenFiles?: number | undefined
-  /** Times the wait for the end of quiet runs; the default is the system's clock. */
-  readonly after?: typeof afterDelay
   readonly proxies?: Proxies | undefined
-  /** The APIs that are guarded; the default is all that Governor knows. */
-  readonly dialects?: readonly Dialect[]
-  /** Versions of OpenTelemetry's conventions, as in OTEL_SEMCONV_STABILITY_OPT_IN. */
-  readonly semanticConventions?: string | undefined
   readonly onEvent?: Emit
 }
 
@@ -71,30 +51,6 @@ export interface GovernorOptions {
 function isOpsPath(target: string): boolean {
   for (const first of firstSegmentsOf(target)) if (RESERVED_NAMES.includes(first)) return true
   return false
-}
-
-/** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
-const SLEEP_CHECK = 2_000
-
-/**
- * Returns a clock, in milliseconds since the epoch: the system's clock at the start and the time since then, so that
- * durations stay right where that clock is set while Governor runs. The time in which the machine sleeps counts: the
- * process measures none of it, but the machine's uptime goes on.
- */
-function createSteadyClock(): () => number {
-  const uptimeAhead = () => uptime() * 1_000 - performance.now()
-  const aheadAtStart = uptimeAhead()
-  let slept = 0
-  let checkedAt = performance.now()
-  return () => {
-    const now = performance.now()
-    if (now - checkedAt >= SLEEP_CHECK) {
-      checkedAt = now
-      const ahead = uptimeAhead() - aheadAtStart
-      if (ahead - slept >= SLEEP_CHECK) slept = ahead
-    }
-    return Math.floor(performance.timeOrigin + now + slept)
-  }
 }
 
 function unneeded(): never {
@@ -122,14 +78,6 @@ function createState(config: Config) {
 
 type State = ReturnType<typeof createState>
 
-function afterDelay(delay: number, call: () => void): () => void {
-  const timer = setTimeout(call, delay).unref()
-  return () => clearTimeout(timer)
-}
-
-/** 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`. */
-const newId = () => randomUUID().replaceAll('-', '').slice(-24)
-
 function createTelemetry(config: Config, options: GovernorOptions, state: State, isFirst: WebhookOptions['isFirst']) {
   const { log, onEvent, now = Date.now, after = afterDelay } = options
   const metrics = createMetrics(state)
@@ -156,65 +104,6 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State,
   return { metrics, emit, storeFailed, webhook, journal }
 }
 
-function createServices(
-  config: Config,
-  options: GovernorOptions,
-  state: State,
-  { emit, storeFailed }: ReturnType<typeof createTelemetry>,
-  store: Store,
-  now: () => number,
-) {
-  const { server, sessions, ops } = config
-  const { connect, first_byte: firstByte, idle } = config.timeouts
-  const { dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
-  const upstreams = new Map<string, Upstream>()
-  for (const [name, settings] of Object.entries(config.upstreams)) {
-    const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
-    upstreams.set(name, upstreamOf(name, settings, builtIn?.url))
-  }
-  const catalogue = createCatalogue(config.models, (error) =>
-    emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
-  )
-  return {
-    credentialPlaces: {
-      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
-      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
-    },
-    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
-    allowedOrigins: server.allowed_origins,
-    allowedHosts: server.allowed_hosts,
-    isOnLoopback: true,
-    upstreams,
-    dialects,
-    transport: createTransport({ connect, firstByte, idle, proxies: options.proxies }),
-    store,
-    policies: policiesOf(config),
-    catalogue,
-    unpricedModels: new Set<string>(),
-    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
-    harnessRegistry: registryOf(config),
-    keepsTranscripts: sessions.transcript,
-    identity: {
-      headers: ['x-governor-session', ...sessions.headers],
-      threadHeaders: sessions.thread_headers,
-      bodyFields: sessions.body_fields.map((path) => path.split('.')),
-    },
-    prefixes: createKnownPrefixes(),
-    streaks: createKnownStreaks(),
-    unsupportedEdits: createSharedValues(store, UNSUPPORTED_EDITS, storeFailed),
-    quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
-    maxGuardedBody: server.max_guarded_body,
-    buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
-    emit,
-    tracing: createTracing(VERSION, options.semanticConventions),
-    isCut: false,
-    draining: state.draining.signal,
-    now,
-    newId,
-  }
-}
-
 /** Returns the listener for all requests; those to Governor's own paths go to `serveOps`. */
 function requestListener(services: Services, serveOps: http.RequestListener): http.RequestListener {
   return (request, response) => {
@@ -229,12 +118,14 @@ function requestListener(services: Services, serveOps: http.RequestListener): ht
       // A person opens the bare address in a browser; programs do not accept HTML.
       response.writeHead(302, { location: '/governor/', 'cache-control': 'no-store' }).end()
     } else if (services.draining.aborted) {
-      response.setHeader('connection', 'close').setHeader('retry-after', '1')
+      response.setHeader('connection', 'close')
       const message = 'Governor is shutting down: try again.'
-      const { api } = routeOf(services, method, target, request.rawHeaders)
-      reply(response, 503, 'application/json', api.errorBody('overloaded', message, 'shutting_down'))
+      const client = clientOf(request, response)
+      const { api } = routeOf(services, client.head)
+      const body = api.errorBody('overloaded', message, 'shutting_down')
+      reply(client, 503, 'application/json', body, {}, ['retry-after', '1'])
     } else {
-      exchange(services, request, response).catch(() => breakOff(response))
+      exchange(services, clientOf(request, response)).catch(() => breakOff(response))
     }
   }
 }
@@ -261,7 +152,10 @@ function createParts(config: Config, options: GovernorOptions) {
     now,
   )
   const store = options.store ?? opened.store
-  const services = createServices(config, options, state, telemetry, store, now)
+  const { connect, first_byte: firstByte, idle } = config.timeouts
+  const transport = createTransport({ connect, firstByte, idle, proxies: options.proxies })
+  const draining = state.draining.signal
+  const services = createServices(config, { ...options, store, transport, emit, draining, now })
   return { config, state, telemetry, opened, services }
 }
 
@@ -322,8 +216,8 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     maxOpenFiles,
     emit: services.emit,
     errorBody(kind, message, code, request) {
-      const { method = 'GET', url = '/', rawHeaders } = request ?? {}
-      const api = rawHeaders ? routeOf(services, method, url, rawHeaders).api : DEFAULT_API
+      const { method = 'GET', url: target = '/', rawHeaders: headers } = request ?? {}
+      const api = headers ? routeOf(services, { method, target, headers }).api : DEFAULT_API
       return api.errorBody(kind, message, code)
     },
   })

@@ -1,8 +1,7 @@
 /** Reads request bodies whole, up to a limit, or passes them on as streams; undoes content codings. */
-import type { EventEmitter } from 'node:events'
-import type { IncomingMessage } from 'node:http'
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
+import type { Client } from './client.ts'
 import { headerOf, type RawHeaders, withHeaders } from './headers.ts'
 import type { UpstreamCall } from './upstream.ts'
 
@@ -18,7 +17,7 @@ export function hasBody(headers: RawHeaders): boolean {
 }
 
 /** Returns the body as a stream after `first`, which can be destroyed without closing the connection. */
-export function streamOf(request: IncomingMessage, first: readonly Buffer[] = []): Readable {
+export function streamOf(request: Readable, first: readonly Buffer[] = []): Readable {
   const body = new Readable({ highWaterMark: 1, read: () => void request.resume() })
   for (const chunk of first) body.push(chunk)
   const take = (chunk: Buffer) => {
@@ -66,16 +65,16 @@ export interface Lease {
 /** The part for bodies as they come: a quarter is left for decoded bodies and the last answers of stopped runs. */
 const REQUESTS_PART = 0.75
 
-/** Returns a lease that is released when the response closes, at the latest. */
-export function leaseFor(budget: BufferBudget, response: EventEmitter & { readonly closed: boolean }): Lease {
+/** Returns a lease that is released when the client's response is over, at the latest. */
+export function leaseFor(budget: BufferBudget, client: Pick<Client, 'onClose'>): Lease {
   let taken = 0
-  let isReleased = response.closed
+  let isReleased = false
   const release = () => {
     isReleased = true
     budget.held -= taken
     taken = 0
   }
-  response.once('close', release)
+  client.onClose(release)
   return {
     grow(bytes, part = 1) {
       if (isReleased || budget.held + bytes > budget.max * part) return false
@@ -100,9 +99,9 @@ export type ReadBody = Buffer | { readonly why: Unread; readonly stream: Readabl
  * Reads a body of at most `max` bytes for which `lease` has room, at once for an announced length; returns any other as
  * a stream of all its bytes. @throws {ClientGone}
  */
-export function readBody(request: IncomingMessage, max: number, lease: Lease): Promise<ReadBody> {
+export function readBody({ head, body: request }: Client, max: number, lease: Lease): Promise<ReadBody> {
   return new Promise((resolve, reject) => {
-    const announced = Number(headerOf(request.rawHeaders, 'content-length') ?? 0)
+    const announced = Number(headerOf(head.headers, 'content-length') ?? 0)
     const unread = announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
     if (unread) return resolve({ why: unread, stream: streamOf(request) })
     // Bodies of known length are copied into one buffer, and their chunks are not kept.
@@ -176,7 +175,7 @@ export function withReadableCodings(headers: RawHeaders): RawHeaders {
 }
 
 /** Looks for texts in the body of a request as it passes; the result says whether one was found so far. */
-export function watchFor(request: IncomingMessage, texts: readonly string[]): () => boolean {
+export function watchFor(request: Readable, texts: readonly string[]): () => boolean {
   const longest = Math.max(...texts.map((text) => text.length))
   let before = Buffer.alloc(0)
   let isFound = false

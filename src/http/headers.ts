@@ -130,6 +130,13 @@ export function replyHeaders(
   return all
 }
 
+/** Returns headers as pairs of name and value. */
+export function pairsOf(headers: RawHeaders): [name: string, value: string][] {
+  const pairs: [string, string][] = []
+  for (let at = 0; at + 1 < headers.length; at += 2) pairs.push([headers[at] ?? '', headers[at + 1] ?? ''])
+  return pairs
+}
+
 /** Returns a message head in wire format, to be written as Latin-1. */
 export function headText(line: string, headers: RawHeaders): string {
   let text = `${line}\r\n`

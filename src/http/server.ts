@@ -2,8 +2,8 @@
 import http, { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { hasBody } from './body.ts'
+import { breakOff, clientOf, reply } from './client.ts'
 import { headText, type RawHeaders } from './headers.ts'
-import { breakOff, reply } from './response.ts'
 
 /** Bytes of a request's target and fields: more than Node's default, as agents put JSON into headers. */
 export const MAX_HEAD = 65_536
@@ -182,7 +182,8 @@ function endQuietUploads(
       else {
         // Closes the connection once it is sent: what follows on it would be taken for the rest.
         response.setHeader('connection', 'close')
-        reply(response, 408, 'application/json', errorBody('timeout', UPLOAD_STOPPED, 'request_timeout', request))
+        const body = errorBody('timeout', UPLOAD_STOPPED, 'request_timeout', request)
+        reply(clientOf(request, response), 408, 'application/json', body)
       }
     }
   }

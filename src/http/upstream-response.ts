@@ -1,18 +1,10 @@
 /** Sends a request upstream; its body waits until it is read (`chunksOf`) or given to the client (`relay`). */
-import type { ServerResponse } from 'node:http'
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { type Dispatcher, errors } from 'undici'
 import { decodedAtOnce, decoderFor, type Lease } from './body.ts'
-import {
-  contentEncoding,
-  type RawHeaders,
-  responseHeaders,
-  statesEventStream,
-  withHeaders,
-  withoutGovernorHeaders,
-} from './headers.ts'
-import { type GovernorHeaders, writeHead } from './response.ts'
+import type { Client, GovernorHeaders } from './client.ts'
+import { contentEncoding, type RawHeaders, statesEventStream, withHeaders, withoutGovernorHeaders } from './headers.ts'
 import type { Transport } from './transport.ts'
 import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall } from './upstream.ts'
 
@@ -52,7 +44,7 @@ type BodyEnd = { readonly trailers: RawHeaders } | { readonly failure: Failure }
 
 /** The client that gets the rest of a body as it comes. */
 interface Sink {
-  readonly response: ServerResponse
+  readonly client: Client
   /** Called if the body breaks off. */
   readonly failed: (failure: Failure) => void
 }
@@ -65,6 +57,8 @@ export interface ResponseBody {
   /** Set once the last byte came, or the response broke off. */
   ending?: BodyEnd
   sink?: Sink
+  /** The client reads slowly: the upstream is paused until what it has not read is sent. */
+  isFull?: boolean
   /** Called at the next chunk and at the end. */
   wake?: () => void
   isPaused: boolean
@@ -113,12 +107,16 @@ function hold(body: ResponseBody, promise: Promise<unknown> | undefined): void {
   promise.then(release, release)
 }
 
-function write(body: ResponseBody, { response }: Sink, chunk: Buffer): void {
-  if (response.write(chunk)) return
-  // The client reads slowly: the upstream is paused until what it has not read is sent.
+function write(body: ResponseBody, { client }: Sink, chunk: Buffer): void {
+  const drained = client.write(chunk)
+  // A filter may split one chunk into many: only the first that is too much waits.
+  if (!drained || body.isFull) return
   body.isPaused = true
-  // A filter may split one chunk into many: only the first that is too much waits for `drain`.
-  if (response.listenerCount('drain') === 0) response.once('drain', () => resume(body))
+  body.isFull = true
+  drained.then(() => {
+    body.isFull = false
+    resume(body)
+  })
 }
 
 /** Gives the client the waiting chunks, and the end if that has come. */
@@ -128,18 +126,11 @@ function deliver(body: ResponseBody, sink: Sink): void {
   body.length = 0
   for (const chunk of waiting) write(body, sink, chunk)
   if (!ending) {
-    if (!sink.response.writableNeedDrain) resume(body)
+    if (!body.isFull) resume(body)
     return
   }
   if ('failure' in ending) sink.failed(ending.failure)
-  else {
-    // Whether or not they were announced. Node omits them if the body is not chunked.
-    const fields = responseHeaders(ending.trailers)
-    const pairs: [string, string][] = []
-    for (let at = 0; at + 1 < fields.length; at += 2) pairs.push([fields[at] ?? '', fields[at + 1] ?? ''])
-    if (pairs.length > 0) sink.response.addTrailers(pairs)
-    sink.response.end()
-  }
+  else sink.client.end(ending.trailers)
   settle(body)
 }
 
@@ -262,16 +253,13 @@ export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
 /** Gives a client a response byte for byte, without a promise per chunk. Calls `failed` if the body breaks off. */
 export function relay(
   { head, body }: UpstreamResponse,
-  response: ServerResponse,
+  client: Client,
   governorHeaders: GovernorHeaders,
   failed: (failure: Failure) => void,
 ): void {
-  writeHead(response, head, responseHeaders(head.headers), governorHeaders)
-  const hasBegun = body.waiting.length > 0 && body.holds === 0
-  body.sink = { response, failed }
+  client.begin(head, governorHeaders)
+  body.sink = { client, failed }
   if (body.holds === 0) deliver(body, body.sink)
-  // Node would hold the head until the first byte of the body, and the client of an event stream would wait for it.
-  if (!hasBegun && !response.writableEnded && !response.destroyed) response.flushHeaders()
 }
 
 /** The chunks of a body, to be read once. */

@@ -25,7 +25,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       const { limit, speech } = held.decision
       // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
       if (limit.reason !== undefined || speech.notice === undefined) break
-      if (draining.aborted || held.exchange.isClientGone) break
+      if (draining.aborted || held.exchange.client.isGone()) break
       // A limit that was asked about and is reached still, as the operator has not raised it far enough.
       if (asked?.name === limit.meter.name && asked.max === limit.meter.max) break
       asked = limit.meter
@@ -65,7 +65,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     emitFor(exchange, { kind: 'operator_asked', ...names, meter, used: Math.min(used, max), max, ...wait })
   }
   for (const end = performance.now() + left; ; ) {
-    if (exchange.isClientGone) return 'client_gone'
+    if (exchange.client.isGone()) return 'client_gone'
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     if (isAnswered(session, counted, now())) return 'answered'
     if (draining.aborted) return 'drained'
@@ -88,7 +88,7 @@ function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<vo
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
 async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, false)
-  if (turn.exchange.isClientGone) return undefined
+  if (turn.exchange.client.isGone()) return undefined
   const next = await evaluateAgain()
   return typeof next === 'object' ? next : turn
 }
@@ -129,7 +129,7 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       const isOver = !claim || claim.until <= now()
       if (waited !== undefined && !isOver && claim?.instead !== waited) return current
       waited = claim?.by
-      while (claim && claim.by === waited && claim.until > now() && !exchange.isClientGone) {
+      while (claim && claim.by === waited && claim.until > now() && !exchange.client.isGone()) {
         await untilChanged(current, LOOK_MS)
         claim = await store.value(CLAIMS, key)
       }
@@ -156,6 +156,6 @@ function leading({ services, exchange }: Turn, key: SessionKey, own: NonNullable
   const timer = setInterval(() => change(now() + CLAIM_MS), CLAIM_MS / 3).unref()
   return () => {
     clearInterval(timer)
-    change(exchange.isClientGone ? -1 : 0)
+    change(exchange.client.isGone() ? -1 : 0)
   }
 }

@@ -1,15 +1,14 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { withReadableCodings } from '../http/body.ts'
-import { breakOff, type GovernorHeaders, isGone, reply } from '../http/response.ts'
+import { type Client, type GovernorHeaders, reply } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
-import { type Route, routeOf, upstreamHead } from './door/route.ts'
+import { type Route, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
 
@@ -23,8 +22,7 @@ export interface AsideRequest {
 /** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for what is to come. */
 export interface Exchange {
   readonly services: Services
-  readonly request: IncomingMessage
-  readonly response: ServerResponse
+  readonly client: Client
   readonly route: Route
   /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
@@ -34,9 +32,6 @@ export interface Exchange {
   calledAt: number
   upstreamMs: number | undefined
   inFlight: InFlight | undefined
-  /** Nothing needs to be sent any more. */
-  isClientGone: boolean
-  isOver: boolean
   outcome: Outcome
   failure: Failure | undefined
   /** What the log says of the decision. */
@@ -46,47 +41,31 @@ export interface Exchange {
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
-export function beginExchange(services: Services, request: IncomingMessage, response: ServerResponse): Exchange {
-  const route = routeOf(services, request.method ?? 'GET', request.url ?? '/', request.rawHeaders)
+export function beginExchange(services: Services, client: Client, route: Route): Exchange {
   const { dialect, upstream } = route
   const { tracing } = services
   const x: Exchange = {
     services,
-    request,
-    response,
+    client,
     route,
-    span: dialect && tracing && beginSpan(tracing, request.rawHeaders, dialect.name, upstream.origin),
+    span: dialect && tracing && beginSpan(tracing, client.head.headers, dialect.name, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
     upstreamMs: undefined,
     inFlight: undefined,
-    isClientGone: false,
-    isOver: false,
     outcome: 'completed',
     failure: undefined,
     decided: undefined,
   }
   services.emit({ kind: 'request_began' })
-  const close = () => end(x)
-  response.on('close', close)
-  if (!response.socket) {
-    // Node emits no `close` for a response that waits behind others on its connection when that connection ends.
-    const { socket } = request
-    // A client chooses how many requests it sends at once.
-    socket.setMaxListeners(0)
-    socket.once('close', close)
-    response.once('close', () => socket.off('close', close))
-  }
+  client.onClose(() => end(x))
   return x
 }
 
 function end(x: Exchange): void {
-  if (x.isOver) return
-  x.isOver = true
-  const { services, request, response, route, failure } = x
-  if (isGone(response)) {
-    x.isClientGone = true
+  const { services, client, route, failure } = x
+  if (client.isGone()) {
     if (x.outcome === 'completed') x.outcome = services.isCut ? 'drained' : 'client_gone'
     x.inFlight?.abort()
   }
@@ -94,9 +73,9 @@ function end(x: Exchange): void {
     kind: 'request_ended',
     upstream: route.upstream.name,
     dialect: route.dialect?.name ?? 'none',
-    method: request.method ?? '',
+    method: client.head.method,
     path: route.asked,
-    status: response.headersSent ? response.statusCode : 0,
+    status: client.status(),
     outcome: x.outcome,
     totalMs: performance.now() - x.beganAt,
     upstreamMs: x.upstreamMs,
@@ -110,10 +89,10 @@ function end(x: Exchange): void {
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */
-export function callFor({ services, request, route }: Exchange, body: UpstreamCall['body']): UpstreamCall {
+export function callFor({ services, client, route }: Exchange, body: UpstreamCall['body']): UpstreamCall {
   const { upstream } = route
-  const method = request.method ?? 'GET'
-  const { path, headers } = upstreamHead(route, request.rawHeaders, services)
+  const { method } = client.head
+  const { path, headers } = upstreamHead(route, client.head.headers, services)
   return { upstream, method, path, headers: route.dialect ? withReadableCodings(headers) : headers, body }
 }
 
@@ -130,22 +109,21 @@ export function noteVerdict(x: Exchange, verdict: VerdictName, loop: Pattern | u
 
 /** Answers the client with an error, or breaks off a response. Does nothing once the client has left. */
 export function failExchange(x: Exchange, failure: Failure, governorHeaders?: GovernorHeaders): void {
-  if (x.isClientGone) return
+  const { client, route } = x
+  if (client.isGone()) return
   x.outcome = 'upstream_failed'
   x.failure = failure
-  const { request, response, route } = x
-  // A clean end would look like a complete answer. Node sends what was written in this tick only at its end.
-  if (response.headersSent) return void setImmediate(() => breakOff(response))
+  if (client.fail(failure.cause)) return
   // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
-  request.resume()
+  client.body.resume()
   const { status, message, code } = failure
   const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code)
-  reply(response, status, 'application/json', body, governorHeaders)
+  reply(client, status, 'application/json', body, governorHeaders)
 }
 
 /** Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns its end. */
 export async function pause(
-  { services, response }: Exchange,
+  { services, client }: Exchange,
   ms: number,
   listen: (wake: () => void) => () => void = () => () => {},
 ): Promise<void> {
@@ -154,11 +132,11 @@ export async function pause(
   const { signal } = waiting
   const wake = () => waiting.abort()
   const unlisten = listen(wake)
-  response.once('close', wake)
+  const takeBack = client.onClose(wake)
   draining.addEventListener('abort', wake, { signal })
-  if (response.closed || draining.aborted) wake()
+  if (draining.aborted) wake()
   await setTimeout(ms, undefined, { signal }).catch(() => undefined)
   wake()
-  response.off('close', wake)
+  takeBack()
   unlisten()
 }

@@ -4,8 +4,8 @@ import { decideInStorm } from '../core/decide.ts'
 import { type ErrorReply, type ErrorStreak, enterStorm, type StormReply, withError } from '../core/storm.ts'
 import type { Api } from '../dialect/dialect.ts'
 import { decodedAtOnce } from '../http/body.ts'
+import { reply } from '../http/client.ts'
 import { contentEncoding, headerOf } from '../http/headers.ts'
-import { reply, whenClosed } from '../http/response.ts'
 import type { Head } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { createFrameReader, dataOf } from '../sse/frames.ts'
@@ -54,7 +54,7 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
   if (streak?.probeUntil) {
     const { probeUntil } = streak
     const endProbe: StreakChange = (now) => (now?.probeUntil === probeUntil ? { ...now, probeUntil: 0 } : now)
-    whenClosed(exchange.response, () => changeStreak(services, key, endProbe))
+    exchange.client.onClose(() => changeStreak(services, key, endProbe))
   }
   return turn
 }
@@ -168,9 +168,9 @@ export async function replyInStorm(turn: Turn, { error, retryAfter, errors }: St
     await pause(exchange, HOLD_MS)
     streaks.held--
   }
-  if (exchange.isClientGone) return
+  if (exchange.client.isGone()) return
   const { status, contentType, body } = error
   services.emit({ kind: 'storm_answered', upstream: exchange.route.upstream.name, status })
   const headers = { ...governorHeaders, 'x-governor-storm': `errors=${errors}` }
-  reply(exchange.response, status, contentType, body, headers, ['retry-after', String(retryAfter)])
+  reply(exchange.client, status, contentType, body, headers, ['retry-after', String(retryAfter)])
 }

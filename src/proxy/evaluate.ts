@@ -56,7 +56,7 @@ export async function evaluate(
   lease?: Lease,
 ): Promise<Turn | Unread | undefined> {
   const { services, route } = exchange
-  const { rawHeaders: headers } = exchange.request
+  const { headers } = exchange.client.head
   try {
     const encoding = headerOf(headers, 'content-encoding')
     const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
@@ -159,8 +159,8 @@ async function countAndDecide(
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
 /** Returns what an override may ask of a request. */
-function subjectOf({ route, request }: Exchange, model: string) {
-  return { model, upstream: route.upstream.name, header: (name: string) => headerOf(request.rawHeaders, name) }
+function subjectOf({ route, client }: Exchange, model: string) {
+  return { model, upstream: route.upstream.name, header: (name: string) => headerOf(client.head.headers, name) }
 }
 
 /** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
@@ -172,8 +172,8 @@ function requestOf(
   found: FoundSession,
 ): Request {
   const { conversation } = asked
-  const { services, route, request } = exchange
-  const { rawHeaders: headers } = request
+  const { services, route, client } = exchange
+  const { headers } = client.head
   const { budget: budgets, loop, observesOnly } = services.policies
   const subject = subjectOf(exchange, conversation.model)
   const { header } = subject

@@ -1,15 +1,14 @@
 /** One request, from its bytes to its response. */
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import { hashOf } from '../core/hash.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
+import { type Client, reply } from '../http/client.ts'
 import { headerOf } from '../http/headers.ts'
-import { reply } from '../http/response.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
-import { accessRefusal } from './door/route.ts'
+import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
 import { noteFault } from './fault.ts'
@@ -22,31 +21,35 @@ import type { Services } from './services.ts'
 import { idInHeaders, tenantOf } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
-/** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
-export async function exchange(services: Services, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const x = beginExchange(services, request, response)
-  const { rawHeaders } = request
+/** Answers one request, on its `route`. Settles when the response has begun. @throws what the last resort cannot handle. */
+export async function exchange(
+  services: Services,
+  client: Client,
+  route = routeOf(services, client.head),
+): Promise<void> {
+  const x = beginExchange(services, client, route)
+  const { headers } = client.head
   const { dialect } = x.route
   let turn: Turn | undefined
   try {
-    const refusal = accessRefusal(services, x.route, rawHeaders)
+    const refusal = accessRefusal(services, x.route, headers)
     if (refusal) {
       x.outcome = 'refused'
-      request.resume()
-      return reply(response, refusal.status, 'application/json', refusal.body)
+      client.body.resume()
+      return reply(client, refusal.status, 'application/json', refusal.body)
     }
     if (!dialect) {
-      const call = callFor(x, hasBody(rawHeaders) ? streamOf(request) : null)
+      const call = callFor(x, hasBody(headers) ? streamOf(client.body) : null)
       // A form uploads files, which may hold any text.
-      const isForm = headerOf(rawHeaders, 'content-type')?.startsWith('multipart/') === true
-      const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(request, AGENT_KEYS) : () => false
+      const isForm = headerOf(headers, 'content-type')?.startsWith('multipart/') === true
+      const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(client.body, AGENT_KEYS) : () => false
       await relayUnguarded(x, call)
-      if (isAgent() && response.statusCode < 400) await notePath(x)
+      if (isAgent() && client.status() < 400) await notePath(x)
       return
     }
     // The body is held for as long as its response may need it sent again.
-    const lease = leaseFor(services.buffers, response)
-    const body = await readBody(request, services.maxGuardedBody, lease)
+    const lease = leaseFor(services.buffers, client)
+    const body = await readBody(client, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
@@ -83,7 +86,8 @@ export async function exchange(services: Services, request: IncomingMessage, res
 }
 
 /** Counts a request of an agent to a path that is not guarded; its session is known by its headers alone. */
-function notePath({ services, request: { rawHeaders: headers }, route }: Exchange): Promise<void> {
+function notePath({ services, client, route }: Exchange): Promise<void> {
+  const { headers } = client.head
   const name = idInHeaders(headers, services.identity.headers)
   const id = name === undefined ? undefined : hashOf(name)
   return noteGap(services, 'path', { tenant: tenantOf(headers, route, services), id, name })
@@ -93,7 +97,7 @@ function notePath({ services, request: { rawHeaders: headers }, route }: Exchang
 async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
   const response = await sendOnce(x, call)
-  relay(response, x.response, {}, (failure) => failExchange(x, failure))
+  relay(response, x.client, {}, (failure) => failExchange(x, failure))
 }
 
 /**
@@ -101,12 +105,12 @@ async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Pr
  * unless the run is over or the client has got a part of a response; else no client is left waiting either.
  */
 async function lastResort(x: Exchange, turn: Turn | undefined, error: Error): Promise<void> {
-  if (error instanceof ClientGone || x.isClientGone) return
+  if (error instanceof ClientGone || x.client.isGone()) return
   let failure: Failure | undefined = error instanceof UpstreamFailed ? error.failure : undefined
   // Without Governor the client would get the bytes that it could not decode.
   if (!failure || (failure.code === 'upstream_undecodable' && turn?.decision.kind === 'filter_calls')) {
     noteFault(x.services.emit, error)
-    if (turn && turn.decision.verdict !== 'stop' && !x.response.headersSent) {
+    if (turn && turn.decision.verdict !== 'stop' && x.client.status() === 0) {
       noteVerdict(x, 'allow')
       return relayUnguarded(x, turn.call).catch((other) => lastResort(x, undefined, other))
     }

@@ -43,8 +43,8 @@ export async function filterCalls(turn: Turn): Promise<void> {
   const x = { ...turn, call: withoutCompression(call) }
   const { variant, response } = await sendSpoken(x)
   if (!isSuccess(response.head)) return relayResponse(x, response)
-  const lease = leaseFor(services.buffers, exchange.response)
-  const client = openClientStream(exchange.response, x.governorHeaders)
+  const lease = leaseFor(services.buffers, exchange.client)
+  const client = openClientStream(exchange.client, x.governorHeaders)
   const filter = (await isEventStream(response))
     ? streamFilter(x, client, lease, response)
     : bodyFilter(x, client, lease)
@@ -147,7 +147,7 @@ async function askAgain(
     response.abort()
     return undefined
   } catch (error) {
-    if (x.exchange.isClientGone) throw error
+    if (x.exchange.client.isGone()) throw error
     return undefined
   }
 }

@@ -56,7 +56,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   const { exchange, governorHeaders, services } = turn
   const isStop = decision.kind === 'stop'
   const x = { ...turn, call: withoutCompression(turn.call) }
-  const client = openClientStream(exchange.response, governorHeaders)
+  const client = openClientStream(exchange.client, governorHeaders)
   const fallback = isStop ? decision.fallback : ''
   const hasFooter = isStop && !decision.isUnpriced && services.policies.stop.hasFooter
   const answer = beginAnswer(x, decision.limit, client, { isStop, fallback, rounds: [], hasFooter })
@@ -67,7 +67,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
     const announced: AnswerVariant = { edits, features: ['announce'], name: 'announced' }
     await askForAnswer(answer, edits.length === 0 ? [OWN_BYTES] : [announced, OWN_BYTES])
   } catch (error) {
-    if (!isStop || error instanceof UpstreamFailed || exchange.response.headersSent || exchange.isClientGone)
+    if (!isStop || error instanceof UpstreamFailed || exchange.client.status() !== 0 || exchange.client.isGone())
       throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
     noteFault(services.emit, error as Error)
@@ -155,7 +155,7 @@ export async function askForAnswer(answer: Answer, variants: readonly AnswerVari
       if (next === OWN_BYTES) mayProbe = false
       return next
     }).catch((error) => {
-      if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.isClientGone) throw error
+      if (!cannotRepeat(answer) || !(error instanceof UpstreamFailed) || x.exchange.client.isGone()) throw error
       return undefined
     })
     if (!made) break
@@ -199,7 +199,7 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
   }
   void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  if (!client.response.headersSent) return relay(response, exchange.response, governorHeaders, fail)
+  if (client.to.status() === 0) return relay(response, exchange.client, governorHeaders, fail)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
   fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })

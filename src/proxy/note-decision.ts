@@ -1,6 +1,5 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import { noteDelivery, noticeReachedModel, noticeRefused, resumeRun } from '../core/session/transitions.ts'
-import { isGone } from '../http/response.ts'
 import { isSuccess } from '../http/upstream.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { noteGap } from './note-gap.ts'
@@ -23,9 +22,9 @@ export function noteDecision(turn: Turn): void {
   if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.
-  const { response } = exchange
-  response.once('close', () => {
-    const isAnswered = !isGone(response) && isSuccess({ status: response.statusCode })
+  const { client } = exchange
+  client.onClose(() => {
+    const isAnswered = !client.isGone() && isSuccess({ status: client.status() })
     if (isAnswered === isRetry) void changeSession(turn, noteDelivery, isAnswered)
   })
   const observed = 'observed' in decision ? decision.observed : undefined

@@ -108,7 +108,7 @@ function countBill(
 }
 
 function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client'>): void {
-  const client = agentNameOf(x.request.rawHeaders)
+  const client = agentNameOf(x.client.head.headers)
   emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, ...fields })
 }
 

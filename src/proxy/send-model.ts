@@ -7,7 +7,6 @@ import { changeThread } from '../core/session/transitions.ts'
 import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce, isReadable } from '../http/body.ts'
 import { contentEncoding, headerOf, statesEventStream, withHeaders } from '../http/headers.ts'
-import { relayInformational } from '../http/response.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import { withTrace } from '../telemetry/tracing.ts'
@@ -198,7 +197,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const smaller = isError ? recovered(x, watched.dialect, call, overflow) : undefined
   if (!smaller) return explained.response
   const again = await openUpstream(x, smaller, turn, watched).catch((error) => {
-    if (x.isClientGone || !(error instanceof UpstreamFailed)) throw error
+    if (x.client.isGone() || !(error instanceof UpstreamFailed)) throw error
     return undefined
   })
   const { recovery } = overflow
@@ -224,7 +223,7 @@ function openUpstream(
   x.inFlight = send(x.services.transport, traced, (head) => {
     const { status, headers } = head
     if (status < 200) {
-      relayInformational(x.response, head)
+      x.client.inform(head)
       return undefined
     }
     x.upstreamMs = performance.now() - x.calledAt
@@ -241,7 +240,7 @@ function openUpstream(
       filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
     }
   })
-  if (x.isClientGone) x.inFlight.abort()
+  if (x.client.isGone()) x.inFlight.abort()
   return x.inFlight.response
 }
 

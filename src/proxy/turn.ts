@@ -6,7 +6,7 @@ import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/
 import { type CountedRequest, type Delivered, releaseIteration } from '../core/session/transitions.ts'
 import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
-import type { GovernorHeaders } from '../http/response.ts'
+import type { GovernorHeaders } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Recovery } from '../overflow/meaning.ts'
@@ -120,12 +120,12 @@ export async function giveBackIteration(turn: Turn, status = 0): Promise<void> {
 
 /** Gives the client a response as it comes. */
 export function relayResponse(turn: Turn, response: UpstreamResponse, headers = turn.governorHeaders): void {
-  relay(response, turn.exchange.response, headers, (failure) => failRequest(turn, failure))
+  relay(response, turn.exchange.client, headers, (failure) => failRequest(turn, failure))
 }
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest(turn: Turn, failure: Failure): void {
-  if (turn.exchange.isClientGone) return
+  if (turn.exchange.client.isGone()) return
   void giveBackIteration(turn)
   failExchange(turn.exchange, failure, turn.governorHeaders)
 }

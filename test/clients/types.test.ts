@@ -28,7 +28,7 @@ function project(packages: readonly string[], files: Readonly<Record<string, str
   // A copy: by a link, its packages would be those of this repository.
   const installed = join(folder, 'node_modules', 'agent-governor')
   cpSync('package.json', join(installed, 'package.json'))
-  cpSync('dist/types', join(installed, 'dist/types'), { recursive: true })
+  for (const part of ['types', 'fetch']) cpSync(`dist/${part}`, join(installed, 'dist', part), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{"type": "module"}')
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text)
   return folder
@@ -91,6 +91,24 @@ describe('the types of the package', () => {
       // @ts-expect-error: no such state
       export const wrong = (a: OpenAI.ChatCompletion) => a.governor?.terminal_state === 'tired'`
     expect(mistakesIn(project([openai, ...CLIENTS], { 'agent.ts': agent }), ['agent.ts'], resolution)).toBe('')
+  })
+
+  it('know every option of governed(fetch), which fits all three SDKs', () => {
+    const agent = `
+      import { governed } from 'agent-governor/fetch'
+      import Anthropic from '@anthropic-ai/sdk'
+      import OpenAI from 'openai'
+      import { createOpenAI } from '@ai-sdk/openai'
+      const budget = { max_iterations: 3, run: { max_tokens: '250k', max_cost_usd: 2 } }
+      const loop_guard = { exempt_tools: ['wait_*'] }
+      const options = { fetch: governed(fetch, { budget, loop_guard, mode: 'observe', onEvent: ({ kind }) => kind }) }
+      export const clients = [new OpenAI(options), new Anthropic(options), createOpenAI(options)]
+      // @ts-expect-error: a number
+      governed(fetch, { budget: { max_iterations: 'three' } })
+      // @ts-expect-error: no such section without a server
+      governed(fetch, { server: { port: 1 } })`
+    const packages = ['openai', '@ai-sdk/openai', ...CLIENTS]
+    expect(mistakesIn(project(packages, { 'agent.ts': agent }), ['agent.ts'])).toBe('')
   })
 
   it('are right where neither SDK is installed', () => {

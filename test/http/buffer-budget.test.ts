@@ -1,31 +1,40 @@
-import { EventEmitter } from 'node:events'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { leaseFor } from '../../src/http/body.ts'
 
 const budgetOf100 = () => ({ max: 100, held: 0 })
-const openResponse = () => Object.assign(new EventEmitter(), { closed: false })
+const OPEN = { onClose: () => () => undefined }
 
 describe('a budget of bytes', () => {
   it('grants room at once while there is some, and grants released room again', () => {
     const budget = budgetOf100()
-    const lease = leaseFor(budget, openResponse())
+    const lease = leaseFor(budget, OPEN)
     expect(lease.grow(60)).toBe(true)
-    expect(leaseFor(budget, openResponse()).grow(40)).toBe(true)
-    expect(leaseFor(budget, openResponse()).grow(1)).toBe(false)
+    expect(leaseFor(budget, OPEN).grow(40)).toBe(true)
+    expect(leaseFor(budget, OPEN).grow(1)).toBe(false)
     lease.release()
     lease.release()
     expect(budget.held).toBe(40)
-    expect(leaseFor(budget, openResponse()).grow(60)).toBe(true)
+    expect(leaseFor(budget, OPEN).grow(60)).toBe(true)
   })
 
-  it('releases a lease when the response closes, also if it has closed before', () => {
+  it('releases a lease when the response is over, also if it was over before', () => {
     const budget = budgetOf100()
-    const response = openResponse()
-    expect(leaseFor(budget, response).grow(10)).toBe(true)
-    response.emit('close')
+    const calls: (() => void)[] = []
+    const onClose = (call: () => void) => {
+      calls.push(call)
+      return () => undefined
+    }
+    expect(leaseFor(budget, { onClose }).grow(10)).toBe(true)
+    for (const call of calls) call()
     expect(budget.held).toBe(0)
-    expect(leaseFor(budget, Object.assign(response, { closed: true })).grow(10)).toBe(false)
+    const closed = {
+      onClose(call: () => void) {
+        call()
+        return () => undefined
+      },
+    }
+    expect(leaseFor(budget, closed).grow(10)).toBe(false)
   })
 
   it('never grants more than its size, or than a part of it, in any order of calls', () => {
@@ -39,7 +48,7 @@ describe('a budget of bytes', () => {
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const budget = budgetOf100()
         const leases = Array.from({ length: 6 }, () => ({
-          lease: leaseFor(budget, openResponse()),
+          lease: leaseFor(budget, OPEN),
           held: 0,
           isReleased: false,
         }))

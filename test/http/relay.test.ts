@@ -2,12 +2,13 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it } from 'vitest'
+import { clientOf } from '../../src/http/client.ts'
 import type { ResponseBody } from '../../src/http/upstream-response.ts'
 import { relay } from '../../src/http/upstream-response.ts'
 
 it('a chunk that is written in many pieces waits only once for a slow client', async () => {
   const listeners: number[] = []
-  const server = http.createServer((_, response) => {
+  const server = http.createServer((request, response) => {
     const head = { status: 400, reason: 'Bad Request', headers: ['content-type', 'application/json'] }
     const waiting = Array.from({ length: 60 }, () => Buffer.alloc(1_000, 'x'))
     const resume = () => response.end()
@@ -18,7 +19,7 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
       holds: 0,
       resume,
     }
-    relay({ head, body, abort: () => undefined }, response, {}, () => undefined)
+    relay({ head, body, abort: () => undefined }, clientOf(request, response), {}, () => undefined)
     listeners.push(response.listenerCount('drain'))
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')

@@ -18,7 +18,7 @@ function sentTo(url: string, target: string, more: { name?: string; strip_name?:
     ['anthropic', upstreamOf('anthropic', settings, PUBLIC.anthropic)],
     [name, upstreamOf(name, settings)],
   ])
-  const { upstream, path } = routeOf({ upstreams, dialects: DIALECTS }, 'POST', target, [])
+  const { upstream, path } = routeOf({ upstreams, dialects: DIALECTS }, { method: 'POST', target, headers: [] })
   return `${upstream.name} ${path}`
 }
 
@@ -151,7 +151,7 @@ describe('a path that begins with no name of an upstream', () => {
     const settings = { url: 'https://host.example/deep', headers: {}, strip_name: false }
     const upstreams = new Map(['openai', 'anthropic'].map((name) => [name, upstreamOf(name, settings, PUBLIC.openai)]))
     for (const method of ['POST', 'GET']) {
-      const route = routeOf({ upstreams, dialects: DIALECTS }, method, path, [])
+      const route = routeOf({ upstreams, dialects: DIALECTS }, { method, target: path, headers: [] })
       expect(route.unknownName).toBeUndefined()
       expect(route.path).toBe(`/deep${path}`)
     }
@@ -180,7 +180,8 @@ describe('a path whose dot segments leave the path of its upstream', () => {
   const leaves = (target: string): boolean => {
     const settings = { url: 'https://host.example/team/v1', headers: {}, strip_name: false }
     const upstreams = new Map(['openai', 'anthropic', 'work'].map((name) => [name, upstreamOf(name, settings)]))
-    return routeOf({ upstreams, dialects: DIALECTS }, 'GET', `/work${target}`, []).leavesPrefix
+    return routeOf({ upstreams, dialects: DIALECTS }, { method: 'GET', target: `/work${target}`, headers: [] })
+      .leavesPrefix
   }
   const encoded = (text: string) => text.replace(/./gs, (one) => `%${one.charCodeAt(0).toString(16).padStart(2, '0')}`)
   const again = (text: string) => text.replaceAll('%', '%25')

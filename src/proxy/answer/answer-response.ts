@@ -24,7 +24,7 @@ import type {
   TerminalFor,
 } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
-import { type GovernorHeaders, reply } from '../../http/response.ts'
+import { type GovernorHeaders, reply } from '../../http/client.ts'
 import type { Head } from '../../http/upstream.ts'
 import { isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
@@ -35,7 +35,7 @@ import { unlessLost } from '../fault.ts'
 import { presentable } from '../session/find-session.ts'
 import { keepEnd } from '../session/keep-transcript.ts'
 import { giveBackIteration, relayResponse, type Turn, updateSession } from '../turn.ts'
-import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
+import { type ClientStream, end, framesOf, rewritten, sendWhole, show } from './client-stream.ts'
 
 /** Characters of a recorded answer. */
 const MAX_RECORDED = 1_000_000
@@ -120,7 +120,7 @@ export async function takeResponse(
   if (!isStream) return takeWhole(answer, response, plain, keeps)
   client.head ??= answerHead(answer, response)
   if (keeps.length > 0) return takeForced(answer, plain, keeps)
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const stream = answer.stream ?? x.dialect.openStream(isStop, answer.isJson, answer.footer !== undefined)
   answer.stream = stream
   let length = 0
@@ -150,7 +150,7 @@ function withholdUnread(answer: Answer): boolean {
   if (!client.isHeld) return false
   client.waiting = []
   // The client has the beginning of a stream, which then breaks off.
-  if (client.response.headersSent) return false
+  if (client.to.status() !== 0) return false
   answer.isUnread = true
   client.head = undefined
   answer.stream = undefined
@@ -163,7 +163,7 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
   if (withholdUnread(answer)) return 'silent'
   await noteUnread(answer)
   void giveBackIteration(x)
-  const taken = client.response.headersSent ? 'given' : 'failed'
+  const taken = client.to.status() !== 0 ? 'given' : 'failed'
   client.governorHeaders = x.governorHeaders
   await end(client, client.isHeld ? [] : stream.abandon())
   return taken
@@ -172,7 +172,7 @@ async function leaveBroken(answer: Answer, stream: AnswerStream): Promise<Taken>
 /** Reads the stream of a response to a forced tool: one call of that tool is the answer. Calls are held. */
 async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: readonly string[]): Promise<Taken> {
   const { x, client, isJson, footer } = answer
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const max = x.services.maxGuardedBody
   const filter = x.dialect.openFilter()
   const stream = x.dialect.openStream(false, isJson, footer !== undefined)
@@ -217,7 +217,7 @@ async function takeWhole(
 ): Promise<Taken> {
   const { x, client, isStop, isJson } = answer
   const { head } = response
-  const lease = leaseFor(x.services.buffers, client.response)
+  const lease = leaseFor(x.services.buffers, x.exchange.client)
   const { bytes: body, rest } = await readUpTo(plain, x.services.maxGuardedBody, lease)
   if (rest && isStop) {
     response.abort()
@@ -233,7 +233,7 @@ async function takeWhole(
       void giveBackIteration(x)
       client.governorHeaders = x.governorHeaders
     }
-    await sendWhole(client, head, rewrittenHeaders(head), body, rest)
+    await sendWhole(client, rewritten(head), body, rest)
     return rest ? 'given' : 'failed'
   }
   if (answer.whole) answer.earlier = [...answer.earlier, answer.whole.body]
@@ -256,7 +256,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)
   const final = { text, model: x.request.conversation.model, terminal: ended, id, footer }
-  if (!client.response.headersSent) return sendAnswer(x, final, client.governorHeaders)
+  if (client.to.status() === 0) return sendAnswer(x, final, client.governorHeaders)
   // The stream has begun without a response: strict clients need the beginning of one.
   await end(client, [replyFor(x, final, true).body])
 }
@@ -287,14 +287,14 @@ async function finishWhole(
   const newest = fallback ?? read.text
   const text = textBefore === '' ? fallback : `${textBefore}\n\n${newest}`
   await record(answer, text ?? newest, ended, isRecorded, read.buffered?.id, read.buffered)
-  const rewritten = x.dialect.writeAnswer(body, {
+  const bytes = x.dialect.writeAnswer(body, {
     terminal: ended,
     dropCalls: isStop && !kept,
     earlier,
     text,
     footer: kept ? undefined : footerAfter(text ?? newest, footer),
   })
-  await sendWhole(client, head, rewrittenHeaders(head, rewritten.length), rewritten)
+  await sendWhole(client, rewritten(head, bytes.length), bytes)
 }
 
 /** Records a final answer. `id`: by which the client continues from it; `buffered`: the calls of a whole body. */
@@ -403,5 +403,5 @@ function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, stream
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
 export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
   const { contentType, body } = replyFor(x, answer, x.request.conversation.streams)
-  reply(x.exchange.response, 200, contentType, body, governorHeaders)
+  reply(x.exchange.client, 200, contentType, body, governorHeaders)
 }

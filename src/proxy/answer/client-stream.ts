@@ -1,17 +1,16 @@
 /** Gives a client one response, made of one response of the upstream or of several. */
-import { once } from 'node:events'
-import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers/promises'
-import { type RawHeaders, responseHeaders, withoutBodyFields } from '../../http/headers.ts'
-import { type GovernorHeaders, writeHead } from '../../http/response.ts'
+import type { Client, GovernorHeaders } from '../../http/client.ts'
+import { withoutBodyFields } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 
 /** A client's response while it is made. */
 export interface ClientStream {
-  readonly response: ServerResponse
+  readonly to: Client
   /** What the client gets besides the upstream's headers; a change has no effect once they are sent. */
   governorHeaders: GovernorHeaders
+  /** Of the newest response of the upstream. */
   head: Head | undefined
   /** Chunks that wait for the model's text: until then another response may take their place. */
   waiting: Buffer[]
@@ -25,70 +24,66 @@ export interface ClientStream {
 const MAX_WAITING = 65_536
 
 /** Opens the response to a client. */
-export function openClientStream(response: ServerResponse, governorHeaders: GovernorHeaders): ClientStream {
-  return { response, governorHeaders, head: undefined, waiting: [] }
+export function openClientStream(to: Client, governorHeaders: GovernorHeaders): ClientStream {
+  return { to, governorHeaders, head: undefined, waiting: [] }
 }
 
 /** Adds chunks, which go to the client with the model's text. */
 export async function show(client: ClientStream, chunks: readonly Buffer[], isText: boolean): Promise<void> {
-  const { head, waiting, response } = client
+  const { head, waiting, to } = client
   for (const chunk of chunks) waiting.push(chunk)
   if (client.isHeld) return
   const bytes = waiting.reduce((sum, { length }) => sum + length, 0)
-  const isDue = isText || response.headersSent || bytes > MAX_WAITING
-  if (head && isDue && waiting.length > 0) await flush(client, head)
+  const isDue = isText || to.status() !== 0 || bytes > MAX_WAITING
+  if (head && isDue && waiting.length > 0) await flush(client, rewritten(head))
 }
 
-async function flush(client: ClientStream, head: Head, headers?: RawHeaders): Promise<void> {
-  const { response, waiting, governorHeaders, isLeased } = client
+async function flush(client: ClientStream, head: Head): Promise<void> {
+  const { to, waiting, governorHeaders, isLeased } = client
   client.waiting = []
-  if (!response.headersSent) writeHead(response, head, headers ?? rewrittenHeaders(head), governorHeaders)
-  await write(response, waiting, !isLeased)
+  if (to.status() === 0) to.begin(head, governorHeaders)
+  await write(to, waiting, !isLeased)
 }
 
 /** Sends all that waits, and ends the response. `isUnchanged`: the upstream's own bytes, of its length. */
 export async function end(client: ClientStream, chunks: readonly Buffer[], isUnchanged = false): Promise<void> {
-  const { head, response, waiting } = client
+  const { head, to, waiting } = client
   for (const chunk of chunks) waiting.push(chunk)
-  if (head) await flush(client, head, isUnchanged ? responseHeaders(head.headers) : undefined)
-  response.end()
+  if (head) await flush(client, isUnchanged ? head : rewritten(head))
+  to.end()
 }
 
 /** Sends a whole response: what was `read` of its body, then the rest as it comes. */
 export async function sendWhole(
-  { response, governorHeaders }: ClientStream,
+  { to, governorHeaders }: ClientStream,
   head: Head,
-  headers: RawHeaders,
   read: Buffer,
   rest?: AsyncIterable<Buffer>,
 ): Promise<void> {
-  writeHead(response, head, headers, governorHeaders)
+  to.begin(head, governorHeaders)
   // A whole body is in memory anyway.
-  await write(response, [read], rest !== undefined)
-  if (rest) for await (const chunk of rest) await write(response, [chunk], true)
-  response.end()
+  await write(to, [read], rest !== undefined)
+  if (rest) for await (const chunk of rest) await write(to, [chunk], true)
+  to.end()
 }
 
-/** Returns the headers for a rewritten body; `length`: its bytes, if it is whole. */
-export function rewrittenHeaders(head: Head, length?: number): string[] {
-  const headers = withoutBodyFields(responseHeaders(head.headers))
-  return length === undefined ? headers : [...headers, 'content-length', String(length)]
+/** Returns the head of a rewritten body; `length`: its bytes, if it is whole. */
+export function rewritten(head: Head, length?: number): Head {
+  const headers = withoutBodyFields(head.headers)
+  if (length !== undefined) headers.push('content-length', String(length))
+  return { ...head, headers }
 }
 
 /** Bytes that are written at once. */
 const MAX_WRITE = 65_536
 
 /** Writes chunks to the client; `waits` while it reads slowly, and lets others go on between two large pieces. */
-async function write(response: ServerResponse, chunks: readonly Buffer[], waits: boolean): Promise<void> {
+async function write(to: Client, chunks: readonly Buffer[], waits: boolean): Promise<void> {
   const [only = Buffer.alloc(0)] = chunks
   const bytes = chunks.length === 1 ? only : Buffer.concat(chunks)
   for (let at = 0; at < bytes.length; at += MAX_WRITE) {
-    if (!response.write(bytes.subarray(at, at + MAX_WRITE)) && waits && !response.destroyed) {
-      const waiting = new AbortController()
-      const { signal } = waiting
-      await Promise.race([once(response, 'drain', { signal }), once(response, 'close', { signal })])
-      waiting.abort()
-    }
+    const drained = to.write(bytes.subarray(at, at + MAX_WRITE))
+    if (waits) await drained
     if (bytes.length - at >= MAX_WRITE) await setImmediate()
   }
 }

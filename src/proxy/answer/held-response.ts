@@ -1,12 +1,12 @@
 /** Makes one response for the client from one upstream response or several; calls are held until judged. */
 import type { BufferedCalls } from '../../dialect/dialect.ts'
 import { decoded, type Lease } from '../../http/body.ts'
-import { contentEncoding, headerOf, responseHeaders } from '../../http/headers.ts'
+import { contentEncoding, headerOf } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
 import { chunksOf, isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import type { Turn } from '../turn.ts'
 import type { Answer } from './answer-response.ts'
-import { type ClientStream, end, framesOf, rewrittenHeaders, sendWhole, show } from './client-stream.ts'
+import { type ClientStream, end, framesOf, rewritten, sendWhole, show } from './client-stream.ts'
 
 /** Makes one response for the client from one upstream response or from several. */
 export interface ResponseFilter {
@@ -56,7 +56,7 @@ export function streamFilter(
       return passes ? undefined : calls.endResponse()
     },
     async release(blocked) {
-      if (isUnreadable) return sendWhole(client, head, responseHeaders(head.headers), Buffer.alloc(0), chunksOf(first))
+      if (isUnreadable) return sendWhole(client, head, Buffer.alloc(0), chunksOf(first))
       const isUnchanged = responses === 1 && blocked.size === 0 && contentEncoding(head.headers) === 'identity'
       await end(client, passes ? [] : calls.release(blocked), isUnchanged)
     },
@@ -98,10 +98,9 @@ export function bodyFilter({ dialect, services }: Turn, client: ClientStream, le
     async release(blocked) {
       if (!newest) return
       const { head, raw, body, rest } = newest
-      if (rest || (blocked.size === 0 && earlier.length === 0))
-        return sendWhole(client, head, responseHeaders(head.headers), raw, rest)
+      if (rest || (blocked.size === 0 && earlier.length === 0)) return sendWhole(client, head, raw, rest)
       const bytes = dialect.withoutCalls(body, blocked, earlier)
-      await sendWhole(client, head, rewrittenHeaders(head, bytes.length), bytes)
+      await sendWhole(client, rewritten(head, bytes.length), bytes)
     },
     async become(answer) {
       answer.earlier = earlier

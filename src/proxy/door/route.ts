@@ -4,6 +4,7 @@ import { hashOf } from '../../core/hash.ts'
 import { withoutTrailingSlashes } from '../../core/trailing-slashes.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
+import type { Client } from '../../http/client.ts'
 import { clientKeysOf, namesKey, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders, requestHeaders, withHeaders, withoutFields } from '../../http/headers.ts'
 import { isLoopback } from '../../http/loopback.ts'
@@ -129,12 +130,10 @@ function segmentsOf(path: string): string[] {
   return path.match(/[^/]+/g) ?? []
 }
 
-/** Returns where a request goes. `target`: of the request line. @throws if a built-in upstream is missing. */
+/** Returns where a request goes. @throws if a built-in upstream is missing. */
 export function routeOf(
   { upstreams, dialects }: Pick<Services, 'upstreams' | 'dialects'>,
-  method: string,
-  target: string,
-  headers: RawHeaders,
+  { method, target, headers }: Client['head'],
 ): Route {
   const whole = pathOf(target)
   const [asked = ''] = whole.split('?', 1)

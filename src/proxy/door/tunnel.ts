@@ -126,11 +126,11 @@ export function handleUpgrades(server: http.Server, services: Services, settings
     }
     socket.on('error', () => socket.destroy())
     if (services.draining.aborted) return endWithError(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
-    if (settings.websocket === 'refuse' && routeOf(services, 'POST', target, rawHeaders).dialect) {
+    if (settings.websocket === 'refuse' && routeOf(services, { method: 'POST', target, headers: rawHeaders }).dialect) {
       const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
       return endWithError(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
     }
-    const route = routeOf(services, method, target, rawHeaders)
+    const route = routeOf(services, { method, target, headers: rawHeaders })
     const refusal = accessRefusal(services, route, rawHeaders)
     if (refusal) return endWithError(socket, refusal.status, refusal.body)
     let call: http.ClientRequest

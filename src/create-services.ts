@@ -1,0 +1,120 @@
+/** Creates what the handling of every request shares, from a configuration. */
+import { randomUUID } from 'node:crypto'
+import { uptime } from 'node:os'
+import { policiesOf, registryOf } from './config/policies.ts'
+import type { Config } from './config/schema.ts'
+import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
+import { hashOf } from './core/hash.ts'
+import type { Dialect } from './dialect/dialect.ts'
+import { DIALECTS } from './dialect/index.ts'
+import type { Upstream } from './http/upstream.ts'
+import { upstreamOf } from './proxy/door/route.ts'
+import { createKnownStreaks } from './proxy/error-streaks.ts'
+import { faultOf } from './proxy/fault.ts'
+import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
+import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
+import type { Services } from './proxy/services.ts'
+import { createQuietRuns } from './proxy/session/quiet-runs.ts'
+import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
+import { createSharedValues } from './store/shared-values.ts'
+import { createTracing } from './telemetry/tracing.ts'
+import { createCatalogue } from './usage/catalogue.ts'
+import { VERSION } from './version.ts'
+
+/** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
+const SLEEP_CHECK = 2_000
+
+/**
+ * Returns a clock, in milliseconds since the epoch: the system's clock at the start and the time since then, so that
+ * durations stay right where that clock is set while Governor runs. The time in which the machine sleeps counts: the
+ * process measures none of it, but the machine's uptime goes on.
+ */
+export function createSteadyClock(): () => number {
+  const uptimeAhead = () => uptime() * 1_000 - performance.now()
+  const aheadAtStart = uptimeAhead()
+  let slept = 0
+  let checkedAt = performance.now()
+  return () => {
+    const now = performance.now()
+    if (now - checkedAt >= SLEEP_CHECK) {
+      checkedAt = now
+      const ahead = uptimeAhead() - aheadAtStart
+      if (ahead - slept >= SLEEP_CHECK) slept = ahead
+    }
+    return Math.floor(performance.timeOrigin + now + slept)
+  }
+}
+
+/** Calls back after so many milliseconds, for which no process is kept alive; returns what takes the call back. */
+export function afterDelay(delay: number, call: () => void): () => void {
+  const timer = setTimeout(call, delay).unref()
+  return () => clearTimeout(timer)
+}
+
+/** Returns 24 hex digits. Node keeps random bytes for UUIDs in stock: they take a third of the time of `randomBytes`. */
+export const newId = () => randomUUID().replaceAll('-', '').slice(-24)
+
+/** What a Governor has besides its configuration. */
+export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | 'emit' | 'draining' | 'now'> {
+  /** The APIs that are guarded; the default is all that Governor knows. */
+  readonly dialects?: readonly Dialect[] | undefined
+  /** Bytes of memory that the process may use; unset if that is not known. */
+  readonly memory?: number | undefined
+  /** Times the wait for the end of quiet runs; the default is the system's clock. */
+  readonly after?: typeof afterDelay | undefined
+  /** Versions of OpenTelemetry's conventions, as in OTEL_SEMCONV_STABILITY_OPT_IN. */
+  readonly semanticConventions?: string | undefined
+}
+
+/** Returns what the handling of every request shares. Its policies and what is known of the listener may be set. */
+export function createServices(config: Config, options: ServiceOptions) {
+  const { server, sessions, ops } = config
+  const { store, transport, emit, draining, now, dialects = DIALECTS, memory = Number.POSITIVE_INFINITY } = options
+  const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })
+  const upstreams = new Map<string, Upstream>()
+  for (const [name, settings] of Object.entries(config.upstreams)) {
+    const builtIn = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? DEFAULT_UPSTREAMS[name] : undefined
+    upstreams.set(name, upstreamOf(name, settings, builtIn?.url))
+  }
+  const catalogue = createCatalogue(config.models, (error) =>
+    emit({ kind: 'failed_open', reason: 'prices', fault: faultOf(error) }),
+  )
+  return {
+    credentialPlaces: {
+      headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
+      parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
+    },
+    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
+    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
+    allowedOrigins: server.allowed_origins,
+    allowedHosts: server.allowed_hosts,
+    isOnLoopback: true,
+    upstreams,
+    dialects,
+    transport,
+    store,
+    policies: policiesOf(config),
+    catalogue,
+    unpricedModels: new Set<string>(),
+    windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
+    harnessRegistry: registryOf(config),
+    keepsTranscripts: sessions.transcript,
+    identity: {
+      headers: ['x-governor-session', ...sessions.headers],
+      threadHeaders: sessions.thread_headers,
+      bodyFields: sessions.body_fields.map((path) => path.split('.')),
+    },
+    prefixes: createKnownPrefixes(),
+    streaks: createKnownStreaks(),
+    unsupportedEdits: createSharedValues(store, UNSUPPORTED_EDITS, storeFailed),
+    quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
+    maxGuardedBody: server.max_guarded_body,
+    buffers: { max: Math.floor(Math.min(server.max_buffered ?? memory / 4, memory / 2)), held: 0 },
+    emit,
+    tracing: createTracing(VERSION, options.semanticConventions),
+    isCut: false,
+    draining,
+    now,
+    newId,
+  }
+}

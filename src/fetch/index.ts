@@ -1,0 +1,130 @@
+/** The package's export `agent-governor/fetch`: Governor between a client of an API and `fetch`, without a process or a port. */
+import { setMaxListeners } from 'node:events'
+import { PassThrough, Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
+import type * as z from 'zod'
+import { checkConfig } from '../config/load.ts'
+import type { configSchema } from '../config/schema.ts'
+import { limitsCost } from '../core/budget/policy.ts'
+import { createServices, createSteadyClock } from '../create-services.ts'
+import { type Client, writerTo } from '../http/client.ts'
+import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
+import { routeOf } from '../proxy/door/route.ts'
+import { exchange } from '../proxy/exchange.ts'
+import type { Services } from '../proxy/services.ts'
+import { createMemoryStore } from '../store/memory.ts'
+import type { ProxyEvent } from '../telemetry/event.ts'
+
+type Fetch = typeof globalThis.fetch
+type Section = 'budget' | 'loop_guard' | 'mode' | 'models' | 'overflow' | 'overrides' | 'sessions' | 'stop' | 'storm'
+
+/** Sections of `governor.yaml`, and who gets the events that it logs and counts. */
+export interface GovernedOptions extends Pick<z.input<typeof configSchema>, Section> {
+  readonly onEvent?: (event: ProxyEvent) => void
+}
+
+/** Sends calls with a `fetch`, which undoes content codings; `init`: what its caller asks for besides the request. */
+function transportOver(fetch: Fetch, init: RequestInit | undefined): Services['transport'] {
+  return {
+    dispatch({ origin, path, method, headers, body }, handler) {
+      const call = new AbortController()
+      handler.onConnect?.((reason) => call.abort(reason))
+      const failed = (error: Error) => handler.onError?.(error)
+      const send = async () => {
+        const bytes = body instanceof Readable ? await buffer(body) : Buffer.concat([body as Buffer].flat())
+        const sent = new Headers(pairsOf(headers as string[]))
+        // It is that of the bytes, which `fetch` counts itself.
+        sent.delete('content-length')
+        const asked = { ...init, method, headers: sent, body: bytes, signal: call.signal }
+        const { status, statusText, headers: got, body: stream } = await fetch(`${origin}${path}`, asked)
+        const fields = got.has('content-encoding') ? withoutBodyFields([...got].flat()) : [...got].flat()
+        const chunks = Readable.from(stream ?? [])
+        const raw = fields.map((field) => Buffer.from(field, 'latin1'))
+        handler.onHeaders?.(status, raw, () => void chunks.resume(), statusText)
+        chunks.once('end', () => handler.onComplete?.([])).once('error', failed)
+        chunks.on('data', (chunk: Uint8Array) => handler.onData?.(Buffer.from(chunk)) || chunks.pause())
+      }
+      send().catch(failed)
+      return true
+    },
+    destroy: async () => {},
+  }
+}
+
+/** Returns the client that has called `governed(fetch)`, whose response settles its promise. */
+function clientInside(
+  head: Client['head'],
+  body: Buffer,
+  signal: AbortSignal | null | undefined,
+  resolve: (response: Response) => void,
+  reject: (error: unknown) => void,
+): Client {
+  const to = new PassThrough()
+  const { onClose, close, isGone, write } = writerTo(to)
+  let status = 0
+  const fail = (error: Error) => {
+    reject(error)
+    to.destroy(error)
+    return true
+  }
+  const abort = () => fail(signal?.reason)
+  to.once('close', close)
+    .once('finish', close)
+    .on('error', () => undefined)
+  signal?.addEventListener('abort', abort)
+  onClose(() => signal?.removeEventListener('abort', abort))
+  const begin: Client['begin'] = (begun, governorHeaders) => {
+    status = begun.status
+    const headers = pairsOf(replyHeaders(responseHeaders(begun.headers), governorHeaders, false))
+    const hasBody = ![204, 205, 304].includes(status)
+    resolve(new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers }))
+  }
+  const end = () => void to.end()
+  return {
+    head,
+    body: Readable.from([body]),
+    status: () => status,
+    isGone,
+    onClose,
+    inform() {},
+    begin,
+    write,
+    end,
+    fail,
+  }
+}
+
+/**
+ * Returns a `fetch` whose requests to models are guarded as Governor guards them: it counts, warns, blocks and stops the
+ * runs of agents. What it does not guard goes to the given `fetch` as it is. @throws {ConfigError} on a wrong option.
+ */
+export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptions = {}): Fetch {
+  const { onEvent: emit = () => undefined, ...sections } = options
+  const config = checkConfig(sections, 'governed')
+  const { max, ttl, max_bytes: maxBytes } = config.sessions
+  const { signal: draining } = new AbortController()
+  setMaxListeners(0, draining)
+  const now = createSteadyClock()
+  const store = createMemoryStore({ max, ttl, maxBytes }, now)
+  const services = createServices(config, { store, transport: transportOver(fetch, {}), emit, draining, now })
+  // A limit on cost can't wait until the first response asks for its price.
+  const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
+  return async (input, init) => {
+    const request = new Request(input instanceof Request ? input.clone() : input, init)
+    const { origin, host, pathname, search } = new URL(request.url)
+    const head = { method: request.method, target: pathname + search, headers: [...request.headers].flat() }
+    const route = routeOf(services, head)
+    if (!route.dialect) return fetch(input, init)
+    const name = [...services.upstreams.values()].find((known) => known.origin === origin)?.name ?? host
+    const upstream = { ...route.upstream, name, origin, prefix: '' }
+    const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)
+    signal?.throwIfAborted()
+    const body = Buffer.from(await request.arrayBuffer())
+    await prices
+    return new Promise((resolve, reject) => {
+      const client = clientInside(head, body, signal, resolve, reject)
+      const at = { ...route, upstream, path: head.target, unknownName: undefined, leavesPrefix: false }
+      exchange({ ...services, transport: transportOver(fetch, init) }, client, at).catch(reject)
+    })
+  }
+}
