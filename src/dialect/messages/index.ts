@@ -246,6 +246,12 @@ function summaryIn(json: Buffer, first: MessageItem | undefined, contentOf: (at:
   return block && nameOf(stringIn(json, members(json, block), 'content'))
 }
 
+/** Returns the first call that the provider made in the first answer: that response may have paused. */
+function firstRun(items: readonly MessageItem[], contentOf: (at: number) => Content): string | undefined {
+  const first = items.findIndex(({ role }) => role === 'assistant')
+  return items[first]?.hasProviderCalls ? idsRunByProvider(contentOf(first))[0] : undefined
+}
+
 const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
@@ -282,18 +288,16 @@ const read: Dialect['read'] = ({ body, known }) => {
     if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
     return addText(json, value, text)
   }
-  // The first call that the provider made in the first answer: that response may have paused.
-  const first = items.findIndex(({ role }) => role === 'assistant')
   return {
     stored,
     storesAnswer: stored !== undefined,
-    firstItem: previous === undefined && first !== -1 ? (summary ?? conversation.ranByProvider?.(first)[0]) : undefined,
+    firstItem: previous === undefined ? (summary ?? firstRun(items, contentOf)) : undefined,
     // Reasoning in the newest answer, or in the answer to this request.
     bindsReasoning() {
       const thinking = fieldOf(index, 'thinking')
       if (isObject(thinking)) return thinking['type'] !== 'disabled'
-      const newest = items.findLastIndex(({ role }) => role === 'assistant')
-      return contentOf(newest).blocks.some(({ type }) => type === 'thinking')
+      const { blocks } = contentOf(items.findLastIndex(({ role }) => role === 'assistant'))
+      return blocks.some(({ type }) => type === 'thinking')
     },
     conversation,
     // Most models refuse a message of role `system`; the API merges consecutive user messages.
