@@ -188,6 +188,13 @@ describe('the source code', () => {
     expect(named.filter((path) => !existsSync(join(ROOT, '..', path)))).toEqual([])
   })
 
+  it('of proxy knows its client by the port alone, tunnels of upgraded connections excepted', () => {
+    const knowing = SOURCES.filter(
+      ({ path, imports }) => path.startsWith('proxy/') && imports.some((name) => /^node:(?:http|net)/.test(name)),
+    )
+    expect(knowing.map(({ path }) => path)).toEqual(['proxy/door/tunnel.ts'])
+  })
+
   it('uses `process` only in main.ts', () => {
     const touching = SOURCES.filter(({ code }) => /\bprocess\./.test(code) || /\bnode:process\b/.test(code))
     expect(touching.map(({ path }) => path)).toEqual(['main.ts'])

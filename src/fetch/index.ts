@@ -1,4 +1,4 @@
-/** The package's export `agent-governor/fetch`: Governor between a client of an API and `fetch`, without a process or a port. */
+/** The package's export `agent-governor/fetch`: Governor inside a program, without a process or a port. */
 import { setMaxListeners } from 'node:events'
 import { PassThrough, Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
@@ -95,7 +95,7 @@ function clientInside(
 }
 
 /**
- * Returns a `fetch` whose requests to models are guarded as Governor guards them: it counts, warns, blocks and stops the
+ * Returns a `fetch` whose requests to models are guarded as Governor guards them: it counts, warns, blocks and stops
  * runs of agents. What it does not guard goes to the given `fetch` as it is. @throws {ConfigError} on a wrong option.
  */
 export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptions = {}): Fetch {

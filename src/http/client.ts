@@ -22,13 +22,13 @@ export interface Client {
   inform(head: Head): void
   /** Sends the head, with what is written in the same turn: the client of an event stream would wait for it. */
   begin(head: Head, governorHeaders: GovernorHeaders): void
-  /** Writes bytes of the body. Returns a promise only if too many wait: until they are read, or the response is over. */
+  /** Writes bytes of the body. Returns a promise only if too many wait: until they are read, or nobody reads them. */
   write(bytes: Buffer | string): Promise<void> | undefined
   /** Ends the response; its trailers need not be announced. */
   end(trailers?: RawHeaders): void
   /**
-   * Breaks a response off so that the client sees an error: a clean end would look like a complete answer. Returns false
-   * if nothing was sent yet and the client can only read the error in a reply.
+   * Breaks a response off so that the client sees an error: a clean end would look like a complete answer. Returns
+   * false if nothing was sent yet and the client can only read the error in a reply.
    */
   fail(error: Error): boolean
 }

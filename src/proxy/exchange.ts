@@ -21,12 +21,8 @@ import type { Services } from './services.ts'
 import { idInHeaders, tenantOf } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
-/** Answers one request, on its `route`. Settles when the response has begun. @throws what the last resort cannot handle. */
-export async function exchange(
-  services: Services,
-  client: Client,
-  route = routeOf(services, client.head),
-): Promise<void> {
+/** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
+export async function exchange(services: Services, client: Client, route = routeOf(services, client.head)) {
   const x = beginExchange(services, client, route)
   const { headers } = client.head
   const { dialect } = x.route
