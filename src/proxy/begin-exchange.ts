@@ -56,7 +56,7 @@ export function beginExchange(services: Services, request: IncomingMessage, resp
     request,
     response,
     route,
-    span: dialect && tracing && beginSpan(tracing, request.rawHeaders, dialect.name, upstream.origin),
+    span: dialect && tracing && beginSpan(tracing, request.rawHeaders, dialect.api.upstream, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
