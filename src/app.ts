@@ -58,7 +58,7 @@ function unneeded(): never {
 }
 
 /** Returns what changes while Governor runs. */
-function createState(config: Config) {
+function createState() {
   const draining = new AbortController()
   // Each request that waits for an operator listens to it.
   setMaxListeners(0, draining.signal)
@@ -67,7 +67,7 @@ function createState(config: Config) {
     onIdle: undefined as (() => void) | undefined,
     /** Sessions in the store when the metrics were last rendered. */
     sessions: 0,
-    isStoreUp: config.store === 'memory',
+    isStoreUp: false,
     /** Aborted once no more requests are accepted. */
     draining,
     dayCost: undefined as DayCost | undefined,
@@ -138,7 +138,7 @@ function closeIfUnread(request: http.IncomingMessage, answer: FastifyReply): voi
 function createParts(config: Config, options: GovernorOptions) {
   const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
   const { sessions, redis } = config
-  const state = createState(config)
+  const state = createState()
   const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(store, occasion))
   const { emit, storeFailed } = telemetry
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
@@ -151,6 +151,7 @@ function createParts(config: Config, options: GovernorOptions) {
     },
     now,
   )
+  state.isStoreUp = opened.status().status === 'ok'
   const store = options.store ?? opened.store
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const transport = createTransport({ connect, firstByte, idle, proxies: options.proxies })

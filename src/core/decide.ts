@@ -190,10 +190,10 @@ export function decide(input: DecisionInput): Decision {
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
   }
   if (input.guardEnd && !ended) {
-    const { guard: reason, fallback, loop } = input.guardEnd
+    const { guard: reason, ask, fallback, loop } = input.guardEnd
     const max = policy.enabled ? policy.run.iterations : 0
     const meter = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
-    return { ...stop(input, { meter, reason }, ''), fallback, loop }
+    return { ...stop(input, { meter, reason }, '', false, ask), fallback, loop }
   }
   if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
@@ -247,11 +247,19 @@ function replay(answer: FinalAnswer): Decision {
   return { kind: 'replay', verdict: 'stop', speech: undefined, answer }
 }
 
-/** Asks for a final answer; not if `isUnpriced`, as it would cost nobody knows how much. `fallback`: a template. */
-function stop({ policy, asksForSummary }: DecisionInput, limit: Limit, fallback: string, isUnpriced = false) {
-  const { texts, channel, enabled } = policy
-  const { text } = REASONS[reasonOf(limit)]
-  const notice = asksForSummary || isUnpriced ? undefined : fill(texts[text], limit.meter)
+/**
+ * Asks for a final answer; not if `isUnpriced`, as it would cost nobody knows how much. `ask`, `fallback`: templates of the
+ * request and of the answer in its place.
+ */
+function stop(
+  { policy, asksForSummary }: DecisionInput,
+  limit: Limit,
+  fallback: string,
+  isUnpriced = false,
+  ask = policy.texts[REASONS[reasonOf(limit)].text ?? 'stop'],
+) {
+  const { channel, enabled } = policy
+  const notice = asksForSummary || isUnpriced ? undefined : fill(ask, limit.meter)
   const announcement = enabled && !isUnpriced ? announcementOf(policy) : undefined
   const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
@@ -278,7 +286,8 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
   const { channel, enabled, thresholds, escalate, dropTools } = policy
   const announcement = enabled ? announcementOf(policy) : undefined
   // About the loop that was found now, and about calls that were blocked in the newest response.
-  const loopNotice = paragraphs(runState.thread.loopState?.currentNotice, loop?.notice)
+  const { blockNotice } = runState.thread
+  const loopNotice = paragraphs(blockNotice?.isDue && blockNotice.text, loop?.notice)
   const used = runState.contextTokens ?? 0
   const context: Meter[] = contextWindow > 0 ? [{ name: 'context', used, max: contextWindow }] : []
   const due = !enabled

@@ -2,12 +2,14 @@
 import type { ToolCall } from './conversation.ts'
 import { blockCalls, endingLoop, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
-import { INITIAL_LOOP_STATE } from './loop/loop-state.ts'
 import { inMode } from './loop/patterns.ts'
 import type { Request } from './request.ts'
-import type { Changed, RunState, Session, Thread } from './session/session.ts'
+import type { Changed, GuardMemory, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
+
+/** The result of a call that no guard has blocked, but that no client got either. */
+export const NOT_EXECUTED = '[GOVERNOR] This call was not executed.'
 
 /** A call that a guard blocks; it may be the end of the run. */
 export interface Block extends GuardEnd {
@@ -20,13 +22,13 @@ export interface Block extends GuardEnd {
 export interface Judgement {
   /** One entry for each call, in order; `undefined`: the call passes. */
   readonly blocked: readonly (Block | undefined)[]
-  /** The run ends with this response. */
-  readonly endsRun: boolean
+  /** The block that ends the run with this response. */
+  readonly end?: Block | undefined
   readonly faults: readonly { readonly guard: CallGuardName; readonly error: Error }[]
 }
 
 /** No call is blocked. */
-export const NOTHING_BLOCKED: Judgement = { blocked: [], endsRun: false, faults: [] }
+export const NOTHING_BLOCKED: Judgement = { blocked: [], faults: [] }
 
 /** The request that a response answers. */
 export interface Judged {
@@ -38,44 +40,72 @@ export interface Judged {
   readonly now: number
 }
 
-interface CallGuard {
-  /** Names the guard in metrics and in the reason why a run ended. */
+/** What one guard finds in calls, and what it remembers. */
+interface Finding {
+  /** One entry for each call, in order; `undefined`: the call passes. */
+  readonly blocked: readonly (Block | undefined)[]
+  /** The run ends with this response. */
+  readonly endsRun?: boolean
+  /** What it remembers of the session from now on; unset: the same as before. */
+  readonly memory?: GuardMemory
+  /** What it changes in the thread. */
+  readonly inThread?: Partial<Thread>
+}
+
+/** A guard: its judgement of calls, its memory, and how it ends a run. Pure, as a store may run it twice. */
+export interface CallGuard {
+  /** Names the guard in metrics, in the reason why a run ended, and its memory in `Session.guards`. */
   readonly name: CallGuardName
+  /**
+   * What happens if the model was asked again twice and all its calls are blocked once more. `end`: the run ends; `pass`:
+   * the run goes on if the model, asked once without the tools of these calls, answers with anything else.
+   */
+  readonly onRefusedAgain: 'end' | 'pass'
   /** True if some call of a request's response could be blocked; else the response need not be read. */
   mayBlock(request: Request, runState: RunState): boolean
   /** Returns why a request is the last of its run; `undefined` if it is not. */
   endOf(request: Request, runState: RunState): GuardEnd | undefined
-  /** Judges calls, and returns the thread that remembers it. Pure, as a store may run it twice. */
-  judge(calls: readonly ToolCall[], thread: Thread, judged: Judged): Omit<Judgement, 'faults'> & { thread: Thread }
+  /** Judges the calls that the guards before it let pass. */
+  judge(calls: readonly ToolCall[], session: Session, thread: Thread, judged: Judged): Finding
+}
+
+/** Returns how the loop guard ends the run of a request. */
+function endInLoop({ budget }: Request, loop: NonNullable<GuardEnd['loop']>, tool: string): GuardEnd {
+  return { guard: 'loop_guard', ask: budget.texts.stopInLoop, fallback: fallbackText(tool, loop.count), loop }
 }
 
 /** The guards; of several that block one call the first counts. */
 export const GUARDS: readonly CallGuard[] = [
   {
     name: 'loop_guard',
+    onRefusedAgain: 'end',
     mayBlock({ loop, now }, { thread, loopMode }) {
       return loop.enabled && !!thread.loopState && mayBlock(thread.loopState.memory, inMode(loop, loopMode), now)
     },
-    endOf({ loop }, { thread: { loopState }, loopMode }) {
+    endOf(request, { thread: { loopState }, loopMode }) {
+      const { loop } = request
       const found = loop.enabled && loopState ? endingLoop(loopState.memory, inMode(loop, loopMode)) : undefined
-      return found && { guard: 'loop_guard', fallback: fallbackText(found.tool, found.count), loop: found }
+      return found && endInLoop(request, found, found.tool)
     },
-    judge(calls, thread, { request, runState, isAgain, now }) {
+    judge(calls, _session, { loopState }, { request, runState, isAgain, now }) {
       const { loop, facts } = request
-      const { loopState } = thread
-      if (!loop.enabled || !loopState) return { ...NOTHING_BLOCKED, thread }
+      if (!loop.enabled || !loopState) return { blocked: [] }
       const policy = inMode(loop, runState.loopMode)
-      const made = blockCalls(loopState.memory, calls, policy, facts.fingerprint, isAgain, now)
-      const blocked = made.blocked.map((found): Block | undefined => {
+      const { memory, blocked, endsRun } = blockCalls(loopState.memory, calls, policy, facts.fingerprint, isAgain, now)
+      const blocks = blocked.map((found) => {
         if (!found) return undefined
         const { tool, count } = found
-        const texts = { text: blockText(tool, count), fallback: fallbackText(tool, count) }
-        return { guard: 'loop_guard', tool, ...texts, loop: found }
+        return { ...endInLoop(request, found, tool), tool, text: blockText(tool, count) }
       })
-      return { thread: { ...thread, loopState: { ...loopState, memory: made.memory } }, blocked, endsRun: made.endsRun }
+      return { blocked: blocks, endsRun, inThread: { loopState: { ...loopState, memory } } }
     },
   },
 ]
+
+/** True if a run ends once the model has made a blocked call again. */
+export function endsIfRefusedAgain({ guard }: Block): boolean {
+  return GUARDS.some(({ name, onRefusedAgain }) => name === guard && onRefusedAgain === 'end')
+}
 
 /** Asks all guards about the calls of a response; a guard that fails blocks none. */
 export function judgeCalls(
@@ -84,29 +114,35 @@ export function judgeCalls(
   calls: readonly ToolCall[],
   judged: Judged,
 ): Changed<Judgement> {
-  const known = threadOf(session, counted)
-  if (!known) return { session, result: NOTHING_BLOCKED }
-  let thread = known
+  let after = session
   const blocked = new Array<Block | undefined>(calls.length).fill(undefined)
   const faults: Judgement['faults'][number][] = []
-  let endsRun = false
+  let end: Block | undefined
   for (const guard of GUARDS) {
+    const thread = threadOf(after, counted)
+    if (!thread) return { session, result: NOTHING_BLOCKED }
+    const { name } = guard
+    const passing = [...calls.entries()].filter(([at]) => !blocked[at])
     try {
-      const made = guard.judge(calls, thread, judged)
-      thread = made.thread
-      endsRun ||= made.endsRun
-      for (const [at, block] of made.blocked.entries()) blocked[at] ??= block
+      const found = guard.judge(
+        passing.map(([, call]) => call),
+        after,
+        thread,
+        judged,
+      )
+      after = withThread(after, thread, found.inThread ?? {})
+      if (found.memory) after = { ...after, guards: { ...after.guards, [name]: found.memory } }
+      if (found.endsRun) end ??= found.blocked.find((block) => block !== undefined)
+      for (const [nth, [at]] of passing.entries()) blocked[at] = found.blocked[nth]
     } catch (error) {
-      faults.push({ guard: guard.name, error: error as Error })
+      faults.push({ guard: name, error: error as Error })
     }
   }
   // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.
   const texts = new Set<string>()
   for (const block of blocked) if (block) texts.add(block.text)
-  const loopState =
-    texts.size > 0 && blocked.includes(undefined)
-      ? { ...(thread.loopState ?? INITIAL_LOOP_STATE), pendingNotice: [...texts].join('\n\n') }
-      : thread.loopState
-  const after = { ...thread, loopState }
-  return { session: withThread(session, known, after), result: { blocked, endsRun, faults } }
+  const thread = threadOf(after, counted)
+  if (thread && texts.size > 0 && blocked.includes(undefined))
+    after = withThread(after, thread, { blockNotice: { text: [...texts].join('\n\n') } })
+  return { session: after, result: { blocked, end, faults } }
 }

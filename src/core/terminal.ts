@@ -7,7 +7,7 @@ import type { Pattern } from './loop/patterns.ts'
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
 /** What blocks calls (`guards.ts`) and may end a run with that. */
-export type CallGuardName = 'loop_guard'
+export type CallGuardName = keyof typeof GUARD_REASONS
 export type TerminalReason = LimitReason | CallGuardName | 'operator'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
@@ -48,18 +48,22 @@ export interface Limit {
   readonly reason?: CallGuardName | 'operator'
 }
 
-/** Why a guard ends a run: the answer of the client if the model gives none, and the loop, if it was one. */
+/** Why and how a guard ends a run. */
 export interface GuardEnd {
   readonly guard: CallGuardName
+  /** The template that asks the model for its final answer. */
+  readonly ask: string
+  /** The answer that the client gets if the model gives none. */
   readonly fallback: string
+  /** The loop, if it was one. */
   readonly loop?: { readonly pattern: Pattern; readonly count: number } | undefined
 }
 
 /** What follows from the reason why a run ended. */
 interface ReasonRow {
   readonly state: TerminalState
-  /** The name of the text that asks the model for its final answer. */
-  readonly text: keyof NoticeTexts
+  /** The name of the text that asks the model for its final answer; unset for a guard, which has its own: `GuardEnd`. */
+  readonly text?: keyof NoticeTexts
   /** The template of what the footer says. */
   readonly footer: string
   /** The run resumes when its limit is raised. */
@@ -69,6 +73,30 @@ interface ReasonRow {
   /** It is a command, which is carried out even if Governor only observes. */
   readonly isCommand?: true
 }
+
+/** How a text of Governor to a model begins and ends: what follows its end is not Governor's. */
+export interface Notice {
+  readonly text: string
+  readonly end: string
+}
+
+/** How the texts end that ask for a final answer. */
+export const STOPPED = 'without calling any more tools.'
+
+/** How runs end that a guard ends, by the guard's name; `notices`: all that it says to a model. */
+export const GUARD_REASONS = {
+  loop_guard: {
+    state: 'loop_detected',
+    footer: 'the agent was in a loop',
+    isLoop: true,
+    notices: [
+      { text: 'You appear to be repeating the same action', end: "'.)" },
+      { text: 'Before you call it again, check whether its precondition is met', end: 'before polling again.' },
+      { text: '[LOOP GUARD] Blocked: ', end: 'or give your final answer.' },
+      { text: "You've been repeating the same action without progress.", end: STOPPED },
+    ],
+  },
+} as const satisfies Readonly<Record<string, ReasonRow & { readonly notices: readonly Notice[] }>>
 
 /** The reasons why runs end. Those of limits come from the meters. */
 export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
@@ -80,12 +108,7 @@ export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
       return [limit.reason, { state, text, footer: '{used} of {max} {unit}', mayResume: true }]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
-  loop_guard: {
-    state: 'loop_detected',
-    text: 'stopInLoop',
-    footer: 'the agent was in a loop',
-    isLoop: true,
-  },
+  ...GUARD_REASONS,
   operator: {
     state: 'stopped',
     text: 'operatorStop',

@@ -287,7 +287,7 @@ export type ErrorKind =
 
 /** What clients of an API expect on all of its paths, guarded or not. Several dialects may share one. */
 export interface Api {
-  /** The name of the built-in upstream for paths that name no upstream. */
+  /** The name of the built-in upstream for paths that name no upstream, and of the provider in spans. */
   readonly upstream: string
   /** Paths, without the name of an upstream, that belong to this API alone. */
   readonly ownPaths?: RegExp

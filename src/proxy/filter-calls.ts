@@ -1,25 +1,32 @@
 /**
  * Blocks calls in the model's response that a guard does not let pass. Text goes to the client as it comes; calls are
  * held until they are complete, and blocked ones are removed. If no call is left, the model is asked again, with a text
- * of Governor as the result of each call, and its next answer continues the same response.
+ * of Governor as the result of each call, and its next answer continues the same response. No blocked call reaches the
+ * client: where nothing else comes, the run ends.
  */
 import { fill } from '../core/budget/budget-notices.ts'
 import type { ToolCall } from '../core/conversation.ts'
-import { type Block, type Judgement, judgeCalls, NOTHING_BLOCKED } from '../core/guards.ts'
-import { NOT_EXECUTED } from '../core/loop/loop-notices.ts'
+import { matchesAny } from '../core/glob.ts'
+import {
+  type Block,
+  endsIfRefusedAgain,
+  type Judgement,
+  judgeCalls,
+  NOT_EXECUTED,
+  NOTHING_BLOCKED,
+} from '../core/guards.ts'
 import { changeThread } from '../core/session/transitions.ts'
-import { REASONS } from '../core/terminal.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
-import { isSuccess } from '../http/upstream.ts'
-import { isEventStream, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { type Head, isSuccess } from '../http/upstream.ts'
+import { isEventStream, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
-import { countFault } from './fault.ts'
-import { type AnswerVariant, askForAnswer } from './final-answer.ts'
-import { isUnsupported, placesFor, type RequestVariant, type SpokenRequest } from './request-edits.ts'
+import { countFault, noteFault } from './fault.ts'
+import { type AnswerVariant, askForAnswer, passError } from './final-answer.ts'
+import { announcementFor, isUnsupported, placesFor, type RequestVariant, type SpokenRequest } from './request-edits.ts'
 import { mayBeUnsupported, sendModel, sendSpoken } from './send-model.ts'
 import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
 
@@ -55,9 +62,11 @@ export async function filterCalls(turn: Turn): Promise<void> {
 async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Promise<void> {
   const { x, client, filter } = filtering
   const rounds: BlockedMessage[] = []
+  /** The model was asked without the tools of the blocked calls. */
+  let isWithoutTools = false
   let buffered = await filter.take(first)
   for (;;) {
-    const { blocked, endsRun } = buffered?.calls.length
+    const { blocked, end } = buffered?.calls.length
       ? await judge(x, buffered.calls, rounds.length > 0)
       : NOTHING_BLOCKED
     const blocks = blocked.filter((block) => block !== undefined)
@@ -66,36 +75,28 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
       await redirectAll(x, rounds, buffered)
       return filter.release(NO_CALLS)
     }
-    const { governorHeaders } = client
-    const loop = blocks.at(-1)?.loop
-    client.governorHeaders = {
-      ...governorHeaders,
-      'x-governor-verdict': 'block',
-      ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
-    }
-    const isOver = endsRun || rounds.length === MAX_REASKS
+    noteBlocks(filtering, blocks)
     const round = { buffered, results: blocked.map((block) => block?.text ?? NOT_EXECUTED) }
-    if (!isOver && blocks.length < buffered.calls.length) {
-      noteBlocks(x, blocks)
+    if (!end && blocks.length < buffered.calls.length) {
       const positions = new Set<number>()
       for (const [at, block] of blocked.entries()) if (block) positions.add(at)
       await saveResults(x, round, positions, rounds)
       return filter.release(positions)
     }
     rounds.push(round)
-    if (isOver) {
-      noteBlocks(x, blocks)
-      return endRun(filtering, rounds, firstBlock)
+    const isRefusedAgain = rounds.length > MAX_REASKS
+    const ending = end ?? (isWithoutTools ? firstBlock : isRefusedAgain ? blocks.find(endsIfRefusedAgain) : undefined)
+    if (ending) return endRun(filtering, rounds, ending)
+    let next: BufferedCalls | UpstreamResponse | undefined
+    for (const form of [...(isRefusedAgain ? [] : continuing(filtering, rounds)), ...withoutTools(filtering, rounds)]) {
+      isWithoutTools = form.features.length > 0
+      next = await askAgain(filtering, form)
+      if (next) break
     }
-    const next = await askAgain(filtering, rounds)
-    x.services.emit({ kind: 'asked_again', outcome: next ? 'answered' : 'failed' })
-    if (!next) {
-      // Nothing of this response is blocked after all.
-      client.governorHeaders = governorHeaders
-      await redirectAll(x, rounds.slice(0, -1), buffered)
-      return filter.release(NO_CALLS)
-    }
-    noteBlocks(x, blocks)
+    x.services.emit({ kind: 'asked_again', outcome: next && 'calls' in next ? 'answered' : 'failed' })
+    if (!next) return endRun(filtering, rounds, firstBlock)
+    // The error of a provider that is busy ends no run: the same request, sent again, gets the same blocks.
+    if ('head' in next) return passError(x, client, next)
     buffered = next
   }
 }
@@ -114,49 +115,84 @@ async function judge(x: Turn, calls: readonly ToolCall[], isAgain: boolean): Pro
   return judgement
 }
 
-function noteBlocks(x: Turn, blocks: readonly Block[]): void {
+function noteBlocks({ x, client }: Filtering, blocks: readonly Block[]): void {
   const { exchange, names, runState } = x
   if (!runState.thread.noticeSent) void changeSession(x, changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
     emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...names })
     noteVerdict(exchange, 'block', loop?.pattern)
   }
+  const loop = blocks.at(-1)?.loop
+  client.governorHeaders = {
+    ...client.governorHeaders,
+    'x-governor-verdict': 'block',
+    ...(loop ? { 'x-governor-loop': `${loop.pattern};count=${loop.count}` } : {}),
+  }
+}
+
+/** Returns the forms that give the model Governor's texts as the results of its calls: also without fields of its own. */
+function continuing({ x: { sent }, variant }: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
+  const { edits = [] } = variant
+  const all = sent.continueAfterBlock(rounds)
+  if (!all) return []
+  const bare = sent.continueAfterBlock(rounds, true) ?? all
+  const isSame = bare.length === all.length && bare.every(({ text }, at) => text === all[at]?.text)
+  const forms = isSame ? [all] : [all, bare]
+  return forms.map((more) => ({ edits: [...edits, ...more], features: [] }))
+}
+
+/** Returns the forms that do not offer the tools of the blocked calls: after these calls, or as if they were not made. */
+function withoutTools(filtering: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
+  const { x, variant } = filtering
+  const { sent, decision } = x
+  const tools = new Set(rounds.flatMap(({ buffered }) => buffered.calls.map(({ name }) => name)))
+  const globs = decision.speech?.dropTools ?? []
+  const dropping = isUnsupported(x, 'drop_tools')
+    ? []
+    : sent.dropTools((name) => tools.has(name) || matchesAny(globs, name), sent.banTools('choice_none'))
+  if (dropping.length === 0) return []
+  const notice = decision.speech?.notice
+  const texts = new Set([...(notice === undefined ? [] : [notice]), ...(rounds.at(-1)?.results ?? [])])
+  const [place] = placesFor(x, [...texts].join('\n\n'))
+  const spoken: RequestVariant = { edits: [...announcementFor(x), ...(place?.edits ?? [])], features: [] }
+  return [...continuing({ ...filtering, variant: { ...variant, edits: variant.textEdits } }, rounds), spoken].map(
+    ({ edits = [] }) => ({ edits: [...edits, ...dropping], features: ['drop_tools'] }),
+  )
 }
 
 /**
- * Asks the model again, with Governor's texts as the results of its calls; then without fields that the API may not
- * know. Returns the calls of its next response; `undefined` if none comes: then the client can still get the one
- * before.
+ * Asks the model again. Returns the calls of its response, or the response if it is an error that has nothing to do with
+ * the form of the request; `undefined` if another form may bring a response that can be read. @throws {UpstreamFailed}
  */
 async function askAgain(
-  { x, filter, variant }: Filtering,
-  rounds: readonly BlockedMessage[],
-): Promise<BufferedCalls | undefined> {
-  const { edits = [] } = variant
+  { x, filter }: Filtering,
+  form: RequestVariant,
+): Promise<BufferedCalls | UpstreamResponse | undefined> {
   try {
-    const all = x.sent.continueAfterBlock(rounds)
-    if (!all) return undefined
-    const bare = x.sent.continueAfterBlock(rounds, true) ?? all
-    const isSame = bare.length === all.length && bare.every(({ text }, at) => text === all[at]?.text)
-    const first: RequestVariant = { edits: [...edits, ...all], features: [] }
-    const other: RequestVariant = { edits: [...edits, ...bare], features: [] }
-    const { response } = await sendModel(x, first, (refused) =>
-      !isSame && refused.variant === first && mayBeUnsupported(refused.response.head) ? other : undefined,
-    )
-    if (isSuccess(response.head)) return await filter.take(response)
+    const { response } = await sendModel(x, form, () => undefined)
+    const { head } = response
+    if (isSuccess(head)) return await filter.take(response)
+    if (!isRefusedForm(head) && !x.sent.stored?.hasOneEnd) return response
     response.abort()
-    return undefined
   } catch (error) {
     if (x.exchange.client.isGone()) throw error
-    return undefined
+    if (!(error instanceof UpstreamFailed)) noteFault(x.services.emit, error as Error)
+    // A conversation that has one end has the blocked calls at it: the client can't send its request again.
+    else if (error.failure.code !== 'upstream_undecodable' && !x.sent.stored?.hasOneEnd) throw error
   }
+  return undefined
+}
+
+/** True if an error may be due to what Governor added to a request. */
+function isRefusedForm(head: Head): boolean {
+  return mayBeUnsupported(head, true) || head.overflow !== undefined
 }
 
 /** Ends a run: the model is asked for its answer, without tools, after all responses or without the blocked ones. */
 async function endRun(
   { x, client, filter, variant }: Filtering,
   rounds: readonly BlockedMessage[],
-  { guard, fallback }: Block,
+  { guard, ask, fallback }: Block,
 ): Promise<void> {
   const { sent, runState, policy, services, exchange } = x
   const max = policy.enabled ? policy.run.iterations : 0
@@ -167,7 +203,7 @@ async function endRun(
   const ended = { ...x, governorHeaders: client.governorHeaders }
   const answer = beginAnswer(ended, { meter, reason: guard }, client, how)
   await filter.become(answer)
-  const notice = fill(policy.texts[REASONS[guard].text], meter)
+  const notice = fill(ask, meter)
   const last = rounds.at(-1)
   const results = last?.results.with(-1, `${last.results.at(-1)}\n\n${notice}`) ?? []
   const continued = last && sent.continueAfterBlock(rounds.with(-1, { ...last, results }))

@@ -16,7 +16,7 @@ import {
   takeResponse,
   terminalHeaders,
 } from './answer/answer-response.ts'
-import { openClientStream } from './answer/client-stream.ts'
+import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { failExchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import {
@@ -188,7 +188,7 @@ function cannotRepeat({ rounds, x }: Answer): boolean {
 /** Passes the provider's error on and records no answer, so that the next request asks again. */
 async function passFailure(answer: Answer, { variant, response }: Attempt<AnswerVariant>): Promise<void> {
   const { x, isStop, client, fallback } = answer
-  const { services, exchange, governorHeaders } = x
+  const { services } = x
   const { status, overflow } = response.head
   const mayBeVariant = isStop && status === 500 && !overflow
   const now = services.now()
@@ -197,6 +197,13 @@ async function passFailure(answer: Answer, { variant, response }: Attempt<Answer
     response.abort()
     return completeAnswer(answer, fallback, cannotRepeat(answer))
   }
+  passError(x, client, response)
+}
+
+/** Gives the client the error of a provider; where it has a part of a response already, that breaks off. */
+export function passError(x: Turn, client: ClientStream, response: UpstreamResponse): void {
+  const { exchange, governorHeaders } = x
+  const { status } = response.head
   void giveBackIteration(x, status)
   const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
   if (client.to.status() === 0) return relay(response, exchange.client, governorHeaders, fail)

@@ -15,67 +15,27 @@ export interface CacheLimits<V> {
 }
 
 interface Tenant {
-  readonly name: string
   /** Keys of its entries, the least recently used first. */
   readonly keys: Set<SessionKey>
-  /** The most recently used key; unset if that entry was removed. */
-  newest: SessionKey | undefined
   bytes: number
-  /** Its share of all entries or of all bytes, whichever is larger, counted in entries. */
-  rank: number
 }
 
 interface Entry<V> {
   value: V
   readonly bytes: number
-  readonly tenant: Tenant
 }
 
-function touch(tenant: Tenant, key: SessionKey): void {
-  if (tenant.newest === key) return
-  tenant.keys.delete(key)
-  tenant.keys.add(key)
-  tenant.newest = key
-}
-
-/** All tenants with entries in a cache. Each change takes the same time, however many tenants there are. */
-interface Tenants {
-  readonly byName: Map<string, Tenant>
-  /** Tenants by rank, so that those with the most are found without a look at the others. */
-  readonly byRank: Map<number, Set<Tenant>>
-  top: number
-  bytes: number
-}
-
-/** Adds bytes to a tenant, whose number of entries may have changed too, and ranks it anew. */
-function grow(tenants: Tenants, tenant: Tenant, bytes: number, { max, maxBytes }: CacheLimits<never>): void {
-  const { byRank } = tenants
-  tenant.bytes += bytes
-  tenants.bytes += bytes
-  const rank = Math.ceil(Math.max(tenant.keys.size, (tenant.bytes / maxBytes) * max))
-  if (rank === tenant.rank) return
-  const left = byRank.get(tenant.rank)
-  left?.delete(tenant)
-  if (left?.size === 0) byRank.delete(tenant.rank)
-  if (rank > 0) byRank.set(rank, (byRank.get(rank) ?? new Set()).add(tenant))
-  tenant.rank = rank
-  tenants.top = Math.max(tenants.top, rank)
-  while (tenants.top > 0 && !byRank.has(tenants.top)) tenants.top--
-}
-
-/** Drops expired entries, else the least recently used one of the tenant that has most, while a bound is passed. */
-function makeRoom<V>(entries: LRUCache<SessionKey, Entry<V>>, tenants: Tenants, limits: CacheLimits<V>): void {
-  while (entries.size > limits.max || tenants.bytes > limits.maxBytes) {
-    const oldest = entries.rkeys().next().value
-    if (oldest === undefined) return
-    let dropped: SessionKey | undefined
-    if (entries.getRemainingTTL(oldest) >= 0) {
-      let largest = entries.peek(oldest)?.tenant
-      if (largest?.rank !== tenants.top) largest = tenants.byRank.get(tenants.top)?.values().next().value
-      dropped = largest?.keys.values().next().value
-    }
-    entries.delete(dropped ?? oldest)
+/** Returns the tenant with the largest share of all entries, or of all bytes: `room` bytes count as one entry. */
+function fullestOf(tenants: Iterable<Tenant>, room: number): Tenant | undefined {
+  let most = 0
+  let fullest: Tenant | undefined
+  for (const tenant of tenants) {
+    const share = Math.max(tenant.keys.size, tenant.bytes / room)
+    if (share <= most) continue
+    most = share
+    fullest = tenant
   }
+  return fullest
 }
 
 /** Bytes by which a value may change before it is measured again. */
@@ -87,38 +47,54 @@ const FRESH = { allowStale: false }
  * Creates an empty cache. When it is full it drops expired entries, else the least recently used entry of the tenant that
  * has most, so that no tenant loses entries to a tenant that has more.
  */
-export function createFairCache<V>(limits: CacheLimits<V>) {
-  const { max, ttl, maxBytes, sizeOf, now } = limits
-  const tenants: Tenants = { byName: new Map(), byRank: new Map(), top: 0, bytes: 0 }
+export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>) {
+  const tenants = new Map<string, Tenant>()
+  let allBytes = 0
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
     // This bound is never reached. With a `max`, lru-cache would allocate room for all entries at once.
     maxSize: max + 1,
     sizeCalculation: () => 1,
     updateAgeOnGet: true,
-    // Only `makeRoom` sees expired entries.
+    // Only `dropOne` sees expired entries.
     allowStale: true,
-    dispose({ tenant, bytes }, key, reason) {
-      if (reason === 'set' || !tenant.keys.delete(key)) return
-      if (tenant.newest === key) tenant.newest = undefined
-      grow(tenants, tenant, -bytes, limits)
-      if (tenant.keys.size === 0) tenants.byName.delete(tenant.name)
+    dispose({ bytes }, key) {
+      const name = tenantOfKey(key)
+      const tenant = tenants.get(name)
+      if (!tenant?.keys.delete(key)) return
+      tenant.bytes -= bytes
+      allBytes -= bytes
+      if (tenant.keys.size === 0) tenants.delete(name)
     },
     perf: { now },
     ttlResolution: 0,
   })
+  const touch = ({ keys }: Tenant, key: SessionKey): void => {
+    keys.delete(key)
+    keys.add(key)
+  }
+  /** Drops the oldest entry if it is expired, else the least recently used one of the tenant that has most. */
+  const dropOne = (): void => {
+    let [dropped] = entries.rkeys()
+    if (dropped !== undefined && entries.getRemainingTTL(dropped) >= 0) {
+      const fullest = fullestOf(tenants.values(), maxBytes / max)
+      dropped = fullest?.keys.values().next().value
+    }
+    if (dropped !== undefined) entries.delete(dropped)
+  }
   return {
     count: () => entries.size,
     keys: () => [...entries.keys()],
     /** Returns a value and notes its use; `undefined` if there is none. */
     get(key: SessionKey): V | undefined {
       const entry = entries.get(key, FRESH)
-      if (entry) touch(entry.tenant, key)
+      const tenant = entry && tenants.get(tenantOfKey(key))
+      if (tenant) touch(tenant, key)
       return entry?.value
     },
     /** Returns a value without noting its use; `undefined` if there is none. */
     peek: (key: SessionKey) => entries.peek(key, FRESH)?.value,
-    set(key: SessionKey, value: V, valueTtl?: number): void {
+    set(key: SessionKey, value: V, valueTtl = ttl): void {
       const entry = entries.get(key, FRESH)
       const bytes = sizeOf(value)
       if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
@@ -126,18 +102,16 @@ export function createFairCache<V>(limits: CacheLimits<V>) {
         entry.value = value
         return
       }
-      if (bytes > maxBytes) {
-        entries.delete(key)
-        return
-      }
+      entries.delete(key)
+      if (bytes > maxBytes) return
+      entries.set(key, { value, bytes }, { ttl: valueTtl })
       const name = tenantOfKey(key)
-      const known = entry?.tenant ?? tenants.byName.get(name)
-      const tenant = known ?? { name, keys: new Set(), newest: undefined, bytes: 0, rank: 0 }
-      entries.set(key, { value, bytes, tenant }, valueTtl === undefined ? undefined : { ttl: valueTtl })
-      tenants.byName.set(tenant.name, tenant)
-      touch(tenant, key)
-      grow(tenants, tenant, bytes - (entry?.bytes ?? 0), limits)
-      makeRoom(entries, tenants, limits)
+      const tenant = tenants.get(name) ?? { keys: new Set(), bytes: 0 }
+      tenants.set(name, tenant)
+      tenant.keys.add(key)
+      tenant.bytes += bytes
+      allBytes += bytes
+      while (entries.size > max || allBytes > maxBytes) dropOne()
     },
     delete: (key: SessionKey) => void entries.delete(key),
   }

@@ -402,11 +402,11 @@ const EVENTS = {
       return about(event, 'loop_blocked', pattern, text, { loop: pattern, tool })
     },
   }),
-  /** Governor asked the model again, as all its calls were blocked; `failed`: no response, so the calls passed. */
+  /** Governor asked the model again, as all its calls were blocked; `failed`: no response that can be read. */
   asked_again: row<{ outcome: 'answered' | 'failed' }>({
     metrics: {
       governor_reasks_total: {
-        help: 'Models asked again because all calls of a response were blocked, by outcome (failed: the calls passed).',
+        help: 'Models asked again because all calls of a response were blocked, by outcome (failed: no response to read).',
         labels: ['outcome'],
       },
     },

@@ -59,13 +59,6 @@ const LATEST: GenAiNames = {
 const SCOPE = 'agent-governor'
 const CHAT = 'chat'
 
-/** Well-known names of the providers that speak a dialect. */
-const PROVIDERS: Readonly<Record<string, string>> = {
-  chat: 'openai',
-  responses: 'openai',
-  messages: 'anthropic',
-}
-
 /** Name, value, name, value, …, like Node's raw headers. */
 type RawHeaders = readonly string[]
 
@@ -167,7 +160,7 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
  * Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port
  * upstream.
  */
-export function beginSpan(tracing: Tracing, headers: RawHeaders, dialect: string, origin: string) {
+export function beginSpan(tracing: Tracing, headers: RawHeaders, provider: string, origin: string) {
   const { names, tracer } = tracing
   try {
     const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
@@ -179,7 +172,7 @@ export function beginSpan(tracing: Tracing, headers: RawHeaders, dialect: string
     // Its metrics have these too.
     const attributes: Attributes = {
       [names.operation]: CHAT,
-      [names.provider]: PROVIDERS[dialect] ?? dialect,
+      [names.provider]: provider,
       [names.serverAddress]: hostname,
       [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),
     }

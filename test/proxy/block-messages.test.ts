@@ -86,16 +86,17 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(told.at(-1)?.text).toBe(REFUSAL)
     })
 
-    it.each([429, 500, 400])(
-      'reaches the client when the provider answers the repeated request with %i',
+    it.each([500, 422, 400])(
+      'is dropped with its tool when the provider answers the request with its result with %i',
       async (status) => {
-        const { url } = await startBoth((request) =>
-          readsBlock(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME,
-        )
+        const { url } = await startBoth((request) => {
+          if (!mayCall(request)) return { text: 'Without it.' }
+          return readsBlock(request) ? { status, body: { type: 'error', error: { type: 'x', message: 'no' } } } : SAME
+        })
         const { steps } = await runMessagesAgent(url, ASKED, { stream, max: 7 })
         expect(steps[6]?.status).toBe(200)
-        expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', 'tool_use'])
-        expect(steps[6]?.stop).toBe('tool_use')
+        expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', 'text'])
+        expect(steps[6]?.stop).toBe('end_turn')
       },
     )
   },
@@ -118,14 +119,14 @@ describe('a second answer over Messages that is not a usable stream', () => {
     ['an error after some text', [started, text, said, failed], ['text']],
     ['a beginning without an end', [started], []],
     ['nothing', [], []],
-  ])('leaves the first stream as it was: %s', async (_, events, more) => {
-    const { url } = await startBoth((request) =>
-      readsBlock(request)
-        ? { status: 200, body: events.join(''), headers: { 'content-type': 'text/event-stream' } }
-        : SAME,
-    )
+  ])('is followed by that of a model without the tool: %s', async (_, events, more) => {
+    const { url } = await startBoth((request) => {
+      if (!mayCall(request)) return { text: 'Without it.' }
+      const headers = { 'content-type': 'text/event-stream' }
+      return readsBlock(request) ? { status: 200, body: events.join(''), headers } : SAME
+    })
     const { steps } = await runMessagesAgent(url, ASKED, { stream: true, max: 7 })
-    expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', ...more, 'tool_use'])
-    expect(steps[6]?.stop).toBe('tool_use')
+    expect(steps[6]?.message.content.map(({ type }) => type)).toEqual(['thinking', ...more, 'text'])
+    expect(steps[6]?.stop).toBe('end_turn')
   })
 })

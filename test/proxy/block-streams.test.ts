@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, ChatMessage } from '../support/provider.ts'
-import { readsBlock } from '../support/scripts.ts'
+import { mayCall, readsBlock } from '../support/scripts.ts'
 
 const SAME: Answer = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const CALL = { id: 'a', type: 'function', function: { name: 'search', arguments: '{"query":"the same"}' } }
@@ -26,7 +26,8 @@ const stream = (...events: string[]): Answer => ({
 /** The third of three equal calls comes as `third`; a model that reads that it was blocked answers `after`. */
 async function whereThird(third: Answer, after: Answer = { text: 'I give up.' }) {
   const { url, provider } = await startBoth(
-    (request, number) => (readsBlock(request) ? after : number === 3 ? third : SAME),
+    (request, number) =>
+      readsBlock(request) ? after : !mayCall(request) ? { text: 'Without it.' } : number === 3 ? third : SAME,
     { loop_guard: { max_warnings_before_block: 0 } },
   )
   const { messages } = await runAgent(url, START, { max: 2 })
@@ -235,14 +236,12 @@ describe('a second response that is unusable', () => {
     ['only an end', stream(DONE)],
     ['nothing', stream('')],
     ['JSON', { status: 200, body: '{"error":{"message":"no"}}' }],
-  ])('leaves the first response as it was: %s', async (_, after) => {
-    const {
-      message,
-      finish_reason: finish,
-      decision,
-    } = await whereThird(stream(role, calling({ index: 0, ...CALL }), end, DONE), after)
-    expect(callsOf(message)).toEqual([['a', CALL.function.arguments]])
-    expect(finish).toBe('tool_calls')
-    expect(decision).toBe('allow')
+  ])('is followed by that of a model without the tool: %s', async (_, after) => {
+    const first = stream(role, calling({ index: 0, ...CALL }), end, DONE)
+    const { message, finish_reason: finish, decision } = await whereThird(first, after)
+    expect(callsOf(message)).toBeUndefined()
+    expect(message?.content).toBe('Without it.')
+    expect(finish).toBe('stop')
+    expect(decision).toBe('block')
   })
 })

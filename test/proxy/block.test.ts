@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
+import { afterStep, callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import type { Answer, ChatMessage } from '../support/provider.ts'
 import { readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
@@ -131,17 +131,47 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(provider.requests.at(-1)?.json.messages.at(-1)?.content).toBe(`the result of read\n\n${REFUSAL}`)
     })
 
-    it.each([429, 500, 400])(
-      'reaches the client when the provider answers the repeated request with %i',
+    it.each([500, 422, 400])(
+      'is dropped with its tool when the provider answers the request with its result with %i',
       async (status) => {
-        const { url } = await startBoth((request) =>
-          readsBlock(request) ? { status, body: { error: { message: 'no' } } } : SAME,
-        )
-        const { steps } = await runAgent(url, START, { stream, max: 7 })
+        const { url, provider } = await startBoth((request) => {
+          if (readsBlock(request)) return { status, body: { error: { message: 'no' } } }
+          return request.json.tools?.length === 1 ? { calls: [{ name: 'read', arguments: { file: 'a' } }] } : SAME
+        })
+        const body = { tools: [...TOOLS, { type: 'function', function: { name: 'read', parameters: {} } }] }
+        const { steps } = await runAgent(url, START, { stream, max: 7, body })
         expect(steps[6]?.status).toBe(200)
-        expect(steps[6]?.message.tool_calls).toHaveLength(1)
-        expect(steps[6]?.finish).toBe('tool_calls')
-        expect(await metricsOf(url)).toContain('governor_reasks_total{outcome="failed"} 1')
+        expect(steps[6]?.message.tool_calls?.map((call) => call.function.name)).toEqual(['read'])
+        expect(JSON.stringify(provider.requests.at(-1)?.json.messages.at(-1))).toContain(`\\n\\n${REFUSAL}`)
+        expect(await metricsOf(url)).toContain('governor_reasks_total{outcome="answered"} 1')
+      },
+    )
+
+    it('ends the run when the model calls the tool although it is not offered', async () => {
+      const { url } = await startBoth((request) =>
+        readsBlock(request) ? { status: 400, body: { error: { message: 'no' } } } : SAME,
+      )
+      const { steps } = await runAgent(url, START, { stream })
+      expect(steps).toHaveLength(7)
+      expect(steps[6]?.message.tool_calls).toBeUndefined()
+      expect(steps[6]?.governor).toMatchObject({ terminal_reason: 'loop_guard', has_final_answer: false })
+    })
+
+    it.each([429, 503, 529])(
+      'ends no run when the provider answers with %i: the client gets the error, and its next try an answer',
+      async (status) => {
+        let tries = 0
+        const { url } = await startBoth((request) => {
+          if (!readsBlock(request)) return SAME
+          return tries++ === 0 ? { status, body: { error: { message: 'busy' } } } : { text: 'I give up.' }
+        })
+        const { messages } = await runAgent(url, START, { stream, max: 6 })
+        const first = await callModel(url, messages, { stream })
+        const second = await callModel(url, messages, { stream })
+        expect([first.status, second.status]).toEqual([status, 200])
+        expect(second.headers.get('x-governor-iteration')).toBe('7/300')
+        expect(second.message.content).toBe('I give up.')
+        expect(second.governor).toBeUndefined()
       },
     )
 

@@ -45,14 +45,10 @@ export interface LoopState {
   readonly isWarned?: boolean
   /** Calls whose results are to come without them, oldest first. */
   readonly pendingCalls?: readonly PendingCall[] | undefined
-  /** The notice about calls that Governor removed from the newest response: the model gets it with the next request. */
-  readonly pendingNotice?: string | undefined
-  /** The same notice, once the request that carries it is there: it answers the newest assistant message. */
-  readonly currentNotice?: string | undefined
 }
 
 /** No loop is known, and no notice is due. */
-export const NO_NOTICE = { finding: undefined, isWarned: false, pendingNotice: undefined, currentNotice: undefined }
+export const NO_NOTICE = { finding: undefined, isWarned: false }
 
 /** All members from the beginning: V8 copies an object slowly if the copy has further ones. */
 export const INITIAL_LOOP_STATE: LoopState = {
@@ -127,8 +123,6 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
     newestIndex: index,
     finding,
     isWarned: false,
-    pendingNotice: undefined,
-    currentNotice: loopState.pendingNotice,
   }
 }
 
@@ -204,8 +198,6 @@ export function observeMessage(
       memory,
       lastUserMessage: userMessage,
       finding: isRepeated && isSingleCall ? loopState.finding : undefined,
-      pendingNotice: undefined,
-      currentNotice: undefined,
     }
   }
   if (conversation.role(index) !== 'assistant') return loopState

@@ -153,6 +153,8 @@ export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
 interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
+  /** A call that was never made before may complete it: what its calls have in common is not that they are equal. */
+  readonly mayEndInNewCall?: true
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses?: true
   /** The notice after `REPEATING`, without the names of the tools: `{count}` and `{span}` stand for those of the loop. */
@@ -203,14 +205,15 @@ export interface Loop extends FoundLoop {
  */
 export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean, among = NAMES) {
   const last = history.window.at(-1)
-  // A call that was never made before completes no loop.
-  if (!last || (last.isNew && history.repeats.any === 1)) return undefined
+  if (!last) return undefined
+  const isNewCall = last.isNew && history.repeats.any === 1
   for (const isCertain of [true, false]) {
     const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, isCertain, ...history }
     let best: Loop | undefined
     for (const pattern of among) {
-      const { find, isOfResponses } = PATTERNS[pattern]
-      const found = isOfResponses && !isLast ? undefined : find(context)
+      const { find, isOfResponses, mayEndInNewCall } = PATTERNS[pattern]
+      if ((isNewCall && !mayEndInNewCall) || (isOfResponses && !isLast)) continue
+      const found = find(context)
       if (!found) continue
       const loop = { pattern, ...found, hasNews: found.hasNews || !isCertain }
       if (!best || (loop.hasNews === best.hasNews ? loop.span > best.span : best.hasNews)) best = loop

@@ -103,7 +103,7 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
 
 /**
  * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
- * the models' own context windows. Limits and modes that an operator has set stay.
+ * the models' own context windows and an empty memory of all guards. Limits and modes that an operator has set stay.
  */
 export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
   const after = changeThreads(session, only, ({ loopState, run }) => ({
@@ -118,10 +118,16 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
       operator: { base: usedBy({ ...run, operator: undefined }, now) },
     },
     loopState: loopState && { ...loopState, memory: NO_LOOP, ...NO_NOTICE },
+    blockNotice: undefined,
   }))
   if (only !== undefined) return after
   const base = usedIn({ ...session, operator: undefined }, now)
-  return { ...after, reductions: undefined, operator: { ...session.operator, extended: undefined, base } }
+  return {
+    ...after,
+    reductions: undefined,
+    guards: undefined,
+    operator: { ...session.operator, extended: undefined, base },
+  }
 }
 
 /** Asks whether a run at a limit may go on, or joins that question. `isNew`: the first time; `undefined`: forgotten. */

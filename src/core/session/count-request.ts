@@ -327,6 +327,11 @@ function countShown({ callIds }: RelayedAnswer, facts: RequestFacts): number {
   return shown.filter((id) => callIds.includes(id)).length
 }
 
+/** Returns the notice about removed calls after another request: one request carries it. */
+function noticeAfter(notice: Thread['blockNotice']): Thread['blockNotice'] {
+  return notice && !notice.isDue ? { ...notice, isDue: true } : undefined
+}
+
 /** Returns the relayed answers of a thread that goes on from one of them, or begins with one that was another thread's. */
 function followed({ from, answer, other }: Place): Thread['relayed'] {
   if (!answer || !(from || other)) return from?.relayed
@@ -344,7 +349,7 @@ function threadAfter(
     interrupted,
   }: { readonly loopState: LoopState | undefined; readonly interrupted: LoopState | undefined },
 ): Thread {
-  const { known, from, over, midSteps, branch, answer } = place
+  const { known, from, over, midSteps, branch, answer, repeatsStep } = place
   // A request that was counted before may be older than the newest one.
   if (from && retryOf(from.run, facts))
     return { ...from, number, run, loopState, isPromptRepeated: facts.isPrompt || from.isPromptRepeated }
@@ -382,6 +387,7 @@ function threadAfter(
     responses: from?.responses,
     context: from?.context,
     continuedFrom: previous !== undefined && mayFork ? withIds(continuedFrom, [previous]) : continuedFrom,
+    blockNotice: over ? undefined : repeatsStep ? from?.blockNotice : noticeAfter(from?.blockNotice),
     loopState,
     noticeSent: known?.noticeSent,
     dropsThinking: known?.dropsThinking,
@@ -478,6 +484,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loopFault: fault,
       loopMode,
       reductions: session.reductions,
+      guards: session.guards,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
       asksForOtherForm,
     },

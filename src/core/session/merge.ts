@@ -9,6 +9,7 @@
  * what the copies have in common.
  */
 
+import { GUARDS } from '../guards.ts'
 import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT } from '../operator/session-record.ts'
 import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_RECENT_REQUESTS, MAX_THREADS, type Run, retryOf, type Session, type Thread, withIds } from './session.ts'
@@ -59,6 +60,24 @@ function joinSettings<Settings extends object>(
     joined[name] = isChanged ? local[name] : remote[name]
   }
   return joined
+}
+
+/** Returns what guards remember: the counts of both copies. */
+function joinMemories(
+  base: Session['guards'],
+  local: Session['guards'],
+  remote: Session['guards'],
+  isLost: boolean,
+): Session['guards'] {
+  if (!local || !remote) return local ?? remote
+  const joined = GUARDS.map(({ name }) => {
+    const [was = {}, here = {}, there = {}] = [base?.[name], local[name], remote[name]]
+    const counts = Object.keys({ ...here, ...there }).map((key) => {
+      return [key, grown(was[key], here[key] ?? 0, there[key] ?? 0, isLost)]
+    })
+    return [name, Object.fromEntries(counts)]
+  })
+  return Object.fromEntries(joined)
 }
 
 /** Returns the entries of both lists, each once by its `keys`; if both have it, that of `local`; the newest last. */
@@ -159,6 +178,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     gaps: local.gaps || remote.gaps ? [...new Set([...(local.gaps ?? []), ...(remote.gaps ?? [])])] : undefined,
     record,
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
+    guards: joinMemories(base?.guards, local.guards, remote.guards, isLost),
   } satisfies Required<Session>
 }
 

@@ -15,7 +15,7 @@ import type { LoopFinding } from '../loop/escalation.ts'
 import type { LoopState } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
-import type { FinalAnswer, Terminal } from '../terminal.ts'
+import type { CallGuardName, FinalAnswer, Terminal } from '../terminal.ts'
 import type { CallUsage, Usage } from '../usage.ts'
 
 /** How many threads a session remembers, and how many response ids each thread. */
@@ -198,6 +198,8 @@ export interface Thread {
   readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
   /** Ids of responses that a request has continued from, oldest first. */
   readonly continuedFrom?: readonly string[] | undefined
+  /** The notice about calls that Governor removed from its newest response; `isDue`: its newest request carries it. */
+  readonly blockNotice?: { readonly text: string; readonly isDue?: true } | undefined
   /** Unset while its calls are not observed. */
   readonly loopState?: LoopState | undefined
   /**
@@ -219,6 +221,9 @@ export interface Totals {
   readonly ignored: number
 }
 
+/** Counts by name. Where two replicas counted apart, they are added. */
+export type GuardMemory = Readonly<Record<string, number>>
+
 export interface Session {
   /** Least recently used first; at most 64. */
   readonly threads: readonly Thread[]
@@ -232,6 +237,8 @@ export interface Session {
   readonly gaps?: readonly Gap[] | undefined
   readonly record?: SessionRecord | undefined
   readonly operator?: SessionSettings | undefined
+  /** What guards remember of all its threads, by their names. */
+  readonly guards?: Readonly<Partial<Record<CallGuardName, GuardMemory>>> | undefined
 }
 
 /** The first answer of a conversation that has no id yet. */
@@ -275,6 +282,7 @@ export interface RunState {
   /** Set by an operator. */
   readonly loopMode?: LoopMode | undefined
   readonly reductions?: readonly Reduction[] | undefined
+  readonly guards: Session['guards']
   /** The answer that ended the run; unset where the request may be another agent's. */
   readonly finalAnswer?: FinalAnswer | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */
@@ -295,6 +303,7 @@ export const NEW_SESSION: Session = {
   gaps: undefined,
   record: undefined,
   operator: undefined,
+  guards: undefined,
 }
 
 /** Returns what was used by `now` since a reset, if any. A replica with another clock may have begun later than now. */

@@ -24,16 +24,17 @@ type Loop = NonNullable<SessionDetail['loop']>
 /** How many of the newest iterations stand in the timeline. */
 const TIMELINE = 30
 
-const SAME: Readonly<Record<string, string>> = {
+const SAME: Readonly<Record<Loop['pattern'], string>> = {
+  ping_pong: 'in the same order',
+  cycle: 'in the same order',
   repetition: 'with equal arguments and results',
   same_call: 'with equal arguments',
 }
 
 function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): string {
-  const how = SAME[pattern] ?? 'in the same order'
   const told = warnings === 0 ? 'not told yet' : warnings === 1 ? 'told once' : `told ${warnings} times`
   const next = blocked ? ', and these calls are blocked' : ''
-  return `${tools.join(' + ') || pattern} ${count} times ${how}, nothing new since iteration ${since}. The model was ${told}${next}.`
+  return `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}, nothing new since iteration ${since}. The model was ${told}${next}.`
 }
 
 /** What a person should know first. */

@@ -5,6 +5,7 @@
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
 import { GAPS, type Gap } from '../../core/gaps.ts'
+import { NAMES } from '../../core/loop/patterns.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
 import { STATES } from './states.ts'
 
@@ -31,7 +32,7 @@ const state = states.meta({
 })
 
 const loop = named('Loop', {
-  pattern: z.string(),
+  pattern: z.enum(NAMES),
   tools: z.array(z.string()),
   count: count.describe('How often each of its calls was made.'),
   warnings: count.describe('How many warnings the model got.'),

@@ -48,7 +48,10 @@ export function streamFilter(
         for (const frame of frames) await show(client, passes ? [frame.raw] : calls.push(frame), true)
         length += bytes
         if (passes || (length <= services.maxGuardedBody && lease.grow(bytes))) continue
-        if (!isFirst) return undefined
+        if (!isFirst) {
+          calls.endResponse()
+          return undefined
+        }
         passes = true
         calls.endResponse()
         await show(client, calls.release(new Set()), true)
