@@ -176,7 +176,7 @@ describe('two copies of a session', () => {
       loopState: INITIAL_LOOP_STATE,
       noticeSent: true,
       dropsThinking: true,
-      operator: { limits: LIMIT },
+      operator: { loopMode: 'warn' },
     }
     const inRun: Partial<Run> = {
       finalAnswer: { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) },
@@ -185,7 +185,7 @@ describe('two copies of a session', () => {
     }
     const inSession: Partial<Session> = {
       reductions: [],
-      gaps: ['store'],
+      gaps: ['no_channel'],
       record: { name: 'n', threads: 1, iterations: [], runs: [], minutes: [] },
       operator: { done: ['a'] },
     }
