@@ -1,6 +1,8 @@
 /** One request, from its bytes to its response. */
+
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { hashOf } from '../core/hash.ts'
+import { errorOf } from '../core/thrown.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
@@ -76,7 +78,7 @@ export async function exchange(services: Services, request: IncomingMessage, res
         return await replyInStorm(turn, decision.storm)
     }
   } catch (error) {
-    await lastResort(x, turn, error as Error)
+    await lastResort(x, turn, errorOf(error))
   } finally {
     turn?.release?.()
   }
