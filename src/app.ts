@@ -59,18 +59,18 @@ function unneeded(): never {
 
 /** Returns what changes while Governor runs. */
 function createState() {
+  const later: { onIdle?: (() => void) | undefined; dayCost?: DayCost } = {}
   const draining = new AbortController()
   // Each request that waits for an operator listens to it.
   setMaxListeners(0, draining.signal)
   return {
+    ...later,
     openRequests: 0,
-    onIdle: undefined as (() => void) | undefined,
     /** Sessions in the store when the metrics were last rendered. */
     sessions: 0,
     isStoreUp: false,
     /** Aborted once no more requests are accepted. */
     draining,
-    dayCost: undefined as DayCost | undefined,
     /** Address of the live page, with a slash at its end. */
     page: '',
   }

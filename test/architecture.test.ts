@@ -209,6 +209,19 @@ describe('the source code', () => {
     expect(main?.code.indexOf('tuneEngine()')).toBeLessThan(main?.code.indexOf('import(') ?? 0)
   })
 
+  it('has at most 3 casts in 1,000 lines of code', () => {
+    let lines = 0
+    const casts: string[] = []
+    for (const { path, code } of SOURCES) {
+      // What a file imports or exports under another name is no cast.
+      const plain = code.replace(/^(?:import|export) (?:type )?(?:\*|\{)[^}']*\}?/gm, '').split('\n')
+      lines += plain.filter((line) => line.trim() !== '').length
+      for (const line of plain)
+        for (const _ of line.matchAll(/ as (?!const\b)[\w({[]/g)) casts.push(`${path}: ${line.trim()}`)
+    }
+    expect(casts.length, casts.join('\n')).toBeLessThanOrEqual((3 * lines) / 1_000)
+  })
+
   it('names a concrete store only where a Governor is built', () => {
     const concrete = ['store/create.ts', 'store/memory.ts', 'store/redis-data.ts', 'store/replicated.ts']
     const knowing = SOURCES.filter(

@@ -1,7 +1,10 @@
 /** The command line: one table of commands, one of flags; parses arguments and runs a command. */
+
 import { parseArgs } from 'node:util'
 import { ConfigError, loadConfig } from '../config/load.ts'
 import { SETTINGS, variableOf } from '../config/settings.ts'
+import { namesOf } from '../core/names.ts'
+import { errorOf } from '../core/thrown.ts'
 import { VERSION } from '../version.ts'
 import { type Call, COMMAND_FLAGS, CommandError, type Terminal, UsageError } from './command.ts'
 import { wordLines } from './terminal-text.ts'
@@ -164,7 +167,7 @@ function parse(args: readonly string[]) {
     return parseArgs({ args: joined, allowPositionals: true, options })
   } catch (error) {
     // Node's messages add several sentences and lines of advice.
-    const [problem = ''] = (error as Error).message.split(/[.\n]/, 1)
+    const [problem = ''] = errorOf(error).message.split(/[.\n]/, 1)
     const isRun = end === -1 && args.includes('run')
     throw new UsageError(isRun ? `${problem}: run needs -- before the command` : problem)
   }
@@ -184,7 +187,7 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
     const { takes: [least, most, missing] = [0, 0, ''], flags: taken = [] } = command
     if (args.length > most) throw new UsageError(`unexpected argument ${args[most]}`)
     if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
-    for (const flag of Object.keys(COMMAND_FLAGS) as (keyof typeof COMMAND_FLAGS)[]) {
+    for (const flag of namesOf(COMMAND_FLAGS)) {
       if (values[flag] === undefined || taken.includes(flag)) continue
       const takers: string[] = []
       for (const [taker, { flags }] of BY_NAME) if (flags?.includes(flag)) takers.push(taker)

@@ -1,12 +1,14 @@
 /** `governor doctor`: checks what a start needs, by a Governor on a port of its own. */
+
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { pino } from 'pino'
 import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
-import { GAPS, type Gap } from '../core/gaps.ts'
+import { GAPS } from '../core/gaps.ts'
 import { textOf } from '../core/json-object.ts'
+import { isNameIn } from '../core/names.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
@@ -33,7 +35,7 @@ async function ask(url: string, headers: Readonly<Record<string, string>> = {}) 
   try {
     const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) })
     status = response.status
-    reply = (await response.json()) as Reply | null
+    reply = JSON.parse(await response.text())
   } catch {
     // The status says whether there was an answer.
   }
@@ -55,7 +57,7 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
     const address = addressOf(host, port)
     const { status, reply } = await ask(`${address}/health`)
     if (status === 200 && reply.version) return ['ok', `Governor ${reply.version} listens on ${address}`]
-    return ['wrong', listenProblem(error as Error, host, port)]
+    return ['wrong', listenProblem(error, host, port)]
   }
 }
 
@@ -71,7 +73,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
   const said: string[] = []
   for (const line of text.split('\n')) {
     const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"[^ ]* (\d+)$/.exec(line) ?? []
-    if (requests) said.push(`${GAPS[reason as Gap] ?? reason.replaceAll('_', ' ')} (${requests})`)
+    if (requests) said.push(`${isNameIn(GAPS, reason) ? GAPS[reason] : reason.replaceAll('_', ' ')} (${requests})`)
   }
   return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
 }

@@ -1,7 +1,9 @@
 /** `governor init`: writes a configuration of ten lines after three questions. */
+
 import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
+import { codeOf, errorOf } from '../core/thrown.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 
@@ -62,8 +64,10 @@ usage:
   try {
     writeFileSync(FILE, text, { flag: 'wx' })
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException
-    const why = code === 'EEXIST' ? 'is here already: change it, or move it away' : `can't be written: ${message}`
+    const why =
+      codeOf(error) === 'EEXIST'
+        ? 'is here already: change it, or move it away'
+        : `can't be written: ${errorOf(error).message}`
     throw new CommandError(`${FILE} ${why}`)
   }
   const isRun = use.startsWith('governor run')

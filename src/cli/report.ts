@@ -1,8 +1,11 @@
 /** `governor report`: what agents used, out of the journal. */
+
 import { createReadStream } from 'node:fs'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
 import { type Json, parseObject, textOf } from '../core/json-object.ts'
+import { isNameIn, namesOf } from '../core/names.ts'
+import { codeOf } from '../core/thrown.ts'
 import { DEFAULT_JOURNAL, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
 import { linesOf } from './lines.ts'
@@ -18,7 +21,7 @@ const GROUPINGS = {
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
 const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
-const SUMS = Object.keys(AMOUNTS) as readonly (keyof typeof AMOUNTS)[]
+const SUMS = namesOf(AMOUNTS)
 const NOTHING = { ...AMOUNTS, price_known: true }
 type Sums = typeof NOTHING
 
@@ -45,7 +48,7 @@ export async function* journalLines(path: string): AsyncGenerator<Line> {
         if (line && !Number.isNaN(Date.parse(textOf(line['time'])))) yield line as Line
       }
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') continue
+      if (codeOf(error) === 'ENOENT') continue
       const name = journalFile(path, older)
       throw new ConfigError(`${name}: can't be read (${whyUnreadable(error)}): name a file with --journal`)
     }
@@ -91,8 +94,8 @@ function csvText(text: string): string {
 /** Adds the journal up. Throws `UsageError`, `ConfigError`, and `CommandError` if there is nothing to add. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, json, csv } = flags
-  if (!Object.hasOwn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
-  const keyOf = GROUPINGS[by as keyof typeof GROUPINGS]
+  if (!isNameIn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
+  const keyOf = GROUPINGS[by]
   const from = since === undefined ? 0 : timeOf(since)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
   const groups = new Map<string, Sums>()

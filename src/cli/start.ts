@@ -1,9 +1,11 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
+
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { tokens } from '../core/budget/meters.ts'
+import { codeOf, errorOf } from '../core/thrown.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
@@ -15,8 +17,8 @@ import { counted, fitted, jsonLine } from './terminal-text.ts'
 
 const STDOUT = 1
 
-export function listenProblem(error: Error, host: string, port: number): string {
-  const code = Reflect.get(error, 'code')
+export function listenProblem(error: unknown, host: string, port: number): string {
+  const code = codeOf(error)
   switch (code) {
     case 'EADDRINUSE':
       return `port ${port} on ${host} is in use: stop what listens there, or choose another with --port`
@@ -29,8 +31,8 @@ export function listenProblem(error: Error, host: string, port: number): string 
       return `${host} does not resolve: choose another with --host`
     default:
       return String(code).startsWith('ERR_')
-        ? `can't start: ${error.message}`
-        : `can't listen on ${host}:${port} (${String(code ?? error.message)})`
+        ? `can't start: ${errorOf(error).message}`
+        : `can't listen on ${host}:${port} (${String(code ?? errorOf(error).message)})`
   }
 }
 
@@ -67,7 +69,7 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     return { governor, address: await governor.listen() }
   } catch (error) {
     await governor.close()
-    throw new CommandError(listenProblem(error as Error, config.server.host, config.server.port))
+    throw new CommandError(listenProblem(error, config.server.host, config.server.port))
   }
 }
 
@@ -121,7 +123,7 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
   }
   // For people: the time, the message, and its facts.
   const write = (line: string) => {
-    const { level: _, time, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
+    const { level: _, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
     terminal.err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
   }
   const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, { write })

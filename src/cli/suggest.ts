@@ -1,5 +1,7 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
+
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
+import { tableBy } from '../core/names.ts'
 import type { RunView } from '../ops/sessions/api-schema.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { allSessions, askSession, connect } from './sessions-client.ts'
@@ -37,9 +39,8 @@ export function groupRuns(runs: readonly RunView[]) {
   for (const group of groups.values()) {
     const [{ agent, model } = { agent: null, model: null }] = group
     const isEnough = group.length >= LEAST_RUNS && (agent !== null || model !== null)
-    const spreads = {} as Record<Amount, Record<'p50' | 'p95' | 'max', number>>
-    const limits = []
-    for (const name of AMOUNTS) {
+    const limits: { readonly key: string; readonly p95: number; readonly twice: number }[] = []
+    const spreads = tableBy(AMOUNTS, (name) => {
       const amounts: number[] = []
       for (const run of group) {
         // A cost with a missing part gives no limit.
@@ -48,11 +49,11 @@ export function groupRuns(runs: readonly RunView[]) {
       }
       amounts.sort((a, b) => a - b)
       const [p50 = 0, p95 = 0, max = 0] = [0.5, 0.95, 1].map((part) => amounts[Math.ceil(group.length * part) - 1])
-      spreads[name] = { p50, p95, max }
       const key = METERS[name].limit.setting
       // 0 would be no limit.
       if (isEnough && p95 > 0) limits.push({ key, p95: roundedUp(name, p95), twice: roundedUp(name, 2 * p95) })
-    }
+      return { p50, p95, max }
+    })
     found.push({ agent, model, runs: group.length, spreads, limits })
   }
   return found.sort((a, b) => b.runs - a.runs)

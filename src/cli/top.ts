@@ -1,5 +1,7 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
+
 import { setTimeout as pause } from 'node:timers/promises'
+import { namesOf } from '../core/names.ts'
 import type { SessionDetail, SessionRow } from '../ops/sessions/api-schema.ts'
 import { headText, labelOf, nextLimit, ORDERS } from '../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
@@ -12,7 +14,7 @@ const REFRESH_MS = 1_000
 const MOST_ROWS = '200'
 
 type Order = keyof typeof ORDERS
-const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[]
+const ORDER_NAMES = namesOf(ORDERS)
 
 /** What waits for further keys: an action for its confirmation, a search for its words. */
 type Question =
@@ -20,24 +22,24 @@ type Question =
   | { readonly action: 'stop'; readonly row: SessionRow }
   | { readonly action: 'extend'; readonly row: SessionRow; readonly typed: string }
 
-const START = {
-  rows: [] as readonly SessionRow[],
-  total: 0,
+interface Screen {
+  rows: readonly SessionRow[]
+  total: number
   /** `7 at work · $2.91/min`. */
-  head: 'Governor',
-  order: 'risk' as Order,
+  head: string
+  order: Order
   /** Words that the shown sessions match. */
-  search: '',
-  selected: undefined as string | undefined,
-  detail: undefined as SessionDetail | undefined,
-  question: undefined as Question | undefined,
+  search: string
+  selected?: string | undefined
+  detail?: SessionDetail | undefined
+  question?: Question | undefined
   /** What became of the newest key. */
-  message: '',
+  message: string
   /** Why the newest look at the sessions failed. */
-  problem: '',
+  problem: string
 }
 
-type Screen = typeof START
+const START: Screen = { rows: [], total: 0, head: 'Governor', order: 'risk', search: '', message: '', problem: '' }
 
 function selectedRow({ rows, selected }: Screen): SessionRow | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]

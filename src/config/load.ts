@@ -1,9 +1,12 @@
 /** Loads the configuration: flags win over the environment, it over the file, and the file over the defaults. */
+
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
+import { namesOf } from '../core/names.ts'
+import { codeOf, errorOf } from '../core/thrown.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
@@ -13,11 +16,11 @@ export { ConfigError, type Environment, type Flags }
 
 /** Returns why a file can't be read, in words, or Node's code for a rare reason. */
 export function whyUnreadable(error: unknown): string {
-  const { code, message } = error as NodeJS.ErrnoException
+  const code = codeOf(error)
   if (code === 'ENOENT') return 'no such file'
   if (code === 'EACCES') return 'permission denied'
   if (code === 'EISDIR') return 'a folder'
-  return code ?? message
+  return code ?? errorOf(error).message
 }
 
 function readText(file: string): string {
@@ -209,7 +212,7 @@ function addDiffering(before: unknown, after: unknown, path: string, paths: stri
 /** Returns the paths of at most 20 keys whose change only a restart applies, without their values. */
 export function restartKeys(running: Config, changed: Config): string[] {
   const paths: string[] = []
-  for (const section of Object.keys(running) as (keyof Config)[])
+  for (const section of namesOf(running))
     if (!isReloaded(section)) addDiffering(running[section], changed[section], section, paths)
   return paths.slice(0, 20)
 }

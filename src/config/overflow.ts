@@ -1,6 +1,8 @@
 /** The settings for requests that are too large. */
+
 import { RE2JS } from 're2js'
 import * as z from 'zod'
+import { errorOf } from '../core/thrown.ts'
 import { RECOVERIES } from '../overflow/meaning.ts'
 import type { LinearPattern, Row } from '../overflow/rows.ts'
 import { choice, duration, flag, key, optional } from './units.ts'
@@ -21,7 +23,7 @@ const pattern = z
         },
       }
     } catch (error) {
-      const message = `not a pattern in RE2's syntax: ${(error as Error).message}`
+      const message = `not a pattern in RE2's syntax: ${errorOf(error).message}`
       context.addIssue({ code: 'custom', message })
       return z.NEVER
     }

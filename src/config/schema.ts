@@ -4,10 +4,12 @@
  * the first sentence of each description, so this sentence must say what the key does. A reload applies the sections
  * with `reloaded` in their metadata; all others need a restart.
  */
+
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
+import { namesOf } from '../core/names.ts'
 import { isLoopback } from '../http/loopback.ts'
-import { SECRET_PREFIX, WEBHOOK_TOPICS, type WebhookTopic } from '../telemetry/event.ts'
+import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
 import { budget, text } from './budget.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape, withOverride } from './override.ts'
@@ -319,7 +321,7 @@ const sessions = section({
   ),
 }).describe('How Governor distinguishes and remembers conversations.')
 
-const TOPICS = Object.keys(WEBHOOK_TOPICS) as WebhookTopic[]
+const TOPICS = [...namesOf(WEBHOOK_TOPICS)]
 
 const webhook = z.strictObject({
   url: address('https://hooks.example/governor').describe(
@@ -469,7 +471,7 @@ export const configSchema = file.superRefine(({ server, upstreams, budget, overr
     for (const [at, { upstream }] of entries.entries())
       if (upstream !== undefined && !Object.hasOwn(upstreams, upstream))
         complain([section, at, 'upstream'], `no such upstream: expected one of ${Object.keys(upstreams).join(', ')}`)
-  const budgets = [{ path: ['budget'] as PropertyKey[], of: budget }]
+  const budgets: { path: PropertyKey[]; of: typeof budget }[] = [{ path: ['budget'], of: budget }]
   for (const [at, { budget: changed }] of overrides.entries())
     if (changed) budgets.push({ path: ['overrides', at, 'budget'], of: withOverride(budget, changed) })
   for (const { path, of } of budgets) {

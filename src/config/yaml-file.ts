@@ -1,5 +1,7 @@
 /** Parses the text of a configuration file, and expands environment variables in its values. */
+
 import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from 'yaml'
+import { errorOf } from '../core/thrown.ts'
 
 /** Thrown for a configuration that can't be used; the message has one line per problem and says what to do. */
 export class ConfigError extends Error {
@@ -90,6 +92,6 @@ export function parseYaml(source: string, file: string, env: Environment) {
     return { contents, document, lines, expanded }
   } catch (error) {
     // An alias without an anchor, as in an unquoted glob that starts with a star.
-    throw new ConfigError(`${file}: not valid YAML: ${(error as Error).message}: quote texts that start with *`)
+    throw new ConfigError(`${file}: not valid YAML: ${errorOf(error).message}: quote texts that start with *`)
   }
 }

@@ -4,6 +4,11 @@ import xxhash from 'xxhash-wasm'
 /** A hash that stands for a text or bytes, to be compared and stored, not to be shown. */
 export type Hash = string & { readonly __brand: 'Hash' }
 
+/** Returns a text that was made out of hashes as a hash. */
+export function branded(text: string): Hash {
+  return text as Hash
+}
+
 /** xxh64 takes a fifth of the time of sha256. It is the same in every process, because processes may share a store. */
 const xxh = await xxhash().catch((cause: unknown) => {
   throw new Error('Governor needs WebAssembly: start Node without --jitless.', { cause })
@@ -26,7 +31,7 @@ export function lengthPrefixed(part: string): string {
 
 /** Hashes bytes of a request: xxh64 in base 36, at most 13 characters, so that it never equals the hash of a text. */
 export function hashOfBytes(bytes: Uint8Array): Hash {
-  return xxh64(bytes).toString(36) as Hash
+  return branded(xxh64(bytes).toString(36))
 }
 
 /** Bytes between two places at which a body's hash is taken. */
@@ -48,7 +53,7 @@ export function hashBody(bytes: Uint8Array, scope: string) {
     prefixes.push(state.digest())
   }
   state.update(bytes.subarray(at))
-  return { whole: state.digest().toString(36) as Hash, prefixes }
+  return { whole: branded(state.digest().toString(36)), prefixes }
 }
 
 /**
@@ -56,8 +61,8 @@ export function hashBody(bytes: Uint8Array, scope: string) {
  * the chance that two have the same hash is 1 in 37 million.
  */
 export function hashOfText(text: string): Hash {
-  if (text.length <= PIECE) return xxh.h64ToString(text) as Hash
-  return xxh64(Buffer.from(text)).toString(16).padStart(16, '0') as Hash
+  if (text.length <= PIECE) return branded(xxh.h64ToString(text))
+  return branded(xxh64(Buffer.from(text)).toString(16).padStart(16, '0'))
 }
 
 /** Returns a long text without its middle, for which a hash of all of it stands. */
@@ -72,7 +77,7 @@ export function lacksMiddle(text: string): boolean {
 
 /** Hashes a list of texts, with sha256 because they may be secrets: different lists give different hashes. */
 export function hashOf(...parts: readonly string[]): Hash {
-  return hash('sha256', parts.map(lengthPrefixed).join(''), 'base64url') as Hash
+  return branded(hash('sha256', parts.map(lengthPrefixed).join(''), 'base64url'))
 }
 
 /** Returns an id made of several texts, for people and headers: 128 bits of their sha256 in hex. */

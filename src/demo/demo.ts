@@ -132,7 +132,8 @@ function addedText(provider: ScriptedProvider, { sent }: Step): string | undefin
 }
 
 function callText(name: string, argumentsText: string): string {
-  const values = Object.values(JSON.parse(argumentsText) as Record<string, unknown>)
+  const given: Record<string, unknown> = JSON.parse(argumentsText)
+  const values = Object.values(given)
   return `${name}(${values.map((value) => JSON.stringify(value)).join(', ')})`
 }
 

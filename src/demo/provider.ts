@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { json } from 'node:stream/consumers'
+import { text } from 'node:stream/consumers'
 import type OpenAI from 'openai'
 
 type Body = OpenAI.ChatCompletionCreateParams
@@ -34,7 +34,7 @@ export async function startScriptedProvider(script: Script) {
   /** All requests so far as the model got them, oldest first. */
   const received: Body[] = []
   const server = http.createServer(async (request, response) => {
-    const body = (await json(request)) as Body
+    const body: Body = JSON.parse(await text(request))
     const number = received.push(body)
     const message = messageOf(body, number, script)
     const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }

@@ -42,7 +42,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       asked = undefined
     }
   } catch (error) {
-    countFault(emit, error as Error)
+    countFault(emit, error)
   }
   // The wait is not Governor's own time.
   if (held !== turn || asked) turn.exchange.bodyReadAt = performance.now()

@@ -103,7 +103,7 @@ function isOnlyError({ dialect, state, services }: Turn, { headers }: Head, body
     for (const frame of [...reader.push(plain), ...reader.end()]) if (dataOf(frame) !== undefined) stream.push(frame)
     return stream.hasFailed && !stream.hasText
   } catch (error) {
-    noteFault(services.emit, error as Error)
+    noteFault(services.emit, error)
     return false
   }
 }

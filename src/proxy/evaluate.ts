@@ -95,7 +95,7 @@ export async function evaluate(
     const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
     return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
   } catch (error) {
-    countFault(services.emit, error as Error)
+    countFault(services.emit, error)
     return undefined
   }
 }

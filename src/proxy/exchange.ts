@@ -1,5 +1,7 @@
 /** One request, from its bytes to its response. */
+
 import { hashOf } from '../core/hash.ts'
+import { errorOf } from '../core/thrown.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
 import { type Client, reply } from '../http/client.ts'
@@ -75,7 +77,7 @@ export async function exchange(services: Services, client: Client, route = route
         return await replyInStorm(turn, decision.storm)
     }
   } catch (error) {
-    await lastResort(x, turn, error as Error)
+    await lastResort(x, turn, errorOf(error))
   } finally {
     turn?.release?.()
   }

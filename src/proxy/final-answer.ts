@@ -70,7 +70,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
     if (!isStop || error instanceof UpstreamFailed || exchange.client.status() !== 0 || exchange.client.isGone())
       throw error
     // After a fault of Governor the client gets the fallback text, as the limit stays reached.
-    noteFault(services.emit, error as Error)
+    noteFault(services.emit, error)
     const terminal = answer.terminal(false)
     keepEnd(turn, fallback, terminal)
     const { model } = x.request.conversation

@@ -155,7 +155,7 @@ export function spokenRequest(x: Turn, speech: Speech): SpokenRequest {
     if (notice) features.push(notice.channel)
     return features.length === 0 ? UNCHANGED : { edits: [...textEdits, ...dropping], features, textEdits, notice }
   } catch (error) {
-    noteFault(x.services.emit, error as Error)
+    noteFault(x.services.emit, error)
     return UNCHANGED
   }
 }

@@ -158,7 +158,7 @@ function withoutBoundThinking(x: Turn, bound: BoundThinking, sent: UpstreamCall)
     const asked = headerOf(sent.headers, name)
     return { ...changed, headers: withHeaders(changed.headers, { [name]: asked ? `${asked},${value}` : value }) }
   } catch (error) {
-    noteFault(x.services.emit, error as Error)
+    noteFault(x.services.emit, error)
     return undefined
   }
 }

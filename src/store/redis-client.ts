@@ -77,7 +77,7 @@ function credentialsIn(url = '') {
 function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
   const client = createClient({ url: settings.url, ...nodeOptions(settings), ...COMMANDS })
   client.on('error', failed)
-  return { client, send: (command) => client.sendCommand(command as string[]) }
+  return { client, send: (command) => client.sendCommand(command) }
 }
 
 function sentinelClient(
@@ -112,7 +112,7 @@ function sentinelClient(
       if (type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
     })
   })
-  return { client, send: (command) => client.sendCommand(false, command as string[]) }
+  return { client, send: (command) => client.sendCommand(false, [...command]) }
 }
 
 function clusterClient(
@@ -137,7 +137,7 @@ function clusterClient(
     send(command) {
       const [name = '', first, , third] = command
       const key = name === 'PUBLISH' ? undefined : name.startsWith('EVAL') ? third : first
-      return client.sendCommand(key, false, command as string[])
+      return client.sendCommand(key, false, [...command])
     },
   }
 }

@@ -47,14 +47,20 @@ const UNUSABLE_WITHIN = 200
 
 const LEAST_VERSION = '6.2'
 
+interface Connecting {
+  library?: typeof import('./redis-client.ts')
+  /** The client in use, or the one that connects. */
+  client?: RedisClient | undefined
+  retry?: NodeJS.Timeout | undefined
+}
+
 function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
+  const connecting: Connecting = {}
   return {
+    ...connecting,
     settings,
     hooks,
     isCluster: (settings.cluster?.length ?? 0) > 0,
-    library: undefined as typeof import('./redis-client.ts') | undefined,
-    /** The client in use, or the one that connects. */
-    client: undefined as RedisClient | undefined,
     isUp: false,
     /** False also if a part of a cluster cannot be used. */
     isWhole: false,
@@ -67,7 +73,6 @@ function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
     /** Commands that their callers have given up. */
     late: 0,
     retryMs: FIRST_RETRY_MS,
-    retry: undefined as NodeJS.Timeout | undefined,
   }
 }
 

@@ -71,7 +71,7 @@ function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED
   if (Number(schema) > SCHEMA) throw new Error('written by a newer version of Governor')
-  const { o, v } = JSON.parse(data) as { readonly o: readonly string[]; readonly v: unknown }
+  const { o, v }: { readonly o: readonly string[]; readonly v: unknown } = JSON.parse(data)
   return { operations: o, value: form.read(v) }
 }
 

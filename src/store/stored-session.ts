@@ -65,6 +65,7 @@ const JSON_BEGIN = '{'
 
 function iterationIn(line: string): IterationRecord {
   const reader = { line, at: 0 }
+  const tools: readonly string[] = []
   const usual = {
     thread: nextNumber(reader),
     at: nextNumber(reader),
@@ -79,7 +80,7 @@ function iterationIn(line: string): IterationRecord {
     tier: undefined,
     loop: undefined,
     overflow: undefined,
-    tools: [] as readonly string[],
+    tools,
   }
   const rest = line.slice(reader.at)
   if (rest.startsWith(JSON_BEGIN)) return Object.assign(usual, JSON.parse(rest))

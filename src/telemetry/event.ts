@@ -8,6 +8,7 @@ import { type LimitName, METERS, type Meter, type MeterName } from '../core/budg
 import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import { isNameIn } from '../core/names.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
 import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
@@ -540,8 +541,8 @@ const EVENTS = {
     OfSession & { reason: FailOpenReason; guard?: GuardName | undefined; fault?: string; isNews?: boolean }
   >({
     log({ reason, guard, isNews, session, apiId: session_id }) {
-      if (reason in GAPS)
-        return isNews ? ['warn', `not guarded: ${GAPS[reason as Gap]}`, { reason, session, session_id }] : undefined
+      if (isNameIn(GAPS, reason))
+        return isNews ? ['warn', `not guarded: ${GAPS[reason]}`, { reason, session, session_id }] : undefined
       // A failing store is logged once, when it begins to fail.
       if (reason === 'store') return undefined
       if (reason === 'prices') return ['warn', 'no prices and context windows but the configured ones are known']
@@ -675,7 +676,7 @@ type FieldsOf<Row> = Row extends EventRow<infer Event> ? Event : never
 export type Emit = (event: ProxyEvent) => void
 
 /** The rows, for an event of any kind: each gets only events of its own kind. */
-export const ROWS = EVENTS as unknown as Readonly<Record<ProxyEvent['kind'], EventRow<ProxyEvent>>>
+export const ROWS = EVENTS as Readonly<Record<ProxyEvent['kind'], EventRow<ProxyEvent>>>
 
 type LogSink = Record<Line[0], (facts: object, message: string) => void>
 

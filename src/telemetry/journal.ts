@@ -2,9 +2,11 @@
  * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says what was
  * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
  */
+
 import { access, constants, type FileHandle, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
+import { codeOf, errorOf } from '../core/thrown.ts'
 import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
 
 /** Where `governor run` and `governor init` keep it. */
@@ -123,7 +125,7 @@ async function append(path: string, text: string): Promise<{ readonly left: stri
     if (!(await isGlued(file, size, bytes).catch(() => false))) return { left: '' }
   } catch (error) {
     const whole = bytes.subarray(0, written).lastIndexOf(LINE_FEED) + 1
-    return { left: bytes.toString('utf8', whole), problem: (error as Error).message }
+    return { left: bytes.toString('utf8', whole), problem: errorOf(error).message }
   } finally {
     await file?.close()
   }
@@ -141,7 +143,7 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
       await access(at, constants.W_OK)
       return undefined
     } catch (error) {
-      const { code } = error as NodeJS.ErrnoException
+      const code = codeOf(error)
       const isMissing = code === 'ENOENT' || code === 'ENOTDIR'
       if (!isMissing || at === dirname(at)) return `no permission to write ${at}`
     }

@@ -51,7 +51,7 @@ function amountsOf(metric: AnyMetric, event: ProxyEvent): readonly Amount[] {
   const given = amount === undefined ? 1 : fields[amount]
   if ((only !== undefined && !fields[only]) || typeof given !== 'number') return []
   const values: Record<string, string> = {}
-  for (const label of labels) values[label] = (fields[label] as string | undefined) ?? 'none'
+  for (const label of labels) values[label] = String(fields[label] ?? 'none')
   return [[values, milliseconds === undefined ? given : given / 1_000]]
 }
 

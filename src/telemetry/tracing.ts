@@ -23,7 +23,7 @@ import { type ProxyEvent, type RequestEnded, ROWS } from './event.ts'
  * https://github.com/open-telemetry/semantic-conventions-genai.
  */
 const V1_36 = {
-  schemaUrl: 'https://opentelemetry.io/schemas/1.36.0' as string | undefined,
+  schemaUrl: 'https://opentelemetry.io/schemas/1.36.0',
   provider: 'gen_ai.system',
   operation: 'gen_ai.operation.name',
   model: 'gen_ai.request.model',
@@ -51,7 +51,7 @@ type GenAiNames = Readonly<typeof V1_36> & {
 const LATEST: GenAiNames = {
   ...V1_36,
   // These names have no published schema yet.
-  schemaUrl: undefined,
+  schemaUrl: '',
   provider: 'gen_ai.provider.name',
   cachedTokens: 'gen_ai.usage.cache_read.input_tokens',
 }
@@ -192,7 +192,7 @@ export function createTracing(version: string, optIn = '') {
   if (provider instanceof ProxyTracerProvider && !provider.getDelegateTracer(SCOPE)) return undefined
   const names: GenAiNames = optIn.split(/[,\s]/).includes('gen_ai_latest_experimental') ? LATEST : V1_36
   const { schemaUrl } = names
-  const schema = schemaUrl === undefined ? {} : { schemaUrl }
+  const schema = schemaUrl === '' ? {} : { schemaUrl }
   const meter = metrics.getMeter(SCOPE, version, schema)
   return {
     names,

@@ -49,12 +49,13 @@ const MAX_SUBJECTS = 10_000
 
 /** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
 function newLane(most: number) {
+  const waiting: (() => void)[] = []
   return {
     /** How many attempts may be under way, and how many are. */
     most,
     open: 0,
     /** Begin the attempts that wait for their turn, oldest first. */
-    waiting: [] as (() => void)[],
+    waiting,
     /** All messages that are not settled. */
     held: 0,
   }

@@ -48,6 +48,8 @@ function headerOf(headers: unknown, name: string): string | undefined {
   return typeof value === 'string' ? value : undefined
 }
 
+const isEnd = (value: unknown): value is GovernorEnd => isObject(value) && 'terminal_state' in value
+
 /**
  * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes a completion, a message, a
  * chunk or an event of a stream, the result of the Vercel AI SDK, a message of LangChain that holds its raw response,
@@ -56,7 +58,7 @@ function headerOf(headers: unknown, name: string): string | undefined {
 export function governorOf(response: unknown): GovernorEnd | undefined {
   if (!isObject(response)) return undefined
   const { governor, response: inner, response_metadata: metadata, additional_kwargs: raw, headers } = response
-  if (isObject(governor) && 'terminal_state' in governor) return governor as unknown as GovernorEnd
+  if (isEnd(governor)) return governor
   for (const place of [inner, metadata, isObject(raw) ? raw['__raw_response'] : undefined]) {
     const found = governorOf(place)
     if (found) return found

@@ -2,9 +2,11 @@
  * Prices and context windows of models: from the configuration, else from the data in @pydantic/genai-prices. Uses no
  * network. The package is loaded on first need, as that takes some 40 ms and 16 MB.
  */
+
 import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
 import { globMatches } from '../core/glob.ts'
+import { errorOf } from '../core/thrown.ts'
 import type { CallUsage, StatedBill, TokenUsage } from '../core/usage.ts'
 import type { Upstream } from '../http/upstream.ts'
 
@@ -163,24 +165,28 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
   const known = new Map<string, LRUCache<string, KnownModel>>()
   const dearestPrices = new Map<string, Price | undefined>()
   let library: Package | undefined
+  let loading: Promise<Error | undefined> | undefined
   const loadOnce = async (): Promise<Error | undefined> => {
     try {
       library = await import('@pydantic/genai-prices')
       catalogue.isLoaded = true
       return undefined
     } catch (error) {
-      failed?.(error as Error)
-      return error as Error
+      const problem = errorOf(error)
+      failed?.(problem)
+      return problem
     }
   }
   const catalogue = {
     isLoaded: false,
     /** Settles once the package is loaded, or cannot be: then every cost is known. Unset if nobody needed it yet. */
-    loading: undefined as Promise<Error | undefined> | undefined,
+    get loading() {
+      return loading
+    },
     /** Loads the package, once. Resolves to the error if it can't be loaded; never rejects. */
     load(): Promise<Error | undefined> {
-      catalogue.loading ??= loadOnce()
-      return catalogue.loading
+      loading ??= loadOnce()
+      return loading
     },
     /** Returns the dearest known price of the upstream's provider; `undefined` if none is known, or not loaded yet. */
     dearestAt(upstream: CatalogueUpstream): Price | undefined {

@@ -52,16 +52,27 @@ export interface ObserverTarget {
   /** Called once after `end`: synchronously, unless the rest of a content coding is to be undone before. */
   readonly settle: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
-  readonly fault: (error: Error) => void
+  readonly fault: (error: unknown) => void
+}
+
+interface Found {
+  head: Buffer[]
+  tail: Buffer[]
+  search?: StreamSearch | undefined
+  ending?: 'whole' | 'failed' | undefined
+  /** Unset if nobody asks for the text, or after a fault in reading it. */
+  text?: ResponseText | undefined
 }
 
 /** Returns the state of a response to observe: its beginning and its end, by reference, without its content coding. */
 function newObserved(target: ObserverTarget) {
+  const found: Found = { head: [], tail: [], search: undefined, ending: undefined, text: undefined }
   const { head, begin } = target
   const coding = contentEncoding(head.headers)
   const streams = statesEventStream(head.headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding, true)
   return {
+    ...found,
     target,
     streams,
     decoder: decoder && decoding(decoder),
@@ -70,20 +81,14 @@ function newObserved(target: ObserverTarget) {
     /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
     left: Number(headerOf(head.headers, 'content-length') ?? Number.NaN),
     tailBytes: TAIL_BYTES,
-    head: [] as Buffer[],
     headLength: 0,
-    tail: [] as Buffer[],
     tailLength: 0,
     length: 0,
     isOver: false,
-    search: undefined as StreamSearch | undefined,
-    ending: undefined as 'whole' | 'failed' | undefined,
     /** How many ids were reported; -1: nothing was. */
     reported: -1,
     /** How many bytes are needed before the next search for the id; 0: no more searches. */
     nextSearch: begin ? 1 : 0,
-    /** Unset if nobody asks for the text, or after a fault in reading it. */
-    text: undefined as ResponseText | undefined,
   }
 }
 
@@ -144,7 +149,7 @@ function searchCalls(observed: Observed, chunk: Buffer | undefined, isLast: bool
     if (isLast && !streams) observed.ending ??= 'whole'
     return isLast || (observed.ending && chunk) ? report(observed) : undefined
   } catch (error) {
-    target.fault(error as Error)
+    target.fault(error)
     return undefined
   }
 }
@@ -174,7 +179,7 @@ function readTextOf(observed: Observed, text: ResponseText, chunk?: Buffer): str
     text.push(chunk)
   } catch (error) {
     observed.text = undefined
-    observed.target.fault(error as Error)
+    observed.target.fault(error)
   }
   return undefined
 }
@@ -226,7 +231,7 @@ function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): stri
   try {
     return dialect.responseId?.(joined(head))
   } catch (error) {
-    fault(error as Error)
+    fault(error)
     return undefined
   }
 }
@@ -282,7 +287,7 @@ function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | 
   } catch (error) {
     // A response that is not JSON, or incomplete, has no metadata.
     const isUnreadable = error instanceof SyntaxError || error instanceof JsonScanError
-    if (!isUnreadable) fault(error as Error)
+    if (!isUnreadable) fault(error)
   }
   let usage: CallUsage
   if (metadata.usage) usage = { estimated: false, ...metadata.usage }

@@ -1,6 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { amountsBy } from '../../src/core/budget/meters.ts'
 import type { Hash } from '../../src/core/hash.ts'
+import { INITIAL_LOOP_STATE } from '../../src/core/loop/loop-state.ts'
 import { mergeSessions } from '../../src/core/session/merge.ts'
 import type { Run, Session, Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
@@ -113,7 +115,7 @@ describe('a session that two replicas counted separately', () => {
   })
 })
 
-const LIMIT = { iterations: 9, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
+const LIMIT = amountsBy((name) => (name === 'iterations' ? 9 : 0))
 
 describe('two copies of a session', () => {
   it('keep two runs apart that different operations began, whatever their messages have in common', () => {
@@ -164,6 +166,58 @@ describe('two copies of a session', () => {
       expect(joined.threads[0]?.run.finalAnswer).toBeUndefined()
       expect(joined.threads[0]?.run.operator).toEqual({ base: LIMIT })
     }
+  })
+
+  it('keep what only one of them knows of a thread, of its run and of the session, whichever was used last', () => {
+    const meter = { name: 'iterations', used: 3, max: 3 } as const
+    const inThread: Partial<Thread> = {
+      responses: ['r1'],
+      continuedFrom: ['r0'],
+      loopState: INITIAL_LOOP_STATE,
+      noticeSent: true,
+      dropsThinking: true,
+      operator: { loopMode: 'warn' },
+    }
+    const inRun: Partial<Run> = {
+      finalAnswer: { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) },
+      isReported: true,
+      operator: { isStopAsked: true },
+    }
+    const inSession: Partial<Session> = {
+      reductions: [],
+      gaps: ['no_channel'],
+      record: { name: 'n', threads: 1, iterations: [], runs: [], minutes: [] },
+      operator: { done: ['a'] },
+    }
+    for (const [here, there] of [
+      [8, 5],
+      [5, 8],
+    ] as const) {
+      const [plain] = single(there, 10).threads
+      const [thread] = single(here, 10).threads
+      if (!plain || !thread) throw new Error('no thread')
+      const knowing = {
+        ...single(here, 10),
+        ...inSession,
+        threads: [{ ...thread, ...inThread, run: { ...thread.run, ...inRun } }],
+      }
+      const other = single(there, 10)
+      for (const joined of [mergeSessions(undefined, knowing, other), mergeSessions(undefined, other, knowing)]) {
+        expect(joined).toMatchObject(inSession)
+        expect(joined.threads[0]).toMatchObject(inThread)
+        expect(joined.threads[0]?.run).toMatchObject(inRun)
+      }
+    }
+  })
+
+  it('keep what the one that was used last says, where both know it', () => {
+    const copy = (iteration: number) => {
+      const loopState = { ...INITIAL_LOOP_STATE, pendingNotice: `after ${iteration}` }
+      return sessionOf([{ ...threadOf(runOf(iteration, 10)), responses: [`r${iteration}`], loopState }], 10, iteration)
+    }
+    const [older, newer] = [copy(5), copy(8)]
+    for (const joined of [mergeSessions(undefined, older, newer), mergeSessions(undefined, newer, older)])
+      expect(joined.threads[0]).toMatchObject({ responses: ['r5', 'r8'], loopState: { pendingNotice: 'after 8' } })
   })
 
   it('of an older version are joined by the time of a run and the number of its thread', () => {

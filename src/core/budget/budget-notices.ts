@@ -3,6 +3,7 @@
  * budget that is used. Texts are templates: `{meter}` and `{unit}` name what is counted, `{limit}` its limit; `{used}`,
  * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
  */
+import { isNameIn } from '../names.ts'
 import { METERS, type Meter, type MeterRow } from './meters.ts'
 
 /** The placeholders a template may use. */
@@ -63,7 +64,7 @@ export type NoticeTexts = Readonly<typeof DEFAULT_TEXTS>
 export function unknownPlaceholders(template: string): string[] {
   const unknown: string[] = []
   for (const [, , name = ''] of template.matchAll(PLACEHOLDER))
-    if (!(PLACEHOLDERS as readonly string[]).includes(name)) unknown.push(name)
+    if (!PLACEHOLDERS.some((known) => known === name)) unknown.push(name)
   return unknown
 }
 
@@ -74,7 +75,7 @@ export function fill(template: string, meter: Meter): string {
   const numbers = { used, max, left, N: used, M: max, 'M-N': left }
   const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<Placeholder, string>
   return template.replace(PLACEHOLDER, (placeholder, space: string, key: string) => {
-    const text = Object.hasOwn(words, key) ? words[key as Placeholder] : placeholder.trimStart()
+    const text = isNameIn(words, key) ? words[key] : placeholder.trimStart()
     return text === '' ? '' : space + text
   })
 }

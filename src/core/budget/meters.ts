@@ -3,6 +3,7 @@
  * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or
  * `count-request.ts`.
  */
+import { namesOf, tableBy } from '../names.ts'
 import type { Usage } from '../usage.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
@@ -164,9 +165,7 @@ export type LimitSetting = Limit['setting']
 export type LimitReason = Limit['reason']
 
 /** The meters with a limit, in the order in which limits are checked. */
-export const LIMITS: readonly LimitName[] = (Object.keys(METERS) as MeterName[]).filter(
-  (name): name is LimitName => 'limit' in METERS[name],
-)
+export const LIMITS: readonly LimitName[] = namesOf(METERS).filter((name): name is LimitName => 'limit' in METERS[name])
 
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>
@@ -179,9 +178,7 @@ export interface LimitPair {
 
 /** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
-  const amounts = {} as Record<LimitName, number>
-  for (const name of LIMITS) amounts[name] = amount(name)
-  return amounts
+  return tableBy(LIMITS, amount)
 }
 
 /** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */

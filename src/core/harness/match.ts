@@ -34,7 +34,7 @@ export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 
 /** Prepares harness texts, once per configuration: one expression per kind. `{}` in a summary request is one word. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
-  const sources = { prefix: [] as string[], exact: [] as string[], human: [] as string[] }
+  const sources: Record<'prefix' | 'exact' | 'human', string[]> = { prefix: [], exact: [], human: [] }
   const ended: string[] = []
   for (const { match, text, end } of harnessTexts) {
     const source = folded(text)

@@ -5,7 +5,7 @@
 
 import type { Conversation } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
-import { type Hash, hashOfText } from '../hash.ts'
+import { branded, type Hash, hashOfText } from '../hash.ts'
 import {
   type AssistantMessage,
   assistantHash,
@@ -229,8 +229,8 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
     // All words of humans in it began this run, or an earlier one.
     if (isSameRun && conversation.role(index) !== 'assistant') continue
     const isNewest = answer !== undefined && step !== undefined && step === shown
-    const name = isNewest ? [answer.operation as Hash] : []
-    if (isSameRun && isNewest && next.assistantHashes.includes(answer.operation as Hash)) continue
+    const name = isNewest ? [branded(answer.operation)] : []
+    if (isSameRun && isNewest && next.assistantHashes.includes(branded(answer.operation))) continue
     next = observeMessage(next, reader, registry, index, {
       now: index === newest ? now : undefined,
       hashes: step && [...name, assistantHash(step, conversation)],

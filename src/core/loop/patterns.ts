@@ -1,6 +1,8 @@
 /** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
+
 import { matchesAny } from '../glob.ts'
 import type { Hash } from '../hash.ts'
+import { namesOf } from '../names.ts'
 import { type CallHistory, type HistoryEntry, isSamePair, WINDOW } from './call-history.ts'
 
 /** `observe` only finds loops, `warn` warns the model, `enforce` also blocks calls. */
@@ -132,8 +134,9 @@ function standstill(context: SearchContext): FoundLoop | undefined {
     isWaiting ||= isPoll === true
   }
   const count = steps - since
-  if (count < patience(limits.standstill, isWaiting, context)) return undefined
-  return { calls: [...calls] as [Hash, ...Hash[]], count, span, hasNews: false, isWaiting }
+  const [oldest, ...others] = calls
+  if (!oldest || count < patience(limits.standstill, isWaiting, context)) return undefined
+  return { calls: [oldest, ...others], count, span, hasNews: false, isWaiting }
 }
 
 /** One call in a row, whatever its results. A warning about another loop does not lower its threshold. */
@@ -192,7 +195,7 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
 }
 
 /** The names of all patterns. */
-export const NAMES = Object.keys(PATTERNS) as readonly Pattern[]
+export const NAMES = namesOf(PATTERNS)
 
 /** A loop that was found. */
 export interface Loop extends FoundLoop {

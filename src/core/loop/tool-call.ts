@@ -4,7 +4,7 @@
  * from the response.
  */
 import type { Conversation, ToolCall } from '../conversation.ts'
-import { type Hash, hashOf, hashOfText } from '../hash.ts'
+import { branded, type Hash, hashOf, hashOfText } from '../hash.ts'
 import { countValues } from '../json-object.ts'
 import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../work.ts'
 import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
@@ -50,7 +50,7 @@ export function canonicalArguments(text: string, work?: Work): string {
   if (values === undefined) return text
   work?.spend(values * STEPS_PER_VALUE)
   try {
-    const value = JSON.parse(text) as unknown
+    const value: unknown = JSON.parse(text)
     const numbers = text.replace(STRING, '').match(NUMBER) ?? []
     return numbers.every((number) => String(Number(number)) === number) ? sorted(value, COSMETIC) : text.trim()
   } catch {
@@ -60,7 +60,7 @@ export function canonicalArguments(text: string, work?: Work): string {
 
 /** Hashes a call with the arguments as the model wrote them, JSON or not: 132 bits of sha256. Throws `TooMuchToRead`. */
 export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
-  return hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`).slice(0, 22) as Hash
+  return branded(hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`).slice(0, 22))
 }
 
 /** Characters of a call's arguments that are looked at. */

@@ -1,7 +1,7 @@
 /** Tool results and how they are compared: masked, which is slow, only if a call had another result before. */
 import type { Conversation, RawResult } from '../conversation.ts'
 import { PLACEHOLDER_RESULTS } from '../harness/texts.ts'
-import { type Hash, hashOfBytes, hashOfText } from '../hash.ts'
+import { branded, type Hash, hashOfBytes, hashOfText } from '../hash.ts'
 import { STEPS_PER_SEARCHED, STEPS_PER_VALUE, type Work } from '../work.ts'
 import type { ToolCallRecord } from './call-history.ts'
 import { withoutNotices } from './loop-notices.ts'
@@ -88,8 +88,8 @@ export function textHashes(result: string, volatile: MaskMode, work?: Work): Res
   work?.spend(result.length * STEPS_PER_SEARCHED)
   const said = withoutHarnessNoise(text)
   return {
-    resultHash: `${COMPARED}${hashOfText(said)}` as Hash,
-    maskedHash: `${COMPARED}${hashOfText(maskVolatile(said))}` as Hash,
+    resultHash: branded(`${COMPARED}${hashOfText(said)}`),
+    maskedHash: branded(`${COMPARED}${hashOfText(maskVolatile(said))}`),
   }
 }
 

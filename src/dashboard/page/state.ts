@@ -11,14 +11,24 @@ const RELOAD_MS = 60_000
 /** Milliseconds without a sign of life after which the page says so. */
 const STALE_MS = 12_000
 
-const NOTHING = {
-  rows: new Map() as ReadonlyMap<string, SessionRow>,
+interface Shown {
+  rows: ReadonlyMap<string, SessionRow>
   /** Ids and groups of the rows that are shown, and of those that are shown once no pointer holds the rows. */
-  places: [] as readonly Place[],
-  nextPlaces: [] as readonly Place[],
-  page: undefined as Omit<SessionPage, 'sessions'> | undefined,
-  detail: undefined as SessionDetail | undefined,
-  transcript: undefined as Transcript | undefined,
+  places: readonly Place[]
+  nextPlaces: readonly Place[]
+  page: Omit<SessionPage, 'sessions'> | undefined
+  detail: SessionDetail | undefined
+  transcript: Transcript | undefined
+  said: string
+}
+
+const NOTHING: Shown = {
+  rows: new Map(),
+  places: [],
+  nextPlaces: [],
+  page: undefined,
+  detail: undefined,
+  transcript: undefined,
   said: '',
 }
 
@@ -31,12 +41,13 @@ interface Place {
 const selectedNow = () => decodeURIComponent(location.hash.slice(1))
 
 function createStore(draw: () => void) {
+  const visit: Visit = { token: '', over: new AbortController() }
   return {
     ...NOTHING,
     /** Draws the page; `change` calls it in the next frame, once for all changes before that. */
     draw,
     isScheduled: false,
-    visit: { token: '', over: new AbortController() } as Visit,
+    visit,
     hasAccess: true,
     /** Why nothing, or nothing new, is shown. */
     problem: '',

@@ -22,7 +22,7 @@ function textUnder(bytes: Buffer, key: string, isLast: boolean): string | undefi
   for (let place = 0; at !== -1 && place < MAX_PLACES; place++) {
     const start = valueStart(bytes, at, quoted)
     try {
-      if (bytes[start] === QUOTE) return decode(bytes, { start, end: skipValue(bytes, start) }) as string
+      if (bytes[start] === QUOTE) return String(decode(bytes, { start, end: skipValue(bytes, start) }))
     } catch {
       // The piece ends within the value.
     }

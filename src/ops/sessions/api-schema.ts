@@ -2,10 +2,12 @@
  * The requests and replies of the API of sessions. The types of views and of the command line and the OpenAPI
  * description are made from these shapes, and the tests compare real replies with them.
  */
+
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
-import { GAPS, type Gap } from '../../core/gaps.ts'
+import { GAPS } from '../../core/gaps.ts'
 import { NAMES } from '../../core/loop/patterns.ts'
+import { namesOf } from '../../core/names.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
 import { STATES } from './states.ts'
 
@@ -21,7 +23,7 @@ function named<Shape extends z.ZodRawShape>(id: string, shape: Shape) {
   return z.strictObject(shape).meta({ id })
 }
 
-const states = z.enum(Object.keys(STATES) as (keyof typeof STATES)[])
+const states = z.enum(namesOf(STATES))
 const state = states.meta({
   description:
     'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a ' +
@@ -113,9 +115,7 @@ const row = {
   agents: z.strictObject({ alive: count, total: count }),
   last_tool: text,
   overflows: count.describe('Of the iterations that are kept.'),
-  unguarded: z
-    .array(z.enum(Object.keys(GAPS) as [Gap, ...Gap[]]))
-    .describe('Why it was not guarded, or not in full; empty if it was.'),
+  unguarded: z.array(z.enum(namesOf(GAPS))).describe('Why it was not guarded, or not in full; empty if it was.'),
 }
 
 const sessionRow = named('SessionRow', row)

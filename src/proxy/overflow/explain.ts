@@ -62,7 +62,7 @@ export async function explainRefusal(request: WatchedRequest, response: Upstream
     const noted = { ...marked, ...status, headers: all }
     return { response: withBody(response, noted, changed), overflow }
   } catch (error) {
-    noteFault(emit, error as Error)
+    noteFault(emit, error)
     return undefined
   }
 }
@@ -83,7 +83,7 @@ export function explainFrame(request: WatchedRequest, frame: Buffer, sent: numbe
     // Bytes that have gone cannot be changed any more.
     return whole?.subarray(0, sent).equals(frame.subarray(0, sent)) ? whole.subarray(sent) : rest
   } catch (error) {
-    noteFault(request.x.services.emit, error as Error)
+    noteFault(request.x.services.emit, error)
     return rest
   }
 }

@@ -52,7 +52,7 @@ export function recovered(
     }
     return body && { ...call, headers: withoutBodyFields(call.headers), body }
   } catch (error) {
-    noteFault(services.emit, error as Error)
+    noteFault(services.emit, error)
     return undefined
   }
 }

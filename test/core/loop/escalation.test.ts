@@ -121,7 +121,11 @@ describe('a model that repeats itself', () => {
   it('may ignore twice as many warnings if its results are too short to show progress', () => {
     const { memory, findings } = tell('undo.=ok '.repeat(9))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
-    expect(isRefused(tell('undo.=ok '.repeat(7)).memory, 'undo')).toBe(false)
+    // A loop is complete only with every second call: after an odd number of calls nothing could be blocked anyway.
+    for (const calls of [6, 8]) {
+      expect(isRefused(tell('undo=ok '.repeat(calls)).memory, 'undo')).toBe(true)
+      expect(isRefused(tell('undo.=ok '.repeat(calls)).memory, 'undo')).toBe(false)
+    }
     expect(isRefused(tell('undo.=ok', POLICY, memory).memory, 'undo')).toBe(true)
     expect(isRefused(tell(`${'key.=ok see=longer '.repeat(3)}key.=ok`).memory, 'see')).toBe(true)
   })

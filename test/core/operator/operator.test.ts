@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Amounts, LIMITS } from '../../../src/core/budget/meters.ts'
+import { type Amounts, amountsBy, LIMITS } from '../../../src/core/budget/meters.ts'
 import {
   type Extension,
   extendRuns,
@@ -22,7 +22,7 @@ import {
 } from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
 
-const NONE: Amounts = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
+const NONE: Amounts = amountsBy(() => 0)
 const NOW = 1_800_000_000_000
 const limitsOf = (iterations: number): Run['limits'] => ({ run: { ...NONE, iterations }, session: NONE })
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { amountsBy } from '../../../src/core/budget/meters.ts'
 import {
   askOperator,
   extendRuns,
@@ -11,7 +12,7 @@ import {
 import type { Run, Session, Thread } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 
-const AMOUNTS = { iterations: 0, tool_calls: 0, tokens: 0, cost: 0, seconds: 0 }
+const AMOUNTS = amountsBy(() => 0)
 const limits = { run: { ...AMOUNTS, iterations: 3 }, session: AMOUNTS }
 const request = { fingerprint: 'f', thread: '' }
 const limit = { name: 'iterations', used: 4, max: 3 } as const

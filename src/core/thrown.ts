@@ -1,0 +1,11 @@
+/** What a `catch` gets: anything may be thrown, most of all by other packages and by Node. */
+
+/** Returns what was thrown as an error. */
+export function errorOf(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown))
+}
+
+/** Returns Node's code of an error, such as `ENOENT`; `undefined` for anything else. */
+export function codeOf(thrown: unknown): string | undefined {
+  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined
+}
