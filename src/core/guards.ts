@@ -7,6 +7,7 @@ import type { Request } from './request.ts'
 import type { Changed, GuardMemory, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
+import { errorOf } from './thrown.ts'
 
 /** The result of a call that no guard has blocked, but that no client got either. */
 export const NOT_EXECUTED = '[GOVERNOR] This call was not executed.'
@@ -135,7 +136,7 @@ export function judgeCalls(
       if (found.endsRun) end ??= found.blocked.find((block) => block !== undefined)
       for (const [nth, [at]] of passing.entries()) blocked[at] = found.blocked[nth]
     } catch (error) {
-      faults.push({ guard: name, error: error as Error })
+      faults.push({ guard: name, error: errorOf(error) })
     }
   }
   // If all calls are blocked, the model is asked again and told why; else the next request carries a notice.

@@ -176,7 +176,7 @@ async function askAgain(
     response.abort()
   } catch (error) {
     if (x.exchange.client.isGone()) throw error
-    if (!(error instanceof UpstreamFailed)) noteFault(x.services.emit, error as Error)
+    if (!(error instanceof UpstreamFailed)) noteFault(x.services.emit, error)
     // A conversation that has one end has the blocked calls at it: the client can't send its request again.
     else if (error.failure.code !== 'upstream_undecodable' && !x.sent.stored?.hasOneEnd) throw error
   }

@@ -129,6 +129,6 @@ describe('the calls of a response', () => {
     const { request, runState } = agent().stuck()
     const counted = { fingerprint: 'another', thread: '' }
     const judged = judgeCalls(NEW_SESSION, counted, [AGAIN], { request, runState, isAgain: false, now: 0 })
-    expect(judged).toEqual({ session: NEW_SESSION, result: { blocked: [], endsRun: false, faults: [] } })
+    expect(judged).toEqual({ session: NEW_SESSION, result: { blocked: [], faults: [] } })
   })
 })

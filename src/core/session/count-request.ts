@@ -6,6 +6,7 @@ import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript }
 import { inMode, type LoopMode } from '../loop/patterns.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import type { Request } from '../request.ts'
+import { errorOf } from '../thrown.ts'
 import { addCall } from '../usage.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run.ts'
@@ -72,7 +73,7 @@ interface Place {
 function placeOf(session: Session, request: Request): Place {
   const { facts, thread: name, now, operation } = request
   const newRun: Run = { id: operation, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
-  const found = findThread(session, facts, name, now)
+  const found = findThread(session, facts, name)
   if (!found) {
     // A thread that begins may carry the history of another: its own iterations begin after that.
     for (const { name: other, newest } of name === '' ? [] : session.threads) {
@@ -236,7 +237,7 @@ function observeCalls(request: Request, place: Place, mode: LoopMode | undefined
       return { loopState: observeTranscript(before, transcript, policy, now), interrupted, fault }
     }
   } catch (error) {
-    fault = error as Error
+    fault = errorOf(error)
   }
   return { loopState: skipTranscript(before, transcript), interrupted: undefined, fault }
 }
@@ -375,7 +376,6 @@ function threadAfter(
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
     endsInUserMessage,
     messages,
-    promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,

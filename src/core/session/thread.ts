@@ -11,9 +11,6 @@ import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { MAX_THREADS, type RelayedAnswer, type Run, retryOf, type Session, type Thread } from './session.ts'
 
-/** Milliseconds without requests after which a transcript without known answers continues no thread. */
-const IDLE_MS = 600_000
-
 /** How a request continues a thread; what is unset is not so, or not shown. */
 export interface Continuation {
   readonly thread: Thread
@@ -37,11 +34,14 @@ export interface Continuation {
   readonly cutSteps?: number
 }
 
+/** The best kind is the first. */
+const KINDS = ['whole', 'dropped_message', 'summary'] as const
+
 /** How well a transcript fits a thread. */
 interface Fit {
   readonly thread: Thread
-  /** See `fitOf`; the smallest is the best. */
-  readonly kind: 0 | 1 | 2 | 3
+  /** See `fitOf`. */
+  readonly kind: (typeof KINDS)[number]
   /** How many answers it shows after the thread's newest one; all of them if the thread has shown none. */
   readonly newer: number
   /** How many user messages it shows after those of the thread. */
@@ -58,12 +58,7 @@ interface Fit {
  * - the thread whose client got an older answer that it shows;
  * - the thread whose history it replaces by a summary, see `compactedThread`.
  */
-export function findThread(
-  { threads }: Session,
-  facts: RequestFacts,
-  name: string,
-  now: number,
-): Continuation | undefined {
+export function findThread({ threads }: Session, facts: RequestFacts, name: string): Continuation | undefined {
   if (name !== '') {
     const named = threads.findLast((thread) => thread.name === name)
     return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
@@ -89,7 +84,7 @@ export function findThread(
   }
   if (best) return continuationBy(best, facts)
   if (shown) return branchAfter(shown, facts)
-  const thread = compactedThread(unnamed, facts, now)
+  const thread = compactedThread(unnamed, facts)
   // A harness asks for the summary with a message that is not seen again.
   const last = thread?.userMessageHashes.at(-1)
   const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
@@ -216,10 +211,10 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
 /**
  * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the
  * thread has none. Kinds:
- * - 0: its user messages begin with those of the thread;
- * - 1: they begin with the newest of those, as the history lost its beginning;
- * - 2: they lack the thread's last one, but the answer to it is there: the harness wrote that message for one request;
- * - 3: it got shorter, and all new user messages stand before the answer: they are a summary.
+ * - `whole`: its user messages begin with those of the thread;
+ * - `dropped_message`: they lack the thread's last one, but the answer to it is there: the harness wrote that message
+ *   for one request;
+ * - `summary`: it got shorter, and all new user messages stand before the answer: they are a summary.
  */
 function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   // A transcript does not show the ids by which a thread has continued from answers that the provider keeps.
@@ -237,21 +232,19 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
     // A summary alone says nothing about the conversations of others.
     if (at === -1 && known.length === 0 && users > 0) return undefined
     // Nothing but the same prompt: another agent has got the same task.
-    return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 0, newer, users }
+    return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 'whole', newer, users }
   }
   if (thread.system !== facts.system) return undefined
   if (thread.endsInUserMessage && newer > 0 && (at >= 0 || thread.userMessageCount > 1)) {
     const kept = facts.endsInUserMessage ? shown.slice(0, -1) : shown
     if (kept.length === thread.userMessageCount - 1 && beginsWith(kept, known.slice(0, -1), kept.length))
-      return { thread, kind: 2, newer, users: 0 }
+      return { thread, kind: 'dropped_message', newer, users: 0 }
   }
   if (at === -1) return undefined
-  const users = usersAfterCut(shown, known)
-  if (users !== undefined) return { thread, kind: 1, newer, users }
   const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= thread.run.iteration
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
-  return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 3, newer, users: 0 } : undefined
+  return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 'summary', newer, users: 0 } : undefined
 }
 
 /** Returns whether `shown` begins with `count` user messages that end with `known`. */
@@ -262,23 +255,15 @@ function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: numbe
   return true
 }
 
-/** Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. */
-function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
-  if (shown.length === 0) return 0
-  for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
-    if (beginsWith(shown, known.slice(-kept), kept)) return shown.length - kept
-  return undefined
-}
-
 /** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */
 function isBetter(one: Fit, other: Fit): boolean {
-  if (one.kind !== other.kind) return one.kind < other.kind
+  if (one.kind !== other.kind) return KINDS.indexOf(one.kind) < KINDS.indexOf(other.kind)
   if (one.newer !== other.newer) return one.newer !== 0 && (other.newer === 0 || one.newer < other.newer)
   return one.thread.userMessageCount > other.thread.userMessageCount
 }
 
 function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts): Continuation {
-  const dropsMessage = kind === 2
+  const dropsMessage = kind === 'dropped_message'
   // After an answer without calls the message at the end is a human's, whatever became of the one before.
   const speaksAtEnd = dropsMessage && facts.endsInUserMessage && !callsLast(facts)
   // A user message before an answer that the run knows was put there by the harness.
@@ -319,7 +304,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
  * - the newest step alone, which is not known yet, if no agent with the same prompt may have made it. Only a run that
  *   goes on is compacted. `undefined` also where such threads belong to several conversations.
  */
-function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
+function compactedThread(threads: readonly Thread[], facts: RequestFacts): Thread | undefined {
   const { system, userMessageHashes: shown, assistantHashes, callCounts, isPrompt, isCompacted, messages } = facts
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
@@ -335,10 +320,8 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     const { run, first, userMessageHashes: known } = thread
     if (thread.system !== system || first === undefined) continue
     if (!shown.every((hash) => known.includes(hash))) continue
-    // A prompt may hold messages of the harness too.
-    const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
-    const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
-    const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
+    const isOver = run.isAnswered && !run.finalAnswer
+    const isSummary = !isStep && (shown.length === 0 || !isPrompt)
     const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
