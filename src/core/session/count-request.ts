@@ -73,7 +73,7 @@ interface Place {
 function placeOf(session: Session, request: Request): Place {
   const { facts, thread: name, now, operation } = request
   const newRun: Run = { id: operation, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
-  const found = findThread(session, facts, name)
+  const found = findThread(session, facts, name, now)
   if (!found) {
     // A thread that begins may carry the history of another: its own iterations begin after that.
     for (const { name: other, newest } of name === '' ? [] : session.threads) {
@@ -376,6 +376,7 @@ function threadAfter(
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
     endsInUserMessage,
     messages,
+    promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,

@@ -177,6 +177,8 @@ export interface Thread {
   readonly userMessageCount: number
   readonly endsInUserMessage?: boolean | undefined
   readonly messages?: number | undefined
+  /** How many messages the thread's first request contained; unset if that contained answers. */
+  readonly promptLength?: number | undefined
   /** Its first request came more than once: perhaps from as many agents. */
   readonly isPromptRepeated?: boolean | undefined
   /** The first and the newest answer that its requests have shown; unset before the first. */

@@ -11,6 +11,9 @@ import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { MAX_THREADS, type RelayedAnswer, type Run, retryOf, type Session, type Thread } from './session.ts'
 
+/** Milliseconds without requests after which a transcript without known answers continues no thread. */
+const IDLE_MS = 600_000
+
 /** How a request continues a thread; what is unset is not so, or not shown. */
 export interface Continuation {
   readonly thread: Thread
@@ -35,7 +38,7 @@ export interface Continuation {
 }
 
 /** The best kind is the first. */
-const KINDS = ['whole', 'dropped_message', 'summary'] as const
+const KINDS = ['whole', 'lost_beginning', 'dropped_message', 'summary'] as const
 
 /** How well a transcript fits a thread. */
 interface Fit {
@@ -49,7 +52,8 @@ interface Fit {
 }
 
 /**
- * Returns the thread that a request continues; `undefined` if it begins one. The first of these that exists:
+ * Returns the thread that a request continues; `undefined` if it begins one. The first of these that exists, as
+ * docs/threads.md shows in transcripts:
  * - the thread that the client names;
  * - the thread that has counted the same bytes;
  * - the thread with the response that it continues from;
@@ -58,7 +62,12 @@ interface Fit {
  * - the thread whose client got an older answer that it shows;
  * - the thread whose history it replaces by a summary, see `compactedThread`.
  */
-export function findThread({ threads }: Session, facts: RequestFacts, name: string): Continuation | undefined {
+export function findThread(
+  { threads }: Session,
+  facts: RequestFacts,
+  name: string,
+  now: number,
+): Continuation | undefined {
   if (name !== '') {
     const named = threads.findLast((thread) => thread.name === name)
     return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
@@ -84,7 +93,7 @@ export function findThread({ threads }: Session, facts: RequestFacts, name: stri
   }
   if (best) return continuationBy(best, facts)
   if (shown) return branchAfter(shown, facts)
-  const thread = compactedThread(unnamed, facts)
+  const thread = compactedThread(unnamed, facts, now)
   // A harness asks for the summary with a message that is not seen again.
   const last = thread?.userMessageHashes.at(-1)
   const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
@@ -212,6 +221,7 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
  * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the
  * thread has none. Kinds:
  * - `whole`: its user messages begin with those of the thread;
+ * - `lost_beginning`: they begin with the newest of those, as the history lost its beginning;
  * - `dropped_message`: they lack the thread's last one, but the answer to it is there: the harness wrote that message
  *   for one request;
  * - `summary`: it got shorter, and all new user messages stand before the answer: they are a summary.
@@ -241,6 +251,8 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
       return { thread, kind: 'dropped_message', newer, users: 0 }
   }
   if (at === -1) return undefined
+  const users = usersAfterCut(shown, known)
+  if (users !== undefined) return { thread, kind: 'lost_beginning', newer, users }
   const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= thread.run.iteration
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
@@ -253,6 +265,14 @@ function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: numbe
   if (shown.length < count) return false
   for (let at = 0; at < known.length; at++) if (known[at] !== shown[from + at]) return false
   return true
+}
+
+/** Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. */
+function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
+  if (shown.length === 0) return 0
+  for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
+    if (beginsWith(shown, known.slice(-kept), kept)) return shown.length - kept
+  return undefined
 }
 
 /** Threads that know the most of a transcript fit best; of equal ones the one that has waited longest. */
@@ -304,7 +324,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
  * - the newest step alone, which is not known yet, if no agent with the same prompt may have made it. Only a run that
  *   goes on is compacted. `undefined` also where such threads belong to several conversations.
  */
-function compactedThread(threads: readonly Thread[], facts: RequestFacts): Thread | undefined {
+function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
   const { system, userMessageHashes: shown, assistantHashes, callCounts, isPrompt, isCompacted, messages } = facts
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
@@ -320,8 +340,10 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts): Threa
     const { run, first, userMessageHashes: known } = thread
     if (thread.system !== system || first === undefined) continue
     if (!shown.every((hash) => known.includes(hash))) continue
-    const isOver = run.isAnswered && !run.finalAnswer
-    const isSummary = !isStep && (shown.length === 0 || !isPrompt)
+    // A prompt may hold messages of the harness too.
+    const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
+    const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
+    const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
     const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
