@@ -168,17 +168,19 @@ async function askAgain(
   { x, filter }: Filtering,
   form: RequestVariant,
 ): Promise<BufferedCalls | UpstreamResponse | undefined> {
+  // The client may send its request again: not if it has the beginning of a response, or if the blocked calls are at the
+  // end of a conversation that has only one.
+  const maySendAgain = x.exchange.client.status() === 0 && !x.sent.stored?.hasOneEnd
   try {
     const { response } = await sendModel(x, form, () => undefined)
     const { head } = response
     if (isSuccess(head)) return await filter.take(response)
-    if (!isRefusedForm(head) && !x.sent.stored?.hasOneEnd) return response
+    if (!isRefusedForm(head) && maySendAgain) return response
     response.abort()
   } catch (error) {
     if (x.exchange.client.isGone()) throw error
     if (!(error instanceof UpstreamFailed)) noteFault(x.services.emit, error)
-    // A conversation that has one end has the blocked calls at it: the client can't send its request again.
-    else if (error.failure.code !== 'upstream_undecodable' && !x.sent.stored?.hasOneEnd) throw error
+    else if (error.failure.code !== 'upstream_undecodable' && maySendAgain) throw error
   }
   return undefined
 }
