@@ -61,6 +61,21 @@ function clientOf(url: string) {
 const callsOf = (message: OpenAI.ChatCompletionMessage | undefined) =>
   message?.tool_calls?.map(({ id, ...call }) => [id, 'function' in call ? call.function.arguments : ''])
 
+it.each([429, 503])(
+  'a run ends where its client has begun to read an answer and the provider is busy after a block (%i)',
+  async (status) => {
+    const text = delta({ content: 'Let me look. ' })
+    const busy = { status, body: { error: { message: 'Busy.', type: 'server_error', code: null } } }
+    const { message, finish_reason: finish } = await whereThird(
+      stream(role, text, calling({ index: 0, ...CALL }), end, DONE),
+      busy,
+    )
+    expect(message?.tool_calls ?? []).toEqual([])
+    expect(message?.content).toMatch(/^Let me look\. /)
+    expect(finish).toBe('stop')
+  },
+)
+
 describe('a repeated call in a stream is recognized and blocked', () => {
   it.each<[string, string[]]>([
     [
