@@ -83,6 +83,8 @@ export async function evaluate(
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
     if (isAside) {
+      // Without a name it begins no session.
+      if (!found.isNamed && !(await isKnown(services, found))) return undefined
       const { model } = conversation
       const policy = policyFor(settingsFor(services.policies.budget, subjectOf(exchange, model)), {})
       exchange.aside = { found, model, policy }
@@ -98,6 +100,12 @@ export async function evaluate(
     countFault(services.emit, error)
     return undefined
   }
+}
+
+/** Returns whether the store holds a session. */
+async function isKnown({ store, emit }: Services, { tenant, id }: FoundSession): Promise<boolean> {
+  if (id === undefined) return false
+  return (await unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)) !== undefined
 }
 
 /** Counts a request in its session, and decides how to handle it. */
