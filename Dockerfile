@@ -3,9 +3,10 @@
 FROM node:26-slim AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc ./
-COPY scripts/build.mjs scripts/
+COPY scripts/build.mjs scripts/fetch-types.mjs scripts/
 # Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
 RUN npm ci --ignore-scripts
+COPY config/schema.json config/
 COPY src src
 # Source maps are for a clone: they are two thirds of the bundle.
 RUN npm run build && find dist -name "*.map" -delete

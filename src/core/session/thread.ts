@@ -164,11 +164,13 @@ function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: Req
   const dropsMessage = isAfterUser && isAnswered && !shown.includes(last)
   const isSameMessage = isAfterUser && last === shown.at(-1) && newest === assistantHashes.at(-1)
   const isOver = dropsMessage && callsLast(facts)
-  // The words after all answers are new.
-  const isNewRun = iteration === 1 && shown.length > 0 && !isSameMessage && !isOver
-  // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const at = facts.callIds.findLastIndex((ids) => ids.some((id) => answer.callIds.includes(id)))
-  const showsMore = !isNewest && facts.callIds.length - 1 - at > (thread.run.isDoubted ? 0 : 1)
+  const newer = facts.callIds.length - 1 - at
+  // The words after all answers are new, and those after this one before answers that came elsewhere.
+  const isAfterAnswer = iteration === 1 || (!isNewest && newer >= iteration - 1)
+  const isNewRun = isAfterAnswer && shown.length > 0 && !isSameMessage && !isOver
+  // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
+  const showsMore = !isNewest && newer > (thread.run.isDoubted ? 0 : 1)
   const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at)
   return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore, cutSteps }
 }
