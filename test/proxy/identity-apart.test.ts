@@ -61,7 +61,7 @@ describe.each(Object.entries(WEAK_IDS))('agents whose provider gives as an id %s
         for (const at of order) await agents[at]?.step()
         check(agents, `${title}, order ${order.join('')}\n${storyOf(agents)}`)
       })
-      await fc.assert(property, { numRuns: 1 })
+      await fc.assert(property, { numRuns: 1, seed: 38 })
     }
   }
 

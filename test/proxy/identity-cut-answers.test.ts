@@ -74,7 +74,7 @@ describe('an answer that does not end', () => {
           ).toEqual([])
         },
       )
-      await fc.assert(check, { numRuns: 2 })
+      await fc.assert(check, { numRuns: 2, seed: 38 })
     }
   })
 

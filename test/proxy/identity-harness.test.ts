@@ -74,7 +74,7 @@ describe.each(Object.entries(SAID))('a harness that says, after the results of e
         }
       },
     )
-    await fc.assert(check, { numRuns: 4 })
+    await fc.assert(check, { numRuns: 4, seed: 38 })
   })
 })
 

@@ -38,7 +38,7 @@ describe.each(SETTINGS)('an agent that goes back over %s', (_title, { dialect, s
         sent.add(request)
       }
     })
-    await fc.assert(check, { numRuns: 3 })
+    await fc.assert(check, { numRuns: 3, seed: 38 })
   })
 })
 
