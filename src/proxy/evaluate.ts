@@ -2,6 +2,7 @@
 
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
+import type { Conversation } from '../core/conversation.ts'
 import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
@@ -28,11 +29,11 @@ import { modelKey, refusedKey, UNSUPPORTED_EDITS, withEdits } from './request-ed
 import type { Services, UnsupportedEdit } from './services.ts'
 import {
   agentNameOf,
-  explicitSessionId,
   type FoundSession,
   findSession,
   hintsIn,
   idInHeaders,
+  namedSession,
   presentable,
   tenantOf,
   UNCLAIMED_USAGE,
@@ -71,8 +72,12 @@ export async function evaluate(
     const { conversation, stored } = asked
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
     const isAside = !(isStep ?? isAgentic(conversation))
-    if (isAside && !conversation.isCompaction && explicitSessionId(headers, asked, services.identity) === undefined)
-      return undefined
+    if (isAside) {
+      const named = namedSession(headers, tenant, asked, services.identity)
+      if (named) noteAside(exchange, named, conversation)
+      // A compaction belongs to the session of the history that it contains.
+      if (named || !conversation.isCompaction) return undefined
+    }
     if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
     const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
     let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
@@ -84,10 +89,7 @@ export async function evaluate(
     const found = await findSession(services, headers, tenant, asked, facts)
     if (isAside) {
       // Without a name it begins no session.
-      if (!found.isNamed && !(await isKnown(services, found))) return undefined
-      const { model } = conversation
-      const policy = policyFor(settingsFor(services.policies.budget, subjectOf(exchange, model)), {})
-      exchange.aside = { found, model, policy }
+      if (await isKnown(services, found)) noteAside(exchange, found, conversation)
       return undefined
     }
     // It shows a result, or names what it continues.
@@ -100,6 +102,12 @@ export async function evaluate(
     countFault(services.emit, error)
     return undefined
   }
+}
+
+/** Notes the session that pays for a request which is no step of a run. */
+function noteAside(exchange: Exchange, found: FoundSession, { model }: Conversation): void {
+  const policy = policyFor(settingsFor(exchange.services.policies.budget, subjectOf(exchange, model)), {})
+  exchange.aside = { found, model, policy }
 }
 
 /** Returns whether the store holds a session. */

@@ -68,11 +68,10 @@ export async function findSession(
     previous === undefined
       ? undefined
       : await unlessLost(emit, store.value(LINKS, sessionKey(tenant, previous)), undefined)
-  const name = explicitSessionId(headers, asked, identity)
   const conversation = asked.stored?.isConversation ? facts.previous : undefined
-  const rest = { tenant, linked, conversation, isNamed: name !== undefined }
-  // The client's name for a session may be a secret, and of any length: the store knows its hash.
-  if (name !== undefined) return { id: hashOf(name), name, ...rest }
+  const rest = { tenant, linked, conversation, isNamed: false }
+  const named = namedSession(headers, tenant, asked, identity)
+  if (named) return { ...rest, ...named }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
   const looked = (await unlessLost(emit, relayedCalls(store, tenant, facts), undefined)) ?? []
   const relayed = looked.find((one) => one && !one.isAmbiguous)
@@ -83,6 +82,18 @@ export async function findSession(
   const isAmbiguous = relayed === undefined && looked.some((one) => one?.isAmbiguous)
   const isRelayed = relayed !== undefined
   return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed, isAmbiguous, ...rest }
+}
+
+/** Returns the session that a client names; `undefined` if it names none. */
+export function namedSession(
+  headers: RawHeaders,
+  tenant: string,
+  asked: Pick<DialectRequest, 'sessionIdAt'>,
+  identity: Services['identity'],
+): FoundSession | undefined {
+  const name = explicitSessionId(headers, asked, identity)
+  // It may be a secret, and of any length: the store knows its hash.
+  return name === undefined ? undefined : { tenant, id: hashOf(name), name, isNamed: true }
 }
 
 /** How many of the newest answers with calls are looked up: a harness may write one itself. */
