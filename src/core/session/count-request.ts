@@ -136,7 +136,7 @@ function placeAfterRewind(
   let { iteration } = from.run
   let forks = 0
   for (const { branch: other, run } of isBefore ? [] : threads) {
-    if (!other?.isDoubted || other.root !== root) continue
+    if (!other?.mayBeRewind || other.root !== root) continue
     iteration = Math.max(iteration, run.iteration)
     forks++
   }
@@ -147,7 +147,7 @@ function placeAfterRewind(
     run: { ...run, id: operation, iteration, recentRequests: [] },
     answer,
     isUnknown: false,
-    branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, isDoubted: true },
+    branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, mayBeRewind: true },
     loopState: from.loopState,
   }
 }
@@ -160,9 +160,9 @@ function withoutInherited(threads: readonly Thread[], known: Thread): readonly T
   const root = known.branch ? known.branch.root : known.id
   return threads.map((thread) => {
     const { branch, run } = thread
-    if (thread === known || !branch?.isDoubted || branch.root !== root || branch.at < known.run.askedAt) return thread
+    if (thread === known || !branch?.mayBeRewind || branch.root !== root || branch.at < known.run.askedAt) return thread
     const iteration = run.iteration - branch.ahead
-    return { ...thread, branch: { ...branch, ahead: 0, isDoubted: undefined }, run: { ...run, iteration } }
+    return { ...thread, branch: { ...branch, ahead: 0, mayBeRewind: undefined }, run: { ...run, iteration } }
   })
 }
 

@@ -158,7 +158,7 @@ export interface Branch {
   /** Iterations that it inherited beyond that answer. */
   readonly ahead: number
   /** Unset once another thread of them went on: then their agents are others, and have not made what was inherited. */
-  readonly isDoubted?: true | undefined
+  readonly mayBeRewind?: true | undefined
 }
 
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */

@@ -107,6 +107,8 @@ export function findThread(
 interface ShownAnswer {
   readonly thread: Thread
   readonly answer: RelayedAnswer
+  /** The index of the message that shows it, among the assistant messages. */
+  readonly at: number
   readonly isNewest: boolean
   readonly isLast: boolean
 }
@@ -127,7 +129,7 @@ function shownAnswer(
     for (const thread of threads)
       for (const answer of thread.relayed ?? [])
         for (const id of answer.callIds)
-          if (ids.includes(id)) known.set(id, known.has(id) ? undefined : { thread, answer, isNewest, isLast })
+          if (ids.includes(id)) known.set(id, known.has(id) ? undefined : { thread, answer, at, isNewest, isLast })
     let found: ShownAnswer | undefined
     for (const one of known.values()) {
       if (!one || (found && found.thread !== one.thread)) return undefined
@@ -153,7 +155,7 @@ function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): bo
 }
 
 /** Returns how a transcript continues the thread of an answer that it shows. */
-function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: RequestFacts): Continuation {
+function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts: RequestFacts): Continuation {
   const { userMessageHashes: shown, assistantHashes, iteration } = facts
   const { userMessageHashes: known, newest, endsInUserMessage } = thread
   const last = known.at(-1)
@@ -164,7 +166,6 @@ function continuationAfter({ thread, answer, isNewest }: ShownAnswer, facts: Req
   const dropsMessage = isAfterUser && isAnswered && !shown.includes(last)
   const isSameMessage = isAfterUser && last === shown.at(-1) && newest === assistantHashes.at(-1)
   const isOver = dropsMessage && callsLast(facts)
-  const at = facts.callIds.findLastIndex((ids) => ids.some((id) => answer.callIds.includes(id)))
   const newer = facts.callIds.length - 1 - at
   // The words after all answers are new, and those after this one before answers that came elsewhere.
   const isAfterAnswer = iteration === 1 || (!isNewest && newer >= iteration - 1)

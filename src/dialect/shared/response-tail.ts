@@ -15,7 +15,7 @@ function valueStart(bytes: Buffer, at: number, quoted: string): number {
   return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1
 }
 
-/** Returns the first or last whole string under `key`, at any depth; `undefined` if there is none. */
+/** Returns the first or last whole string under `key`, at any depth; `undefined` if the response has none. */
 function textUnder(bytes: Buffer, key: string, isLast: boolean): string | undefined {
   const quoted = `"${key}"`
   let at = isLast ? bytes.lastIndexOf(quoted) : bytes.indexOf(quoted)
@@ -53,17 +53,17 @@ export function objectsUnder(bytes: Buffer, key: string): Json[] {
   return objects
 }
 
-/** Returns the last string under `key`, at any depth; `undefined` if there is none. */
+/** Returns the last string under `key`, at any depth; `undefined` if the response has none. */
 export function lastText(bytes: Buffer, key: string): string | undefined {
   return textUnder(bytes, key, true)
 }
 
-/** Returns the first string under `key`, at any depth; `undefined` if there is none. */
+/** Returns the first string under `key`, at any depth; `undefined` if the response has none. */
 export function firstText(bytes: Buffer, key: string): string | undefined {
   return textUnder(bytes, key, false)
 }
 
-/** Returns the first id in a response, at any depth; `undefined` if there is none. */
+/** Returns the first id in a response, at any depth; `undefined` if the response has none. */
 export function firstId(bytes: Buffer): string | undefined {
   return firstText(bytes, 'id')
 }
