@@ -16,7 +16,7 @@ const HEAD = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: $
 
 /** Longer than all time limits of these tests. */
 const STALL = 4_000
-const LIMITS = { timeouts: { client_idle: '1s', first_byte: '2s', idle: '2s' } }
+const LIMITS = { timeouts: { client_idle: '3s', first_byte: '2s', idle: '2s' } }
 
 /** How long the program is stopped is what these tests are about, and not a wait for something. */
 function pass(milliseconds: number): Promise<void> {
