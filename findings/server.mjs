@@ -3,6 +3,7 @@
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish}`; `finish` is `finish_reason`, or the status of a response.
  */
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import http from 'node:http'
 
@@ -86,6 +87,63 @@ export async function serve(answer) {
   await once(server, 'listening')
   server.unref()
   return { url: `http://127.0.0.1:${server.address().port}/v1`, bodies }
+}
+
+/** Starts a server that answers as Anthropic's Messages do, whole: `answer(body)` returns `{text, stop_reason, usage}`. */
+export async function serveMessages(answer) {
+  const server = http.createServer(async (request, reply) => {
+    let text = ''
+    for await (const piece of request) text += piece
+    const body = JSON.parse(text)
+    const { text: said, ...rest } = answer(body)
+    const content = [{ type: 'text', text: said }]
+    reply.writeHead(200, { 'content-type': 'application/json' })
+    reply.end(
+      JSON.stringify({
+        id: 'msg_1',
+        type: 'message',
+        role: 'assistant',
+        model: body.model,
+        content,
+        stop_sequence: null,
+        ...rest,
+      }),
+    )
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  server.unref()
+  return { url: `http://127.0.0.1:${server.address().port}/v1` }
+}
+
+async function freePort() {
+  const probe = http.createServer().listen(0, '127.0.0.1')
+  await once(probe, 'listening')
+  const { port } = probe.address()
+  probe.close()
+  return port
+}
+
+/** Starts the Portkey gateway that is installed in a folder, and waits until it answers. */
+export async function startPortkey(folder) {
+  const port = await freePort()
+  const program = 'node_modules/@portkey-ai/gateway/build/start-server.js'
+  const child = spawn(process.execPath, [program, `--port=${port}`, '--headless'], { cwd: folder, stdio: 'ignore' })
+  const url = `http://127.0.0.1:${port}`
+  while (
+    !(await fetch(url).then(
+      () => true,
+      () => false,
+    ))
+  )
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  const ask = (headers, body) =>
+    fetch(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: 'Bearer k', ...headers },
+      body: JSON.stringify(body),
+    })
+  return { ask, end: () => child.kill() }
 }
 
 /** Prints `seen`, and ends with 0 if it equals `expected`, else with 1. */
