@@ -1,7 +1,8 @@
 /**
  * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
- * `{text, calls: [{name, arguments}], finish}`; `finish` is `finish_reason`, or the status of a response.
+ * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A stream states its usage
+ * where it is asked for it, or where the answer has one.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -21,7 +22,7 @@ function chatMessage({ text = null, calls = [] }, number) {
 function chat(request, answer, number) {
   const message = chatMessage(answer, number)
   const finish = answer.finish ?? (message.tool_calls ? 'tool_calls' : 'stop')
-  const usage = { prompt_tokens: 1000, completion_tokens: 7, total_tokens: 1007 }
+  const usage = answer.usage ?? { prompt_tokens: 1000, completion_tokens: 7, total_tokens: 1007 }
   const base = { id: `chatcmpl-${number}`, created: 1_760_000_000, model: request.model }
   if (!request.stream) {
     const choices = [{ index: 0, message, finish_reason: finish }]
@@ -33,7 +34,7 @@ function chat(request, answer, number) {
   return [
     chunk([{ index: 0, delta: { ...message, ...(tool_calls ? { tool_calls } : {}) }, finish_reason: null }]),
     chunk([{ index: 0, delta: {}, finish_reason: finish }]),
-    request.stream_options?.include_usage ? chunk([], { usage }) : '',
+    answer.usage || request.stream_options?.include_usage ? chunk([], { usage }) : '',
     'data: [DONE]\n\n',
   ].join('')
 }
@@ -116,7 +117,8 @@ export async function serveMessages(answer) {
   return { url: `http://127.0.0.1:${server.address().port}/v1` }
 }
 
-async function freePort() {
+/** Returns a port of this machine that nothing listens on. */
+export async function freePort() {
   const probe = http.createServer().listen(0, '127.0.0.1')
   await once(probe, 'listening')
   const { port } = probe.address()
