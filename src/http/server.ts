@@ -112,7 +112,10 @@ export function createClientServer(settings: ServerSettings) {
   const connections = new Map<Duplex, Set<OpenRequest>>()
   // All uploads share one timer, because one for each costs more than the check.
   let timer: NodeJS.Timeout | undefined
+  let isClosing = false
   server.on('connection', (socket) => {
+    // A server that closes would wait for the first request of this connection.
+    if (isClosing) return socket.destroy()
     // An ignored upgrade makes its connection begin again.
     if (connections.has(socket)) return
     connections.set(socket, new Set())
@@ -143,8 +146,9 @@ export function createClientServer(settings: ServerSettings) {
       // Nobody may answer the earlier requests of this connection any more.
       if (requests.size > 0) socket.destroy()
     },
-    /** Destroys all open connections and waits until they are closed. */
+    /** Destroys all connections, also those that come from now on; waits until the open ones are closed. */
     async destroyConnections(): Promise<void> {
+      isClosing = true
       const closed: Promise<unknown>[] = []
       for (const [socket, requests] of connections) {
         closed.push(new Promise((resolve) => socket.once('close', resolve)))
