@@ -35,7 +35,8 @@ import { createWebhook, type WebhookOptions } from './telemetry/webhook.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
 
-export interface GovernorOptions extends Pick<ServiceOptions, 'dialects' | 'memory' | 'after' | 'semanticConventions'> {
+export interface GovernorOptions
+  extends Pick<ServiceOptions, 'dialects' | 'memory' | 'after' | 'delay' | 'semanticConventions'> {
   readonly log: Logger
   /** Remembers sessions; the default is a store in memory. */
   readonly store?: Store

@@ -1,6 +1,7 @@
 /** Creates what the handling of every request shares, from a configuration. */
 import { randomUUID } from 'node:crypto'
 import { uptime } from 'node:os'
+import { setTimeout as wait } from 'node:timers/promises'
 import { policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
@@ -62,6 +63,8 @@ export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | '
   readonly memory?: number | undefined
   /** Times the wait for the end of quiet runs; the default is the system's clock. */
   readonly after?: typeof afterDelay | undefined
+  /** Times how long a request is held; the default is the system's clock. */
+  readonly delay?: Services['delay'] | undefined
   /** Versions of OpenTelemetry's conventions, as in OTEL_SEMCONV_STABILITY_OPT_IN. */
   readonly semanticConventions?: string | undefined
 }
@@ -115,6 +118,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     isCut: false,
     draining,
     now,
+    delay: options.delay ?? ((ms, signal) => wait(ms, undefined, { signal })),
     newId,
   }
 }

@@ -1,5 +1,4 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
-import { setTimeout } from 'node:timers/promises'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { withReadableCodings } from '../http/body.ts'
@@ -127,7 +126,7 @@ export async function pause(
   ms: number,
   listen: (wake: () => void) => () => void = () => () => {},
 ): Promise<void> {
-  const { draining } = services
+  const { draining, delay } = services
   const waiting = new AbortController()
   const { signal } = waiting
   const wake = () => waiting.abort()
@@ -135,7 +134,7 @@ export async function pause(
   const takeBack = client.onClose(wake)
   draining.addEventListener('abort', wake, { signal })
   if (draining.aborted) wake()
-  await setTimeout(ms, undefined, { signal }).catch(() => undefined)
+  await delay(ms, signal).catch(() => undefined)
   wake()
   takeBack()
   unlisten()

@@ -116,6 +116,8 @@ export interface Services {
   readonly draining: AbortSignal
   /** Milliseconds since the epoch. */
   readonly now: () => number
+  /** Settles after so many milliseconds; rejects at once where the signal aborts. */
+  readonly delay: (ms: number, signal: AbortSignal) => Promise<unknown>
   /** Returns a random id for a reply that Governor makes itself. */
   readonly newId: () => string
 }

@@ -1,6 +1,8 @@
 import { EventEmitter, once } from 'node:events'
+import { setTimeout } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { GovernorOptions } from '../../src/app.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -12,8 +14,14 @@ const OVERLOADED: Answer = {
 }
 const ID = { 'x-governor-session': 's' }
 
-/** A provider whose answer the test sets, and a clock that only the test moves. */
-async function startStormy(config: Record<string, unknown> = {}) {
+/** Requests in a storm are held for no time. */
+const atOnce = async () => undefined
+
+/** Requests in a storm are held until their client leaves, or Governor ends. */
+const untilAborted = (_: number, signal: AbortSignal) => setTimeout(600_000, undefined, { signal })
+
+/** A provider whose answer the test sets, and a clock that only the test moves. `delay` times how long requests are held. */
+async function startStormy(config: Record<string, unknown> = {}, delay: GovernorOptions['delay'] = atOnce) {
   let time = 1_000_000
   const go = runaway()
   const arrivals = new EventEmitter()
@@ -27,7 +35,7 @@ async function startStormy(config: Record<string, unknown> = {}) {
     await wait
     return answer ?? go(request, number)
   }
-  const both = await startBoth(script, config, { now: () => time })
+  const both = await startBoth(script, config, { now: () => time, delay })
   const ask = (headers: Record<string, string> = ID) => callModel(both.url, START, { headers })
   return {
     ...both,
@@ -201,7 +209,7 @@ const ONLY_ERRORS: readonly (readonly [string, string, Answer])[] = [
 
 describe('a status of success with nothing but an error', () => {
   it.each(ONLY_ERRORS)('counts as an error, and is what clients get in a storm: %s', async (_, path, answer) => {
-    const { url, provider } = await startBoth(() => answer, {}, { now: () => 1_000_000 })
+    const { url, provider } = await startBoth(() => answer, {}, { now: () => 1_000_000, delay: atOnce })
     const input = path === 'responses' ? { input: 'Hi' } : { messages: [{ role: 'user', content: 'Hi' }] }
     const ask = () =>
       fetch(`${url}/v1/${path}`, {
@@ -263,8 +271,29 @@ describe('after 20 errors to one body within two seconds', () => {
     expect((await ask(headers)).headers.get('x-governor-storm')).toBeNull()
   })
 
-  it('a reply is held, and its client may leave meanwhile', async () => {
-    const { ask, errors, url, until, events: seen } = await startStormy()
+  it('a reply is held for a second', async () => {
+    const held: number[] = []
+    let release = () => {}
+    const { ask, errors } = await startStormy({}, (ms) => {
+      held.push(ms)
+      return new Promise<void>((resolve) => {
+        release = resolve
+      })
+    })
+    await errors(20, 0)
+    let isAnswered = false
+    const answer = ask().then((step) => {
+      isAnswered = true
+      return step
+    })
+    await expect.poll(() => held).toEqual([1_000])
+    expect(isAnswered).toBe(false)
+    release()
+    expect((await answer).headers.get('x-governor-storm')).toBe('errors=20')
+  })
+
+  it('a reply is held until its client leaves', async () => {
+    const { errors, url, until, events: seen } = await startStormy({}, untilAborted)
     await errors(20, 0)
     const leaving = new AbortController()
     const held = callModel(url, START, { headers: ID, signal: leaving.signal })
@@ -273,11 +302,10 @@ describe('after 20 errors to one body within two seconds', () => {
     await expect(held).rejects.toThrow()
     await until((event) => event.kind === 'request_ended' && event.outcome === 'client_gone')
     expect(seen.filter(({ kind }) => kind === 'storm_answered')).toHaveLength(0)
-    expect((await ask()).headers.get('x-governor-storm')).toBe('errors=20')
   })
 
   it('a held reply is sent at once where Governor ends', async () => {
-    const { ask, errors, governor, events: seen } = await startStormy()
+    const { ask, errors, governor, events: seen } = await startStormy({}, untilAborted)
     await errors(20, 0)
     const held = ask()
     await expect.poll(() => seen.filter(({ kind }) => kind === 'request_began').length).toBe(21)
@@ -340,7 +368,7 @@ describe('no error storm begins with', () => {
 
 it('an unreachable upstream causes an error storm, which ends when the upstream is back', async () => {
   let time = 0
-  const { url, provider, events } = await startBoth(runaway(), {}, { now: () => time })
+  const { url, provider, events } = await startBoth(runaway(), {}, { now: () => time, delay: atOnce })
   const { messages } = await runAgent(url, START, { headers: ID, max: 2 })
   await provider.close()
   for (let at = 0; at < 20; at++) {
@@ -369,7 +397,7 @@ it('replicas count errors together, hold requests together, and let one probe at
   })
   onTestFinished(() => provider.close())
   const store = createMemoryStore({ max: 10, ttl: 600_000, maxBytes: 1_000_000 })
-  const start = () => startGovernor(provider.url, {}, { store, now: () => time })
+  const start = () => startGovernor(provider.url, {}, { store, now: () => time, delay: atOnce })
   const [one, other] = [await start(), await start()]
   const ask = ({ url }: { readonly url: string }) => callModel(url, START, { headers: ID })
   for (let at = 0; at < 20; at++) {
