@@ -123,7 +123,7 @@ function requestListener(services: Services, serveOps: http.RequestListener): ht
       const message = 'Governor is shutting down: try again.'
       const client = clientOf(request, response)
       const { api } = routeOf(services, client.head)
-      const body = api.errorBody('overloaded', message, 'shutting_down')
+      const body = api.errorBody('overloaded', message, 'shutting_down', 503)
       reply(client, 503, 'application/json', body, {}, ['retry-after', '1'])
     } else {
       exchange(services, clientOf(request, response)).catch(() => breakOff(response))
@@ -217,10 +217,10 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     clientIdle,
     maxOpenFiles,
     emit: services.emit,
-    errorBody(kind, message, code, request) {
+    errorBody(kind, message, code, status, request) {
       const { method = 'GET', url: target = '/', rawHeaders: headers } = request ?? {}
       const api = headers ? routeOf(services, { method, target, headers }).api : DEFAULT_API
-      return api.errorBody(kind, message, code)
+      return api.errorBody(kind, message, code, status)
     },
   })
   handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })

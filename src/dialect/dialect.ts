@@ -299,8 +299,8 @@ export interface Api {
   readonly credentialParameters: readonly string[]
   /** The name, in lower case, of the header for an upstream's `key`. `sent`: the header of the client's own key. */
   credentialHeader(key: string, sent: string | undefined): string
-  /** The JSON body of an error that Governor itself reports. */
-  errorBody(kind: ErrorKind, message: string, code: string): string
+  /** The JSON body of an error that Governor itself reports. `status`: of the reply, which some APIs repeat. */
+  errorBody(kind: ErrorKind, message: string, code: string, status: number): string
   /** The whole body of an error response, made of its error object. */
   errorReply(error: object): object
   /** The error object by which clients of the API recognize that their input is too long; both numbers are tokens. */

@@ -33,6 +33,7 @@ export interface ServerSettings {
     kind: 'timeout' | 'invalid_request',
     message: string,
     code: string,
+    status: number,
     request?: IncomingMessage,
   ) => string
 }
@@ -142,7 +143,8 @@ export function createClientServer(settings: ServerSettings) {
       // The parser reports an error again for each further chunk.
       if (!socket.writable) return
       const [status, code, message] = UNREADABLE[error.code ?? ''] ?? MALFORMED
-      endWithError(socket, status, errorBody(status === 408 ? 'timeout' : 'invalid_request', message, code))
+      const kind = status === 408 ? 'timeout' : 'invalid_request'
+      endWithError(socket, status, errorBody(kind, message, code, status))
       // Nobody may answer the earlier requests of this connection any more.
       if (requests.size > 0) socket.destroy()
     },
@@ -186,7 +188,7 @@ function endQuietUploads(
       else {
         // Closes the connection once it is sent: what follows on it would be taken for the rest.
         response.setHeader('connection', 'close')
-        const body = errorBody('timeout', UPLOAD_STOPPED, 'request_timeout', request)
+        const body = errorBody('timeout', UPLOAD_STOPPED, 'request_timeout', 408, request)
         reply(clientOf(request, response), 408, 'application/json', body)
       }
     }

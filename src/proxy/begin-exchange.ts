@@ -116,7 +116,7 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   // If the connection closed while the client still sends, it might never read the error (RFC 9112, section 9.6).
   client.body.resume()
   const { status, message, code } = failure
-  const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code)
+  const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code, status)
   reply(client, status, 'application/json', body, governorHeaders)
 }
 

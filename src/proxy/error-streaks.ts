@@ -149,7 +149,7 @@ function errorReplyOf({ status, headers }: Head, whole: Buffer | undefined, api:
     const contentType = headerOf(headers, 'content-type') ?? 'application/json'
     return { status, waitMs, contentType, body: plain.toString() }
   }
-  const body = api.errorBody('provider_down', 'The provider does not answer.', 'upstream_unreachable')
+  const body = api.errorBody('provider_down', 'The provider does not answer.', 'upstream_unreachable', status)
   return { status, waitMs, contentType: 'application/json', body }
 }
 

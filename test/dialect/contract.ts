@@ -119,8 +119,9 @@ export function dialectContract(name: string, tested: DialectUnderTest): void {
     })
 
     it.each(ERRORS)('writes JSON for the error %s', (kind) => {
-      expect(dialect.api.errorBody(kind, 'A "reason".', 'a_code')).toContain('A \\"reason\\".')
-      expect(() => JSON.parse(dialect.api.errorBody(kind, 'A "reason".', 'a_code'))).not.toThrow()
+      const body = dialect.api.errorBody(kind, 'A "reason".', 'a_code', 503)
+      expect(body).toContain('A \\"reason\\".')
+      expect(() => JSON.parse(body)).not.toThrow()
     })
   })
 

@@ -209,7 +209,7 @@ export function accessRefusal(services: Services, route: Route, headers: RawHead
   const { leavesPrefix, unknownName, upstream, path, api } = route
   const refuse = (status: keyof typeof ERROR_KINDS, code: string, message: string) => ({
     status,
-    body: api.errorBody(ERROR_KINDS[status], message, code),
+    body: api.errorBody(ERROR_KINDS[status], message, code, status),
   })
   if (leavesPrefix) {
     const why = "its '..' lead out of the path of the upstream's URL."

@@ -17,7 +17,7 @@ export interface TunnelSettings {
 }
 
 function errorBody(message: string, code: string): string {
-  return DEFAULT_API.errorBody('invalid_request', message, code)
+  return DEFAULT_API.errorBody('invalid_request', message, code, 400)
 }
 
 /** How many chunks, of at most 64 KB each, a client may send before the upstream answers. */
