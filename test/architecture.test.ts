@@ -112,6 +112,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'core/',
     'overflow/',
     'http/loopback.ts',
+    'dialect/index.ts',
     'telemetry/event.ts',
     'zod',
     'yaml',

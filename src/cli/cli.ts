@@ -5,6 +5,7 @@ import { ConfigError, loadConfig } from '../config/load.ts'
 import { SETTINGS, variableOf } from '../config/settings.ts'
 import { namesOf } from '../core/names.ts'
 import { errorOf } from '../core/thrown.ts'
+import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { VERSION } from '../version.ts'
 import { type Call, COMMAND_FLAGS, CommandError, type Terminal, UsageError } from './command.ts'
 import { wordLines } from './terminal-text.ts'
@@ -139,7 +140,7 @@ Commands
 ${commands}
 Flags, and in brackets the environment variables that do the same
 ${flags}${entry('--help', '', 'this text')}${entry('--version', '', 'the version')}
-Variables alone: OPENAI_UPSTREAM_URL ANTHROPIC_UPSTREAM_URL REDIS_URL
+Variables alone: ${BUILT_IN_UPSTREAMS.map(({ variable }) => variable).join(' ')} REDIS_URL
   GOVERNOR_ADMIN_TOKEN: reads and steers sessions, on both sides
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1

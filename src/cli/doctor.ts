@@ -5,10 +5,10 @@ import { createServer } from 'node:net'
 import { pino } from 'pino'
 import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
-import { DEFAULT_UPSTREAMS } from '../config/upstreams.ts'
 import { GAPS } from '../core/gaps.ts'
 import { textOf } from '../core/json-object.ts'
 import { isNameIn } from '../core/names.ts'
+import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
@@ -81,7 +81,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
 /** Asks an upstream for its models, as a client without a key would; returns what that says about it and its key. */
 async function checkUpstream(address: string, { name, origin, holdsKey }: Upstream, [accessKey]: readonly string[]) {
   const found = new Map<string, Finding>()
-  const path = Object.hasOwn(DEFAULT_UPSTREAMS, name) ? '/v1/models' : `/${name}/v1/models`
+  const path = BUILT_IN_UPSTREAMS.find((one) => one.name === name)?.models ?? `/${name}/v1/models`
   const { status, reply } = await ask(`${address}${path}`, {
     ...(accessKey ? { authorization: `Bearer ${accessKey}` } : {}),
     // Without a name in the path, Governor tells the two by this header.

@@ -1,4 +1,5 @@
 /** The settings that have a flag or a variable; all others stand in the file alone. */
+import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 
 export interface Setting {
   readonly path: string
@@ -12,7 +13,7 @@ export interface Setting {
   readonly words?: Readonly<Record<string, string>>
   /** What the file has, whatever the value of the variable is. */
   readonly always?: string
-  /** The flag may be given several times: a URL for both upstreams that always exist, or NAME=URL for one. */
+  /** The flag may be given several times: a URL for all upstreams that always exist, or NAME=URL for one. */
   readonly isRepeated?: true
 }
 
@@ -69,12 +70,14 @@ const ROWS = [
   },
   // No flag: other users of the machine read flags in the list of processes.
   { path: 'ops.admin_token', variable: 'GOVERNOR_ADMIN_TOKEN', help: 'token to read and steer sessions' },
-  { path: 'upstreams.openai.url', variable: 'OPENAI_UPSTREAM_URL', help: 'where its requests go' },
-  { path: 'upstreams.anthropic.url', variable: 'ANTHROPIC_UPSTREAM_URL', help: 'the same' },
 ] as const satisfies readonly Setting[]
 
+const UPSTREAMS: readonly Setting[] = BUILT_IN_UPSTREAMS.map(({ name, variable }) => {
+  return { path: `upstreams.${name}.url`, variable, help: `where requests of the upstream ${name} go` }
+})
+
 /** Later settings of a path win over earlier ones. */
-export const SETTINGS: readonly Setting[] = ROWS
+export const SETTINGS: readonly Setting[] = [...ROWS, ...UPSTREAMS]
 
 export function variableOf({ flag = '', variable }: Setting): string {
   return variable ?? `GOVERNOR_${flag.replaceAll('-', '_').toUpperCase()}`

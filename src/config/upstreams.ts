@@ -1,5 +1,6 @@
 /** The URLs, keys and headers of upstreams. */
 import * as z from 'zod'
+import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { flag, headerName, key, optional } from './units.ts'
 
 /** First segments of Governor's own paths: no upstream may have such a name. */
@@ -56,10 +57,9 @@ const upstream = z.strictObject({
 export type UpstreamConfig = z.output<typeof upstream> & { readonly url: string }
 
 /** The upstreams that always exist. */
-export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = {
-  openai: { url: 'https://api.openai.com', headers: {}, strip_name: false },
-  anthropic: { url: 'https://api.anthropic.com', headers: {}, strip_name: false },
-}
+export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = Object.fromEntries(
+  BUILT_IN_UPSTREAMS.map(({ name, url }) => [name, { url, headers: {}, strip_name: false }]),
+)
 
 export const upstreams = z
   .record(

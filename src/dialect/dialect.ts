@@ -264,6 +264,8 @@ export interface ResponseMetadata {
 export interface RequestInput {
   /** The path of the client's URL, without the query. */
   readonly path: string
+  /** Its query, without `?`; it may hold a key. Unset if it has none. */
+  readonly query?: string | undefined
   /** Without its content coding. */
   readonly body: Buffer
   /** What the same dialect read of an earlier body that begins with the same bytes. */
@@ -285,10 +287,23 @@ export type ErrorKind =
   /** The upstream sent no response, or Governor failed while handling it. */
   | 'no_response'
 
+/** The upstream of an API's own provider, which exists in every configuration. */
+export interface BuiltInUpstream {
+  readonly name: string
+  /** Its public base URL. */
+  readonly url: string
+  /** The environment variable that sets another one. */
+  readonly variable: string
+  /** The path, below the base URL, of its list of models. */
+  readonly models: string
+  /** The provider in spans, by the names of OpenTelemetry. */
+  readonly provider: string
+}
+
 /** What clients of an API expect on all of its paths, guarded or not. Several dialects may share one. */
 export interface Api {
-  /** The name of the built-in upstream for paths that name no upstream, and of the provider in spans. */
-  readonly upstream: string
+  /** The upstream for paths that name no upstream. */
+  readonly upstream: BuiltInUpstream
   /** Paths, without the name of an upstream, that belong to this API alone. */
   readonly ownPaths?: RegExp
   /** A header, in lower case, that only clients of this API send. */

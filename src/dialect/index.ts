@@ -1,11 +1,14 @@
 /** The dialects that Governor guards, in the order in which they may claim a path. */
 import { chat } from './chat/index.ts'
-import type { Api, Dialect } from './dialect.ts'
+import type { Api, BuiltInUpstream, Dialect } from './dialect.ts'
 import { messages } from './messages/index.ts'
 import { openai } from './openai/api.ts'
 import { responses } from './responses/index.ts'
 
 export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
+
+/** The upstreams that exist in every configuration, the first first. */
+export const BUILT_IN_UPSTREAMS: readonly BuiltInUpstream[] = [...new Set(DIALECTS.map(({ api }) => api.upstream))]
 
 /** What a body has, in any of these APIs and in others like them, that holds a conversation or offers tools for one. */
 export const AGENT_KEYS: readonly string[] = ['"messages"', '"tools"']

@@ -67,7 +67,7 @@ export async function evaluate(
     const hashes = hashBody(json, `${dialect.name} ${tenant}`)
     const { harnessRegistry: registry, prefixes } = services
     const known = longestKnown(prefixes, hashes)
-    const asked = dialect.read({ path: route.asked, body: json, known })
+    const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
@@ -238,7 +238,8 @@ function withPendingResults(
   const edits = asked.stored?.injectPendingResults(pendingResults, redirectTo)
   const call = callFor(exchange, body)
   const bytes = edits?.length ? applyEdits(json, edits) : json
-  const sent = bytes === json ? undefined : dialect.read({ path: exchange.route.asked, body: bytes })
+  const { asked: path, query } = exchange.route
+  const sent = bytes === json ? undefined : dialect.read({ path, query, body: bytes })
   return sent ? { sent, bytes, call: withEdits(call, bytes, []) } : { sent: asked, bytes: json, call }
 }
 

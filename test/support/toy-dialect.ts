@@ -2,11 +2,12 @@
 import type { Conversation, Role } from '../../src/core/conversation.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../src/core/json-object.ts'
 import type { Api, Dialect, DialectRequest, RequestInput } from '../../src/dialect/dialect.ts'
+import { openai } from '../../src/dialect/openai/api.ts'
 import { appendElement, applyEdits, type Edit, removeMembers, setMember } from '../../src/json/edit.ts'
 import { decode, elements, member, members, root, type Span } from '../../src/json/scan.ts'
 
 const api: Api = {
-  upstream: 'openai',
+  upstream: openai.upstream,
   credentialHeaders: ['x-toy-key'],
   credentialParameters: [],
   credentialHeader: () => 'x-toy-key',

@@ -31,6 +31,7 @@ import {
   attachmentHashes,
   conversationOf,
   fieldOf,
+  formatIn,
   type ListedItem,
   type Message,
   type NamedRole,
@@ -118,7 +119,7 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
   return { start: at, end: key + 1, role, callCount, resultCount, content, contentEnd, calls, answers }
 }
 
-const FIELDS: RequestFields = { ...OPENAI_TOOLS, formats: [['response_format']] }
+const FIELDS: RequestFields = { ...OPENAI_TOOLS, formatIn: (index) => formatIn(index, ['response_format']) }
 
 /** Decodes a message. Only a tool message has results. */
 function* messageOf({ json, items, work }: RequestIndex, at: number): Generator<void, Message> {

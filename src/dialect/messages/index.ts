@@ -29,6 +29,7 @@ import {
   addText,
   conversationOf,
   fieldOf,
+  formatIn,
   type ListedItem,
   type Message,
   type NamedRole,
@@ -41,6 +42,7 @@ import {
   roleOf,
   SILENT,
   stringIn,
+  toolName,
 } from '../shared/request.ts'
 import { firstId } from '../shared/response-tail.ts'
 import {
@@ -106,10 +108,11 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
 
 const FIELDS: RequestFields = {
   // The second one is an older form.
-  formats: [['output_config', 'format'], ['output_format']],
+  formatIn: (index) => formatIn(index, ['output_config', 'format'], ['output_format']),
   tools: ['tools'],
   choices: ['tool_choice'],
-  named: [],
+  nested: 'tools',
+  nameOf: (tool) => toolName(tool),
   forcedBy(choice) {
     if (!isObject(choice) || choice['type'] === 'auto' || choice['type'] === 'none') return undefined
     return choice['type'] === 'any' ? { isNamed: false } : { isNamed: true, names: namesIn(choice) }
@@ -333,7 +336,13 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
 
 /** Anthropic's API. */
 export const anthropic: Api = {
-  upstream: 'anthropic',
+  upstream: {
+    name: 'anthropic',
+    url: 'https://api.anthropic.com',
+    variable: 'ANTHROPIC_UPSTREAM_URL',
+    models: '/v1/models',
+    provider: 'anthropic',
+  },
   // Paths like `threads/ID/messages` belong to the Assistants API.
   ownPaths: /^\/v1\/messages(?:\/|$)/,
   ownHeader: 'anthropic-version',

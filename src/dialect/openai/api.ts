@@ -1,7 +1,7 @@
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import { type TokenUsage, withTotal } from '../../core/usage.ts'
 import type { Api, ErrorKind } from '../dialect.ts'
-import { namesIn, type RequestFields } from '../shared/request.ts'
+import { namesIn, type RequestFields, toolName } from '../shared/request.ts'
 import { tokens } from '../shared/stated-usage.ts'
 
 const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
@@ -20,7 +20,13 @@ export const DONE = '[DONE]'
 
 /** OpenAI's API, which Chat Completions and Responses share. */
 export const openai: Api = {
-  upstream: 'openai',
+  upstream: {
+    name: 'openai',
+    url: 'https://api.openai.com',
+    variable: 'OPENAI_UPSTREAM_URL',
+    models: '/v1/models',
+    provider: 'openai',
+  },
   // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
   credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],
   // Google's and Azure's; the last is of OAuth (RFC 6750, section 2.3).
@@ -40,10 +46,11 @@ export const openai: Api = {
 }
 
 /** Where requests offer and force tools: `functions` and `function_call` are Chat Completions' older form. */
-export const OPENAI_TOOLS: Omit<RequestFields, 'formats'> = {
+export const OPENAI_TOOLS: Omit<RequestFields, 'formatIn'> = {
   tools: ['tools', 'functions'],
   choices: ['tool_choice', 'function_call'],
-  named: ['function', 'custom'],
+  nested: 'tools',
+  nameOf: (tool) => toolName(tool, 'function', 'custom'),
   forcedBy(choice) {
     const type = isObject(choice) ? textOf(choice['type']) : choice
     if (type === 'required' || type === 'any') return { isNamed: false }

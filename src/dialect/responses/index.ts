@@ -37,6 +37,7 @@ import {
   attachmentHashes,
   conversationOf,
   fieldOf,
+  formatIn,
   isForProgram,
   type ListedItem,
   type Message,
@@ -183,7 +184,9 @@ function addParagraph(json: Buffer, item: Span, text: string): Edit | undefined 
   const isMessage = type === '' || type === 'message'
   const key = isMessage ? 'content' : PARAGRAPH_TYPES.has(type) ? 'output' : undefined
   const content = key && member(fields, key)?.value
-  return content && kindAt(json, content) !== 'scalar' ? addText(json, content, text, 'input_text') : undefined
+  return content && kindAt(json, content) !== 'scalar'
+    ? addText(json, content, text, { type: 'input_text' })
+    : undefined
 }
 
 const TOOL_FIELDS = new Set(['tools', 'tool_choice', 'parallel_tool_calls', 'max_tool_calls'])
@@ -200,7 +203,7 @@ function announceIn({ json, object, fields, list, items }: RequestIndex, text: s
   return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
-const FIELDS: RequestFields = { ...OPENAI_TOOLS, formats: [['text', 'format']] }
+const FIELDS: RequestFields = { ...OPENAI_TOOLS, formatIn: (index) => formatIn(index, ['text', 'format']) }
 
 /** What a request and its provider keep of the conversation. */
 function storageOf(index: RequestIndex) {

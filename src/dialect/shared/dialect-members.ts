@@ -2,7 +2,7 @@
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
-import { stringIn } from './request.ts'
+import { SETTINGS, stringIn } from './request.ts'
 import { writtenCharacters } from './response-tail.ts'
 import { CallFilter, type DialectState, type Part, RewrittenStream, type StreamDialect } from './stream-engine.ts'
 
@@ -23,7 +23,14 @@ export function dialectMembers<P extends Part, S extends DialectState>(stream: S
 }
 
 /** The fields that cap the output of a request; gateways accept each of them in any dialect. */
-const CAPS = ['max_completion_tokens', 'max_output_tokens', 'max_tokens', 'max_new_tokens']
+const CAPS = ['max_completion_tokens', 'max_output_tokens', 'max_tokens', 'max_new_tokens', 'maxOutputTokens']
+
+/** The objects with a cap of the tokens for thinking, and its key. */
+const THINKING = [
+  ['thinking', 'budget_tokens'],
+  ['thinkingConfig', 'thinkingBudget'],
+  ['thinking_config', 'thinking_budget'],
+] as const
 
 function numberAt(json: Buffer, field: Member | undefined): number | undefined {
   const value = field && decode(json, field.value)
@@ -32,6 +39,10 @@ function numberAt(json: Buffer, field: Member | undefined): number | undefined {
 
 function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutput | undefined): Buffer | undefined {
   const fields = members(json, root(json))
+  for (const key of SETTINGS) {
+    const settings = member(fields, key)?.value
+    if (settings && kindAt(json, settings) === 'object') fields.push(...members(json, settings))
+  }
   const caps: { readonly place: Span; readonly value: number }[] = []
   let cap = 0
   for (const key of CAPS) {
@@ -42,15 +53,16 @@ function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutpu
     cap = Math.max(cap, value)
   }
   if (cap === 0) return undefined
-  const thinking = member(fields, 'thinking')
+  const [object, key] = THINKING.find(([name]) => member(fields, name)) ?? THINKING[0]
+  const thinking = member(fields, object)
   const budget = thinking && kindAt(json, thinking.value) === 'object' ? members(json, thinking.value) : []
-  const tokens = numberAt(json, member(budget, 'budget_tokens'))
+  const tokens = numberAt(json, member(budget, key))
   const allowed = lower({ cap, ...(tokens === undefined ? {} : { thinking: tokens }) })
   if (!allowed) return undefined
   const edits: Edit[] = []
   for (const { place, value } of caps) if (value > allowed.cap) edits.push({ ...place, text: String(allowed.cap) })
   if (thinking && allowed.thinking !== undefined && allowed.thinking !== tokens)
-    edits.push(setMember(thinking.value, budget, 'budget_tokens', String(allowed.thinking)))
+    edits.push(setMember(thinking.value, budget, key, String(allowed.thinking)))
   return applyEdits(json, edits)
 }
 

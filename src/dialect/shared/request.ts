@@ -151,29 +151,34 @@ type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
 
 /** Where the requests of an API state what they demand and offer. */
 export interface RequestFields {
-  /** The output format: a field, or a member of the object in a field. */
-  readonly formats: readonly (readonly [outer: string, inner?: string])[]
+  /** Returns where the output format stands that a request demands; `undefined` if it asks for plain text. */
+  formatIn(index: ListIndex<Span>): Span | undefined
   /** The lists of tools. */
   readonly tools: readonly string[]
   /** The tool choice. */
   readonly choices: readonly string[]
-  /** The objects in a tool that may hold its name; else the tool itself does. */
-  readonly named: readonly string[]
+  /** The key of a list of tools within a tool. */
+  readonly nested: string
+  /** Returns the name of a tool; empty if it has none. */
+  nameOf(tool: unknown): string
   /** Returns what a tool choice forces; `undefined` if the model may answer without a call. */
   forcedBy(choice: unknown): Forced | undefined
 }
 
 /** Fields of requests in all APIs, by the names that OpenTelemetry has for them. */
 const PARAMETERS = {
-  max_tokens: ['max_completion_tokens', 'max_output_tokens', 'max_tokens'],
+  max_tokens: ['max_completion_tokens', 'max_output_tokens', 'max_tokens', 'maxOutputTokens'],
   temperature: ['temperature'],
-  top_p: ['top_p'],
-  top_k: ['top_k'],
-  frequency_penalty: ['frequency_penalty'],
-  presence_penalty: ['presence_penalty'],
+  top_p: ['top_p', 'topP'],
+  top_k: ['top_k', 'topK'],
+  frequency_penalty: ['frequency_penalty', 'frequencyPenalty'],
+  presence_penalty: ['presence_penalty', 'presencePenalty'],
   seed: ['seed'],
-  'choice.count': ['n'],
+  'choice.count': ['n', 'candidateCount', 'candidate_count'],
 }
+
+/** Fields whose object holds such fields, in some APIs. */
+export const SETTINGS = ['generationConfig', 'generation_config']
 
 /** Returns the tool choice of a request, and what it forces. */
 function choiceIn(
@@ -208,7 +213,7 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
     index,
     sessionIdAt: (path) => sessionIdIn(index, path),
     demands() {
-      const format = formatIn(index, api)
+      const format = api.formatIn(index)
       const { place, forced } = choiceIn(index, api)
       const spans = format ? [format] : []
       if (place && forced?.names) spans.push(place)
@@ -244,10 +249,11 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
     collapseRepeats: () => collapseRepeats(index, conversation, addText),
     parameters() {
       const stated: Record<string, number> = {}
+      const settings = SETTINGS.map((field) => fieldOf(index, field))
       for (const [name, names] of Object.entries(PARAMETERS)) {
         for (const field of names) {
-          const value = fieldOf(index, field)
-          if (typeof value === 'number') stated[name] ??= value
+          for (const value of [fieldOf(index, field), ...settings.map((object) => propertyOf(object, field))])
+            if (typeof value === 'number') stated[name] ??= value
         }
       }
       return stated
@@ -256,10 +262,13 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
 }
 
 /**
- * Returns where the output format stands that the request demands; `undefined` if it asks for plain text. An object
- * that is longer than any name of a format holds a schema, and is not read.
+ * Returns where the first output format stands that is not plain text: a field, or a member of the object in a field.
+ * An object that is longer than any name of a format holds a schema, and is not read.
  */
-function formatIn({ json, fields }: IndexedList, { formats }: RequestFields): Span | undefined {
+export function formatIn(
+  { json, fields }: ListIndex<Span>,
+  ...formats: readonly (readonly [outer: string, inner?: string])[]
+): Span | undefined {
   for (const [outer, inner] of formats) {
     const object = member(fields, outer)?.value
     if (!object || kindAt(json, object) !== 'object') continue
@@ -269,6 +278,13 @@ function formatIn({ json, fields }: IndexedList, { formats }: RequestFields): Sp
     if (stringIn(json, members(json, format), 'type') !== 'text') return format
   }
   return undefined
+}
+
+/** Returns the name of a tool, which one of these objects in it may hold. A provider's built-in tool has only a type. */
+export function toolName(tool: unknown, ...objects: readonly string[]): string {
+  let name = ''
+  for (const key of objects) name ||= textOf(propertyOf(propertyOf(tool, key), 'name'))
+  return name || textOf(propertyOf(tool, 'name')) || textOf(propertyOf(tool, 'type'))
 }
 
 /** How deep a tool choice may nest the names of tools. */
@@ -324,11 +340,9 @@ function readTools(
   const edits: Edit[] = []
   for (const tool of tools) {
     const value = decode(json, tool)
-    let name = ''
-    for (const key of api.named) name ||= textOf(propertyOf(propertyOf(value, key), 'name'))
-    // A provider's built-in tool has only a type.
-    name ||= textOf(propertyOf(value, 'name')) || textOf(propertyOf(value, 'type'))
-    const nested = Array.isArray(propertyOf(value, 'tools')) ? member(members(json, tool), 'tools')?.value : undefined
+    const name = api.nameOf(value)
+    const isNested = Array.isArray(propertyOf(value, api.nested))
+    const nested = isNested ? member(members(json, tool), api.nested)?.value : undefined
     const inner = nested && readTools(json, nested, api, isUnwanted, depth + 1)
     const isSpace = inner !== undefined && inner.names.length > 0
     names.push(...(isSpace ? inner.names : [name]))
@@ -351,17 +365,18 @@ export type AddText = (at: number, text: string) => Edit | undefined
 /**
  * Returns edits for a notice: a message of its own in the `system` or `user` channel, for which an input that is a text
  * becomes a list; otherwise at the end of the newest tool result or user message, whichever is later. `undefined` if
- * that can't hold it.
+ * that can't hold it. `messageOf`: the form of a message in this API.
  */
 export function noticeIn(
   { json, list, items }: ListIndex<ListedItem>,
   text: string,
   channel: Channel,
   addText: AddText,
+  messageOf = (role: string, content: string): Json => ({ role, content }),
 ): Edit[] | undefined {
   if (items.length === 0) return undefined
   if (channel === 'system' || channel === 'user') {
-    const message = JSON.stringify({ role: channel, content: text })
+    const message = JSON.stringify(messageOf(channel, text))
     if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
     const input = json.toString('utf8', list.start, list.end)
     return [{ ...list, text: `[{"role":"user","content":${input}},${message}]` }]
@@ -371,11 +386,14 @@ export function noticeIn(
   return edit && [edit]
 }
 
+/** What says that a part is a text. */
+const TEXT_PART: Json = { type: 'text' }
+
 /**
  * Appends a text to a content that is a string, null, or a list: as a paragraph of its last part if that has a text,
- * else as a new part of type `type`. `undefined` if the content is anything else.
+ * else as a new part with the members of `typed`. `undefined` if the content is anything else.
  */
-export function addText(json: Buffer, content: Span, text: string, type = 'text'): Edit | undefined {
+export function addText(json: Buffer, content: Span, text: string, typed: Json = TEXT_PART): Edit | undefined {
   const kind = kindAt(json, content)
   if (kind === 'string') return appendParagraph(content, text)
   if (kind === 'scalar') return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined
@@ -386,7 +404,7 @@ export function addText(json: Buffer, content: Span, text: string, type = 'text'
   // A part that the provider caches must be the same in the next request, which contains no notice.
   const isCached = member(part, 'cache_control') !== undefined
   if (lastText && kindAt(json, lastText) === 'string' && !isCached) return appendParagraph(lastText, text)
-  return appendElement(json, content, JSON.stringify({ type, text }))
+  return appendElement(json, content, JSON.stringify({ ...typed, text }))
 }
 
 /** Returns the texts of a content: a text, or a list with parts that may have one. */

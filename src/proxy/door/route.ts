@@ -21,6 +21,8 @@ export interface Route {
   readonly leavesPrefix: boolean
   /** The client's path without the query, which may hold a key. */
   readonly asked: string
+  /** Its query, without the question mark. */
+  readonly query: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
   /** No API that is guarded has this path, nor the one above it: an agent may call a model here that is not guarded. */
@@ -152,8 +154,8 @@ export function routeOf(
   }
   const dialect = method === 'POST' ? claimed : undefined
   const api = (marked ?? dialect)?.api ?? DEFAULT_API
-  const upstream = named ?? upstreams.get(api.upstream)
-  if (!upstream) throw new Error(`There is no upstream ${api.upstream}, which is built in.`)
+  const upstream = named ?? upstreams.get(api.upstream.name)
+  if (!upstream) throw new Error(`There is no upstream ${api.upstream.name}, which is built in.`)
   const { prefix } = upstream
   const sent = named?.keepsName ? asked : path
   // `…/v1` and `/v1/…` join to one `/v1`.
@@ -166,6 +168,7 @@ export function routeOf(
     unknownName: name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name,
     leavesPrefix: prefix !== '' && climbsOut(rest),
     asked,
+    query: whole.slice(asked.length + 1),
     dialect,
     isUnknown: method === 'POST' && !claimed && !dialects.some((one) => one.claims(segments.slice(0, -1), true)),
     api,
