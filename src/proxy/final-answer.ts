@@ -14,7 +14,6 @@ import {
   noteUnread,
   sendAnswer,
   takeResponse,
-  terminalHeaders,
 } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { failExchange } from './begin-exchange.ts'
@@ -217,5 +216,5 @@ export function replayAnswer(x: Turn, answer: FinalAnswer): void {
   const { services, governorHeaders } = x
   services.emit({ kind: 'answer_repeated' })
   const loop = answer.loop ?? governorHeaders['x-governor-loop']
-  sendAnswer(x, answer, { ...governorHeaders, ...terminalHeaders(answer.terminal), 'x-governor-loop': loop })
+  sendAnswer(x, answer, { ...governorHeaders, 'x-governor-loop': loop })
 }

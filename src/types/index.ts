@@ -28,11 +28,11 @@ export type GovernorReason =
 export interface GovernorEnd {
   readonly terminal_state: GovernorState
   readonly terminal_reason: GovernorReason
-  /** The last response holds a real text. This and what follows is unset where only headers were read. */
+  /** The last response holds a real text. Unset where only the headers of a stream were read. */
   readonly has_final_answer?: boolean
   /** The provider cut the answer off. */
   readonly truncated?: true
-  /** What the run used of the limit that ended it, and that limit. */
+  /** What the run used of the limit that ended it, and that limit. Unset where only headers were read. */
   readonly budget_used?: number
   readonly budget_max?: number
   readonly session?: string
@@ -50,27 +50,50 @@ function headerOf(headers: unknown, name: string): string | undefined {
 
 const isEnd = (value: unknown): value is GovernorEnd => isObject(value) && 'terminal_state' in value
 
+/** Where clients keep a response, or what holds one: results and events of SDKs, and messages of frameworks. */
+const PLACES = [
+  ...['response', 'body', 'data', 'event', 'rawValue', 'rawResponse', 'rawResponses', 'providerData'],
+  ...['response_metadata', 'additional_kwargs', '__raw_response'],
+]
+
+/** How many places stand in each other: an event of OpenAI Agents holds an event that holds a response. */
+const MAX_DEPTH = 4
+
+function* placesIn(holder: unknown, depth = 0): Generator<Readonly<Record<string, unknown>>> {
+  const value = Array.isArray(holder) ? holder.at(-1) : holder
+  if (!isObject(value) || depth > MAX_DEPTH) return
+  yield value
+  for (const place of PLACES) yield* placesIn(value[place], depth + 1)
+}
+
+function endInHeaders(headers: unknown): GovernorEnd | undefined {
+  const terminal_state = headerOf(headers, 'x-governor-terminal-state') as GovernorState | undefined
+  const terminal_reason = headerOf(headers, 'x-governor-terminal-reason') as GovernorReason | undefined
+  if (terminal_state === undefined || terminal_reason === undefined) return undefined
+  const hasAnswer = headerOf(headers, 'x-governor-has-final-answer')
+  const session = headerOf(headers, 'x-governor-session')
+  return {
+    terminal_state,
+    terminal_reason,
+    ...(hasAnswer === undefined ? {} : { has_final_answer: hasAnswer === 'true' }),
+    ...(session === undefined ? {} : { session }),
+  }
+}
+
 /**
  * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes a completion, a message, a
- * chunk or an event of a stream, the result of the Vercel AI SDK, a message of LangChain that holds its raw response,
- * and headers or a `Response` of fetch, which have only state and reason.
+ * chunk or an event of a stream, a result of the Vercel AI SDK (or its awaited `response`), of Mastra or of OpenAI
+ * Agents, a message of LangChain that holds its raw response, and headers or a `Response` of fetch. Reads the body
+ * where it can see it. Headers have state and reason, and only those of a response that is not streamed say whether
+ * it has an answer: compare `has_final_answer` with `false`.
  */
 export function governorOf(response: unknown): GovernorEnd | undefined {
-  if (!isObject(response)) return undefined
-  const { governor, response: inner, response_metadata: metadata, additional_kwargs: raw, headers } = response
-  if (isEnd(governor)) return governor
-  for (const place of [inner, metadata, isObject(raw) ? raw['__raw_response'] : undefined]) {
-    const found = governorOf(place)
-    if (found) return found
+  let inHeaders: GovernorEnd | undefined
+  for (const place of placesIn(response)) {
+    if (isEnd(place['governor'])) return place['governor']
+    inHeaders ??= endInHeaders(place['headers']) ?? endInHeaders(place)
   }
-  for (const from of [headers, response]) {
-    const terminal_state = headerOf(from, 'x-governor-terminal-state') as GovernorState | undefined
-    const terminal_reason = headerOf(from, 'x-governor-terminal-reason') as GovernorReason | undefined
-    const session = headerOf(from, 'x-governor-session')
-    if (terminal_state !== undefined && terminal_reason !== undefined)
-      return { terminal_state, terminal_reason, ...(session === undefined ? {} : { session }) }
-  }
-  return undefined
+  return inHeaders
 }
 
 /** The field that Governor adds to the last response of a run. */

@@ -152,8 +152,9 @@ describe('governorOf', () => {
       session: 'task',
     })
     expect(governorOf(data)).toBe(data.governor)
-    expect(governorOf(response)).toEqual({ ...END, session: 'task' })
-    expect(governorOf(Object.fromEntries(response.headers))).toEqual({ ...END, session: 'task' })
+    const inHeaders = { ...END, has_final_answer: true, session: 'task' }
+    expect(governorOf(response)).toEqual(inHeaders)
+    expect(governorOf(Object.fromEntries(response.headers))).toEqual(inHeaders)
     let end: GovernorEnd | undefined
     for await (const chunk of await client.chat.completions.create({ ...request, stream: true }))
       end = governorOf(chunk) ?? end

@@ -80,7 +80,7 @@ export function beginAnswer(
 ): Answer {
   const { session = '' } = x.names
   const terminal: TerminalFor = (hasFinalAnswer, isTruncated) => terminalOf(limit, session, hasFinalAnswer, isTruncated)
-  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false)) }
+  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(terminal(false), false) }
   const isJson = x.sent.demands().hasFormat
   const footer = how.hasFooter && !isJson ? footerOf(limit) : undefined
   // What cannot be read is given to the client once at most: the next response is held until it has been read.
@@ -89,11 +89,12 @@ export function beginAnswer(
   return { x, client, isJson, terminal, footer, ...how, ...begun, isCut: false, isUnread: false }
 }
 
-/** Returns the headers that state the end of a run. */
-export function terminalHeaders(terminal: Terminal): GovernorHeaders {
+/** Returns the headers that state the end of a run; those of a whole response say whether it has an answer. */
+export function terminalHeaders(terminal: Terminal, isWhole: boolean): GovernorHeaders {
   return {
     'x-governor-terminal-state': terminal.terminal_state,
     'x-governor-terminal-reason': terminal.terminal_reason,
+    ...(isWhole ? { 'x-governor-has-final-answer': String(terminal.has_final_answer) } : {}),
   }
 }
 
@@ -294,6 +295,7 @@ async function finishWhole(
     text,
     footer: kept ? undefined : footerAfter(text ?? newest, footer),
   })
+  client.governorHeaders = { ...client.governorHeaders, ...terminalHeaders(ended, true) }
   await sendWhole(client, rewritten(head, bytes.length), bytes)
 }
 
@@ -400,8 +402,10 @@ function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, stream
   return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
 
-/** Sends an answer that Governor makes, as a stream or a whole body as the client asked. */
+/** Sends an answer that Governor makes, as a stream or a whole body as the client asked, with the headers of its end. */
 export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
-  const { contentType, body } = replyFor(x, answer, x.request.conversation.streams)
-  reply(x.exchange.client, 200, contentType, body, governorHeaders)
+  const { streams } = x.request.conversation
+  const { contentType, body } = replyFor(x, answer, streams)
+  const ended = terminalHeaders(answer.terminal, !streams)
+  reply(x.exchange.client, 200, contentType, body, { ...governorHeaders, ...ended })
 }
