@@ -8,6 +8,16 @@ export const STAMP = '@@@@@@@@@@'
 
 export const SIZES = { '1KB': 1024, '32KB': 32_768, '256KB': 262_144, '1MB': 1_048_576, '4MB': 4_194_304 }
 
+/** Conversations that are sent from their first step to their last: how many there are, and their steps and bytes. */
+export const WHOLE = {
+  steps: Array.from({ length: 24 }, (_, index) => {
+    const random = numbersFrom(index + 1)
+    const turns = 12 + Math.floor(60 * random() ** 1.5)
+    return { turns, bytes: 3072 + turns * (500 + 2200 * random() ** 2) }
+  }),
+  growing: [{ turns: 100, bytes: SIZES['1MB'] }],
+}
+
 const SENTENCES = [
   'You are a coding agent that works in a checkout of the user’s repository.',
   'Read before you write: look at the file, at its tests and at its callers.',
@@ -162,30 +172,40 @@ function opening(random, bytes) {
   return `{"model":"gpt-bench","messages":${JSON.stringify(messages).slice(0, -1)}`
 }
 
-function ending(bytes, isStream) {
-  const tools = toolsOf(bytes < SIZES['32KB'] ? 0 : Math.min(TOOL_BYTES, bytes / 4))
+function ending(bytes, isStream, isTalk) {
+  const tools = isTalk ? undefined : toolsOf(bytes < SIZES['32KB'] ? 0 : Math.min(TOOL_BYTES, bytes / 4))
   const stream = isStream ? { stream: true, stream_options: { include_usage: true } } : { stream: false }
   return `],${JSON.stringify({ tools, ...stream }).slice(1)}`
 }
 
+/** One turn of a talk without tools. */
+function talkTurn(random, _index, bytes) {
+  const messages = [
+    { role: 'assistant', content: linesFrom(SENTENCES, random, bytes / 2, ' ') },
+    { role: 'user', content: linesFrom(SENTENCES, random, bytes / 2, ' ') },
+  ]
+  return messages.map((message) => `,${JSON.stringify(message)}`).join('')
+}
+
 /**
  * A conversation that grows past `bytes` bytes by one turn, a very small one by some. `turns`: how many it takes to get
- * there; as many as it needs by default.
+ * there; as many as it needs by default. `isTalk`: it has no tools, and Governor relays it unguarded.
  */
-export function conversationOf(bytes, { turns, isStream = false } = {}) {
+export function conversationOf(bytes, { turns, isStream = false, isTalk = false } = {}) {
   const random = numbersFrom(bytes)
   const first = opening(random, bytes)
-  const last = ending(bytes, isStream)
+  const last = ending(bytes, isStream, isTalk)
+  const turnOf = isTalk ? talkTurn : turn
   const fixed = Buffer.byteLength(first) + Buffer.byteLength(last)
   const average = turns ? (bytes - fixed) / turns : Math.min(AVERAGE_RESULT, bytes / 16)
   const middle = []
   let length = fixed
   while (turns ? middle.length < turns : length < bytes || middle.length < MIN_TURNS) {
-    const next = turn(random, middle.length, variedSize(random, average))
+    const next = turnOf(random, middle.length, variedSize(random, average))
     middle.push(next)
     length += Buffer.byteLength(next)
   }
-  if (!turns && middle.length > MIN_TURNS) middle.push(turn(random, middle.length, average))
+  if (!turns && middle.length > MIN_TURNS) middle.push(turnOf(random, middle.length, average))
   return { first, turns: middle, last }
 }
 

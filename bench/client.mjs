@@ -1,12 +1,11 @@
 /** The process that loads are sent from: takes `{ load, … }` by message and answers with `{ result }` or `{ error }`. */
 import { burst } from './loads/burst.mjs'
-import { converse } from './loads/converse.mjs'
 import { listen } from './loads/listen.mjs'
 import { pace } from './loads/pace.mjs'
 import { queue } from './loads/queue.mjs'
 import { saturate } from './loads/saturate.mjs'
 
-const LOADS = { burst, converse, listen, pace, queue, saturate }
+const LOADS = { burst, listen, pace, queue, saturate }
 
 process.on('message', ({ load, ...options }) => {
   LOADS[load](options).then(

@@ -1,26 +1,16 @@
 /** The command line. */
 import { parseArgs } from 'node:util'
-import { SIZES } from './bodies.mjs'
+import { sizes as SIZES } from './measures/saturation.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-export const MEASURES = [
-  'saturation',
-  'latency',
-  'streams',
-  'footprint',
-  'loop',
-  'conversation',
-  'hostile',
-  'patterns',
-  'last-answer',
-]
+export const MEASURES = ['saturation', 'latency', 'streams', 'footprint', 'loop', 'hostile', 'patterns', 'last-answer']
 
 const HELP = `Usage: node bench/run.mjs [flags]
 
-  --quick             two sizes, few rounds, Governor and the plain pipe: half a minute
+  --quick             CPU time on bodies of five kinds, beside a plain pipe and undici: two minutes
   --only MEASURES     of ${MEASURES.join(', ')}
   --subjects NAMES    of ${SUBJECTS.map(({ name }) => name).join(', ')}
-  --sizes SIZES       of ${Object.keys(SIZES).join(', ')}
+  --sizes SIZES       of ${SIZES.join(', ')}
   --rounds N          how often every subject is measured (default: 5)
   --profile           a CPU profile of Governor under load, for each of the subjects and sizes
   --no-write          leave bench/RESULTS.md as it is; so do all of the above but --rounds
@@ -29,19 +19,19 @@ const HELP = `Usage: node bench/run.mjs [flags]
 
 const QUICK = {
   only: ['saturation'],
-  subjects: ['governor', 'governor-notice', 'pipe'],
-  sizes: ['1KB', '256KB'],
-  rounds: 3,
+  subjects: ['governor', 'governor-other', 'pipe', 'undici'],
+  sizes: ['talk', '1KB', '32KB', 'steps', 'growing'],
+  rounds: 7,
 }
 const FULL = {
   only: MEASURES,
   subjects: SUBJECTS.map(({ name }) => name),
-  sizes: Object.keys(SIZES),
+  sizes: SIZES,
   rounds: 5,
 }
 /** Flags with which not everything is measured, or nothing is to be written. */
 const PARTIAL = ['quick', 'only', 'subjects', 'sizes', 'profile', 'no-write']
-const PROFILE = { ...FULL, subjects: ['governor'], sizes: ['1KB', '256KB'] }
+const PROFILE = { ...FULL, subjects: ['governor'], sizes: ['talk', '1KB', 'steps'] }
 
 function listOf(text, known, fallback) {
   if (text === undefined) return fallback
@@ -80,7 +70,7 @@ export function readOptions(args) {
     isWritten: !PARTIAL.some((name) => values[name]),
     only: listOf(values.only, MEASURES, defaults.only),
     subjects: listOf(values.subjects, FULL.subjects, defaults.subjects),
-    sizes: listOf(values.sizes, FULL.sizes, defaults.sizes),
+    sizes: listOf(values.sizes, SIZES, defaults.sizes),
     rounds: countOf(values.rounds, defaults.rounds),
   }
 }

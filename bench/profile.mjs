@@ -6,13 +6,14 @@ import { fileURLToPath } from 'node:url'
 import { renderTable } from './report.mjs'
 import { sharedTime } from './stalls.mjs'
 
-const DURATION_MS = 3200
+const REQUESTS = { talk: 20_000, '1KB': 15_000, '32KB': 8_000, steps: 9_000 }
+const FEW_REQUESTS = 1_000
 const INTERVAL_US = 250
 /** Between two samples so far apart the machine stood still: that is no function's doing. */
 const STALL_US = 20 * INTERVAL_US
 const AGENTS = 8
 const US_PER_MS = 1000
-const WARMUP = 1500
+const WARMUP = { size: 'steps', agents: AGENTS, requests: 10_000 }
 const TOP = 30
 /** A regular expression has its whole source for a name. */
 const MAX_NAME = 40
@@ -89,13 +90,11 @@ async function profileOne(bench, subject, size) {
   const process = await bench.fleet.startSubject(subject, {
     nodeFlags: ['--cpu-prof', '--cpu-prof-interval', INTERVAL_US, '--cpu-prof-dir', folder],
   })
-  await bench.fleet.load('burst', process, { size, agents: AGENTS, times: WARMUP })
+  await bench.fleet.load('saturate', process, WARMUP)
+  const load = { size, agents: size === 'growing' ? 1 : AGENTS, requests: REQUESTS[size] ?? FEW_REQUESTS }
+  await bench.fleet.load('saturate', process, load)
   const since = sharedTime()
-  const { cpu } = await bench.fleet.load('saturate', process, {
-    size,
-    agents: AGENTS,
-    duration: DURATION_MS,
-  })
+  const { cpu } = await bench.fleet.load('saturate', process, load)
   await process.stop()
   const [file] = readdirSync(folder)
   const profile = JSON.parse(readFileSync(join(folder, file), 'utf8'))

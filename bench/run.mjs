@@ -4,7 +4,6 @@ import { join } from 'node:path'
 import { startFleet } from './fleet.mjs'
 import { goalsOf } from './goals.mjs'
 import { describeMachine, describeVersions } from './machine.mjs'
-import * as conversation from './measures/conversation.mjs'
 import * as footprint from './measures/footprint.mjs'
 import * as hostile from './measures/hostile.mjs'
 import * as lastAnswer from './measures/last-answer.mjs'
@@ -24,7 +23,6 @@ const RUNS = {
   streams,
   footprint,
   loop,
-  conversation,
   hostile,
   patterns,
   'last-answer': lastAnswer,
@@ -55,8 +53,8 @@ async function measure(bench, only) {
   const results = {}
   const tables = []
   for (const name of only) {
-    const { isPerSize = false } = RUNS[name]
-    for (const size of isPerSize ? bench.sizes : [undefined]) {
+    const { sizes } = RUNS[name]
+    for (const size of sizes ? sizes.filter((one) => bench.sizes.includes(one)) : [undefined]) {
       const { figures, table } = await measureOne(bench, name, size)
       results[name] = size ? { ...results[name], [size]: figures } : figures
       tables.push(table)

@@ -1,5 +1,5 @@
 /** Requests as bytes that are ready to be written, numbered anew for every session. */
-import { bodyOf, conversationOf, SIZES, STAMP } from './bodies.mjs'
+import { bodyOf, conversationOf, SIZES, STAMP, WHOLE } from './bodies.mjs'
 import { SITUATIONS } from './situations.mjs'
 
 /** How many growing requests a session sends. */
@@ -51,52 +51,61 @@ function stamp({ bytes, stamps }, number) {
 }
 
 /**
- * An agent that sends `requests` one after the other, and then begins a new session with them. `isBetweenSessions` is
- * true of it once the last of them was asked for.
+ * An agent that sends its sessions, each of which is a list of requests, one after the other, and then begins anew with
+ * them under other numbers: `next` returns the next request's bytes, `requests` is how many there are.
  */
-function agentOf(requests) {
-  let at = 0
+function agentOf(sessionsOfAgent) {
+  const requests = sessionsOfAgent.flatMap((session) => session.map(({ bytes }, at) => ({ bytes, at, session })))
+  let place = 0
   const next = () => {
+    const { bytes, at, session } = requests[place]
     if (at === 0) {
       sessions++
-      for (const request of requests) stamp(request, sessions)
+      for (const request of session) stamp(request, sessions)
     }
-    const { bytes } = requests[at]
-    at = (at + 1) % requests.length
+    place = (place + 1) % requests.length
     return bytes
   }
-  next.isBetweenSessions = () => at === 0
-  return next
+  return { next, requests: requests.length }
 }
 
-/**
- * An agent whose requests are of about the size named `size`, as a function that returns the next one's bytes. These
- * are overwritten when its next session begins: a request must be answered before the next one is asked for.
- */
-export function createAgent({ size, situation, headers = {}, isStream = false }) {
+/** The requests of one session of about the size named `size`. */
+function sessionOf({ size, situation, isStream = false, ...options }) {
   const { isCold = false, repeated = [0], headers: situational = () => ({}) } = SITUATIONS[situation]
-  const conversation = knownConversation(SIZES[size], { isStream })
+  const isTalk = size === 'talk'
+  const conversation = knownConversation(SIZES[isTalk ? '1KB' : size], { isStream, isTalk })
   const count = conversation.turns.length
   const shortest = isCold ? count : Math.max(1, count - REQUESTS_PER_SESSION + 1)
   const requests = []
   for (let turns = shortest; turns <= count; turns++) {
     for (const calls of repeated) {
       const body = bodyOf(conversation, turns, calls)
-      requests.push(requestOf(body, { ...headers, ...situational(turns + 1) }))
+      requests.push(requestOf(body, { ...options.headers, ...situational(turns + 1) }))
     }
   }
-  return agentOf(requests)
+  return requests
 }
 
-/** The bodies of one conversation that grows to `bytes` bytes in `turns` turns. */
-export function growingBodies(bytes, turns) {
+/** The requests of a whole conversation, from its first step to its last. */
+function wholeOf({ bytes, turns }, headers) {
   const conversation = conversationOf(bytes, { turns })
-  return Array.from({ length: turns }, (_, index) => bodyOf(conversation, index + 1))
+  return Array.from({ length: turns }, (_, index) => requestOf(bodyOf(conversation, index + 1), headers))
 }
 
-/** An agent that sends the whole of a growing conversation, request by request. */
-export function createGrowingAgent(bytes, turns, headers) {
-  return agentOf(growingBodies(bytes, turns).map((body) => requestOf(body, headers)))
+const wholeAgents = new Map()
+
+/**
+ * Agent `index` of `count`, whose requests are of the kind `size`. The bytes that its `next` returns are overwritten when
+ * that session begins again: a request must be answered before the next one is asked for.
+ */
+export function createAgent({ index = 0, count = 1, ...options }) {
+  const { size, headers } = options
+  const own = WHOLE[size]?.filter((_, at) => at % count === index)
+  if (!own) return agentOf([sessionOf(options)])
+  const key = JSON.stringify([size, index, count, headers])
+  const agent = wholeAgents.get(key) ?? agentOf(own.map((conversation) => wholeOf(conversation, headers)))
+  wholeAgents.set(key, agent)
+  return agent
 }
 
 /** The smallest request that a proxy is asked for whether it is there; no conversation that Governor would count. */

@@ -19,6 +19,18 @@ export function ratios(a, b) {
   return a.slice(0, b.length).map((value, round) => value / b[round])
 }
 
+/** The value below which a fifth of the values lie: what a task costs where other work of the machine adds least to it. */
+export function lowerFifth(values) {
+  return percentile(values, 0.2)
+}
+
+/** The lower fifth of a ÷ the lower fifth of b, with the least and the greatest a ÷ b of one round. */
+export function costRatio(a, b) {
+  const perRound = ratios(a, b)
+  const bounds = perRound.length > 1 ? ` (${Math.min(...perRound).toFixed(2)}–${Math.max(...perRound).toFixed(2)})` : ''
+  return { value: lowerFifth(a) / lowerFifth(b), text: `${(lowerFifth(a) / lowerFifth(b)).toFixed(2)}${bounds}` }
+}
+
 /** a − b for every round. */
 export function differences(a, b) {
   return a.slice(0, b.length).map((value, round) => value - b[round])

@@ -6,8 +6,8 @@ import { SITUATIONS } from '../situations.mjs'
 /** Agents as `createAgent` makes them, each with a connection to `port`. */
 export function connectAgents(port, count, options) {
   return Promise.all(
-    Array.from({ length: count }, async () => ({
-      next: createAgent(options),
+    Array.from({ length: count }, async (_, index) => ({
+      ...createAgent({ ...options, index, count }),
       connection: await Connection.open(port),
     })),
   )

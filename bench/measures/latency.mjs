@@ -7,7 +7,7 @@ const REQUESTS = { '1KB': 150, '32KB': 100, '256KB': 60, '1MB': 30, '4MB': 15 }
 const WARMUP = 5
 const US_PER_MS = 1000
 
-export const isPerSize = true
+export const sizes = Object.keys(REQUESTS)
 
 /** By subject: `p50` and `p99` in µs, by round. */
 export async function run(bench, size) {
