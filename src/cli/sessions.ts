@@ -1,12 +1,24 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
 import type { SessionDetail, SessionRow, Transcript } from '../ops/sessions/api-schema.ts'
-import { amount, clock, doing, labelOf, money, rate, shortModel, span, stateOf } from '../ops/sessions/labels.ts'
+import {
+  amount,
+  clock,
+  doing,
+  labelOf,
+  limitNote,
+  limitText,
+  money,
+  rate,
+  shortModel,
+  span,
+  stateOf,
+} from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
 import { allSessions, askSession, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
-const TITLES = ['SESSION', 'STATE', 'RISK', 'ITERATION', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
-const NUMBERS: readonly (string | undefined)[] = ['RISK', 'ITERATION', 'COST', '$/MIN']
+const TITLES = ['SESSION', 'STATE', 'RISK', 'LIMIT', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
+const NUMBERS: readonly (string | undefined)[] = ['RISK', 'LIMIT', 'COST', '$/MIN']
 /** Of an amount below a cent, so that any amount fits its column. */
 const DECIMALS = 3
 const COLOURS = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' } as const
@@ -16,7 +28,8 @@ export function tableLines(rows: readonly SessionRow[], columns: number, hasColo
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
   // A state is as long as `stopped: iterations`.
-  const widths = [11 + Math.min(17, room), 19, 4, 9, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
+  const limitWidth = 9 + Math.min(5, room)
+  const widths = [11 + Math.min(17, Math.max(0, room - 5)), 19, 4, limitWidth, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
   let left = columns
   for (const width of widths) left -= width + 1
   if (left > 5) widths.push(left)
@@ -31,7 +44,7 @@ export function tableLines(rows: readonly SessionRow[], columns: number, hasColo
   }
   const lines = [coloured(lineOf(TITLES), 'grey', hasColours)]
   for (const row of rows) {
-    const { id, name, iteration, max_iterations: max } = row
+    const { id, name } = row
     const label = labelOf(row)
     const state = stateOf(row)
     const cells = [
@@ -39,7 +52,7 @@ export function tableLines(rows: readonly SessionRow[], columns: number, hasColo
       hasLabels || label === name ? label : (name?.slice(0, 13) ?? id.slice(0, 9)),
       state.text,
       `${Math.round(row.risk * 100)}%`,
-      max > 0 ? `${iteration}/${max}` : String(iteration),
+      limitText(row, '/', limitWidth),
       money(row, DECIMALS),
       rate(row, DECIMALS),
       row.client ?? '',
@@ -91,6 +104,7 @@ export function sessionLines(session: SessionDetail, columns: number) {
   add('session', session.id)
   if (session.name !== null) add('name', session.name)
   add('state', stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''))
+  if (session.limit) add('limit', [limitText(session), limitNote(session)].filter(Boolean).join(' '))
   add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
   add('client', `${session.client ?? '-'}, since ${clock(session.started_at)}`)
   add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)
@@ -99,11 +113,12 @@ export function sessionLines(session: SessionDetail, columns: number) {
   add('used', `${session.total_iterations} iterations, ${session.tokens} tokens, ${spent}`)
   const limitIn = left === null ? '' : `, at a limit in ${span(left)}`
   add('agents', `${agents.alive} of ${agents.total} at work${limitIn}`)
-  for (const { thread, meters } of session.threads)
+  const whole = { of: 'session', meters: session.meters }
+  for (const { of, meters } of [...session.threads.map((one) => ({ of: `agent ${one.thread}`, ...one })), whole])
     for (const { name, used, max } of meters) {
       if (max === 0) continue
       if (!facts.includes('limits:')) facts.push('limits:')
-      add(`  agent ${thread}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
+      add(`  ${of}`, `${name.replace('_', ' ')} ${amount(name, used)} of ${amount(name, max)}`)
     }
   for (const { model, used, base, effective, source } of session.contexts)
     add('context', `${model}: ${used ?? '?'} of ${effective ?? base ?? '?'} tokens (${source})`)

@@ -28,7 +28,7 @@ describe('governor sessions', () => {
     const { code, printed } = await called(url, 'sessions')
     const lines = printed.trimEnd().split('\n')
     expect(code).toBe(0)
-    expect(lines[0]).toMatch(/^SESSION +STATE +RISK ITERATION +COST +\$\/MIN CLIENT +MODEL/)
+    expect(lines[0]).toMatch(/^SESSION +STATE +RISK +LIMIT +COST +\$\/MIN CLIENT +MODEL/)
     expect(lines[1]).toMatch(/^night job +near limit +90% +9\/10 .* node +gpt-test$/)
     expect(lines[2]).toMatch(/working +10% +1\/10/)
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)

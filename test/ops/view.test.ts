@@ -1,9 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts'
+import { type Amounts, LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts'
 import type { IterationRecord } from '../../src/core/operator/session-record.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
+import { limitNote, limitText } from '../../src/ops/sessions/labels.ts'
 import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { requestFacts, user } from '../core/transcript.ts'
@@ -103,6 +104,57 @@ describe('the state of a session', () => {
       risk_by: 'iterations',
       agents: { alive: 1, total: 3 },
     })
+  })
+})
+
+const USED = { input: 0, cachedInput: 0, output: 0, cost: 0, estimated: false }
+
+describe('the limit that a session shows', () => {
+  it('is the one of which the largest share is used, over all limits of its runs at work and of the session', () => {
+    const amounts = fc.record(
+      Object.fromEntries(LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
+    ) as fc.Arbitrary<Amounts>
+    const run = fc.record({
+      iteration: fc.integer({ min: 1, max: 20 }),
+      toolCalls: fc.nat(20),
+      isAnswered: fc.boolean(),
+      limits: fc.record({ run: amounts, session: amounts }),
+      usage: fc
+        .record({ input: fc.nat(2e6), cost: fc.double({ min: 0, max: 9, noNaN: true }) })
+        .map((used) => ({ ...USED, ...used })),
+    })
+    fc.assert(
+      fc.property(fc.array(run, { minLength: 1, maxLength: 3 }), (runs) => {
+        const session = sessionOf(runs.map((one, at) => threadOf(at + 1, one)))
+        const { limit, threads, meters } = detailOf(listed(session), VIEWER, noContext)
+        const working = threads.filter((one) => one.state === 'working' || one.state === 'near_limit')
+        const counting = working.length > 0 ? working : threads
+        const all = [...counting.flatMap((one) => one.meters), ...meters].filter(({ max }) => max > 0)
+        const shares = all.map(({ used, max }) => (used ?? 0) / max)
+        if (all.length === 0) expect(limit).toBeNull()
+        else expect(limit?.share).toBeCloseTo(Math.max(...shares), 2)
+        const shown = all.find(
+          ({ name, used, max }) => name === limit?.meter && max === limit.max && used === limit.used,
+        )
+        if (limit) expect(shown && (shown.used ?? 0) / shown.max).toBeCloseTo(limit.share, 2)
+      }),
+    )
+  })
+
+  it('is the money of a run that has hardly begun to count its iterations', () => {
+    const limits = { run: { ...NO_LIMITS, iterations: 300, cost: 2 }, session: NO_LIMITS }
+    const usage = { ...USED, input: 900, output: 100, cost: 1.88 }
+    const row = rowOf(listed(sessionOf([threadOf(1, { iteration: 25, limits, usage })])), VIEWER)
+    expect(row.limit).toEqual({ meter: 'cost', scope: 'run', used: 1.88, max: 2, share: 0.94 })
+    expect(limitText(row)).toBe('$1.88 of $2.00')
+    expect(limitText(row, '/', 9)).toBe('$1.88/$2')
+  })
+
+  it('may be one of all runs of the session together, and is said to be', () => {
+    const limits = { run: { ...NO_LIMITS, iterations: 300 }, session: { ...NO_LIMITS, tool_calls: 10 } }
+    const row = rowOf(listed(sessionOf([threadOf(1, { limits })])), VIEWER)
+    expect(row.limit).toMatchObject({ meter: 'tool_calls', scope: 'session', used: 8, max: 10, share: 0.8 })
+    expect(`${limitText(row)} ${limitNote(row)}`).toBe('8 of 10 tool calls, this session')
   })
 })
 

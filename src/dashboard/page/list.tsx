@@ -2,7 +2,18 @@
 import type { ComponentChild } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { SessionRow } from '../../ops/sessions/api-schema.ts'
-import { clock, doing, GROUPS, groupOf, labelOf, money, rate, shortModel } from '../../ops/sessions/labels.ts'
+import {
+  clock,
+  doing,
+  GROUPS,
+  groupOf,
+  labelOf,
+  limitNote,
+  limitText,
+  money,
+  rate,
+  shortModel,
+} from '../../ops/sessions/labels.ts'
 import { Bar, Chip } from './parts.tsx'
 import { hold, PAGE_ROWS, type Store, show } from './state.ts'
 
@@ -44,13 +55,15 @@ function Name({ row }: { row: SessionRow }) {
   )
 }
 
-function Iterations({ row }: { row: SessionRow }) {
-  const { iteration, max_iterations: max } = row
+/** The limit that counts; without one, the iterations. */
+function Limit({ row }: { row: SessionRow }) {
+  const { limit } = row
+  const note = limitNote(row)
   return (
     <>
-      {iteration}
-      {max > 0 && ` of ${max}`}
-      <Bar used={iteration} max={max} isOver={groupOf(row) === 3} />
+      {limitText(row)}
+      <Bar used={limit?.used ?? 0} max={limit?.max ?? 0} isOver={groupOf(row) === 3} />
+      {note && <small>{note}</small>}
     </>
   )
 }
@@ -81,7 +94,7 @@ const COLUMNS: readonly Column[] = [
     class: 'wide',
     cell: ({ model }) => <bdi title={model ?? ''}>{shortModel(model) ?? ''}</bdi>,
   },
-  { head: 'Iterations', cell: (row) => <Iterations row={row} /> },
+  { head: 'Limit', cell: (row) => <Limit row={row} /> },
   { head: 'Cost', class: 'number', cell: (row) => <Cost row={row} /> },
   { head: 'Tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
 ]

@@ -1,5 +1,5 @@
 /** Small parts that list and detail share. */
-import { stateOf } from '../../ops/sessions/labels.ts'
+import { stateOf, toneOf } from '../../ops/sessions/labels.ts'
 
 /** What a session or an agent does, in its colour. */
 export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {
@@ -11,7 +11,7 @@ export function Chip({ row }: { row: Parameters<typeof stateOf>[0] }) {
 export function Bar({ used, max, isOver }: { used: number; max: number; isOver?: boolean }) {
   if (max <= 0) return null
   const share = Math.min(1, used / max)
-  const tone = isOver ? 'quiet' : share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : 'good'
+  const tone = isOver ? 'quiet' : toneOf(share)
   return (
     <span class="bar" aria-hidden="true">
       <i class={tone} style={{ width: `${Math.round(share * 100)}%` }} />

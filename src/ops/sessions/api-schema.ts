@@ -75,6 +75,14 @@ const terminal = z
   })
   .meta({ id: 'Terminal', description: 'What the client got at the end of the run, letter by letter.' })
 
+const limitUse = named('LimitUse', {
+  meter: z.enum(LIMITS),
+  scope: z.enum(['run', 'session']).describe('Whose limit it is.'),
+  used: maybe.describe('null: a cost of which nothing is known.'),
+  max: count,
+  share: count.describe('used / max; above 1 where Governor only observes.'),
+})
+
 /** What an agent has, and its session: that of the agent which needs attention most, but times of its own. */
 const agent = {
   state,
@@ -95,6 +103,12 @@ const row = {
   ),
   ...agent,
   iteration: count.describe('Of the agent that needs attention most.'),
+  limit: limitUse
+    .nullable()
+    .describe(
+      'The limit that counts: of all limits of the session and of its runs at work (where none is, of the newest), the ' +
+        'one of which the largest share is used. null: there is no limit.',
+    ),
   risk: share.describe(
     'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median ' +
       'minute. 0 where the session has ended.',

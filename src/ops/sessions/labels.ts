@@ -106,6 +106,33 @@ export function amount(meter: MeterName, used: number | null): string {
   return meter === 'tokens' ? compact(used) : String(Math.ceil(used))
 }
 
+/** The shares of a limit from which it is nearly used: those at which, by default, the model reads of it. */
+const CAUTION = 0.7
+const WARNING = 0.9
+
+/** Returns the tone of a limit of which such a share is used. */
+export function toneOf(share: number): Tone {
+  return share >= WARNING ? 'bad' : share >= CAUTION ? 'warn' : 'good'
+}
+
+/**
+ * Returns the limit that counts, `$1.88 of $2.00`; without one, the iterations. `between`: the words in place of `of`;
+ * `room`: characters, for which a round limit loses its cents.
+ */
+export function limitText({ limit, iteration }: SessionRow, between = ' of ', room = Number.POSITIVE_INFINITY): string {
+  if (!limit) return String(iteration)
+  const text = amount(limit.meter, limit.used) + between + amount(limit.meter, limit.max)
+  return text.length > room ? text.replace(/ |\.00$/g, '') : text
+}
+
+/** Returns what the limit counts and whose it is, as far as its numbers do not say it; empty for iterations of a run. */
+export function limitNote({ limit }: SessionRow): string {
+  if (!limit) return ''
+  const { meter, scope } = limit
+  const unit = meter === 'tokens' || meter === 'tool_calls' ? meter.replace('_', ' ') : ''
+  return [unit, scope === 'run' ? '' : `this ${scope}`].filter(Boolean).join(', ')
+}
+
 /** Returns hours and minutes, here. */
 export function clock(time: string): string {
   return new Date(time).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })

@@ -7,6 +7,7 @@ import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
+import { namesOf } from '../../core/names.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
@@ -103,6 +104,28 @@ function metersOf(used: Amounts, limits: Amounts | undefined, costGap: CostGap |
   })
 }
 
+/** A limit in force, and what is used of it. */
+type LimitUse = NonNullable<SessionRow['limit']>
+
+/** The meters of each scope that counts for a run, the nearest scope first; a further scope is a further line. */
+type ScopedMeters = Readonly<Record<LimitUse['scope'], readonly MeterView[]>>
+
+/** Returns all limits in force for a run; a meter without a limit has none. */
+function limitsOf(scopes: ScopedMeters): LimitUse[] {
+  const limits: LimitUse[] = []
+  for (const scope of namesOf(scopes))
+    for (const { name: meter, used, max } of scopes[scope])
+      if (max > 0) limits.push({ meter, scope, used, max, share: Math.round(((used ?? 0) / max) * 1_000) / 1_000 })
+  return limits
+}
+
+/** Returns the limit that counts: the one of which the largest share is used, the first of equal ones. */
+function nearestOf(limits: readonly LimitUse[]): LimitUse | null {
+  let nearest: LimitUse | null = null
+  for (const limit of limits) if (!nearest || limit.share > nearest.share) nearest = limit
+  return nearest
+}
+
 /** Limits of the session as a whole are those that its newest request had. */
 function sessionMeters(session: Session, now: number): readonly MeterView[] {
   const { threads, operator, usage } = session
@@ -124,16 +147,10 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const question = openQuestion(session, thread, now)
   const terminal = terminalIn(run)
   // An operator may have changed the limits since the newest request.
-  const limits = run.limits && limitsInForce(run.limits, session, thread, run).run
-  const runMeters = metersOf(spentBy(run, now), limits, run.usage?.costGap, (question ?? terminal) !== undefined)
-  /** The used share of the limit that is nearest, and its meter. */
-  let share = 0
-  let nearest: SessionRow['risk_by'] = null
-  for (const { name, used, max } of [...runMeters, ...meters]) {
-    if (max === 0 || (used ?? 0) / max <= share) continue
-    share = (used ?? 0) / max
-    nearest = name
-  }
+  const inForce = run.limits && limitsInForce(run.limits, session, thread, run).run
+  const runMeters = metersOf(spentBy(run, now), inForce, run.usage?.costGap, (question ?? terminal) !== undefined)
+  const limits = limitsOf({ run: runMeters, session: meters })
+  const share = nearestOf(limits)?.share ?? 0
   const quiet = quietEnd(run, now)
   let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
   if (question) state = 'asking'
@@ -152,7 +169,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const { used: iteration, max: max_iterations = 0 } = steps ?? {}
   return {
     thread,
-    nearest,
+    limits,
     share,
     meters: runMeters,
     /** An operator has asked for its end: its next request gets the last answer. */
@@ -212,10 +229,11 @@ function spendRisk(iterations: readonly IterationRecord[], now: number): number 
  */
 function riskOf(agents: readonly Agent[], iterations: readonly IterationRecord[], now: number) {
   const risks: [by: SessionRow['risk_by'], much: number][] = []
-  for (const { nearest, share, shown } of agents) {
+  for (const { limits, shown } of agents) {
     const { state, loop } = shown
+    const nearest = nearestOf(limits)
     if (state !== 'idle' && !AT_WORK.includes(state)) continue
-    risks.push([nearest, share])
+    risks.push([nearest?.meter ?? null, nearest?.share ?? 0])
     if (loop) risks.push(['loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)])
   }
   if (risks.length > 0) risks.push(['spend', spendRisk(iterations, now)])
@@ -300,6 +318,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
   }
   const leader = leaderOf(agents)
   const { shown = NO_AGENT, thread } = leader ?? {}
+  const working = agents.filter(({ shown }) => groupOf(shown) < 2)
   let newest: IterationRecord | undefined
   let last_tool: string | null = null
   let overflows = 0
@@ -315,6 +334,8 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     id: idOf(key),
     name: seesNames ? name : null,
     ...shown,
+    // Where nobody is at work, the limit of the run that stands for the session.
+    limit: nearestOf((working.length > 0 ? working : leader ? [leader] : []).flatMap(({ limits }) => limits)),
     ...riskOf(agents, iterations, now),
     stopping,
     terminal_state: (thread && endOf(thread.run, now)) ?? null,
