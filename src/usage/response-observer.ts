@@ -55,44 +55,59 @@ export interface ObserverTarget {
   readonly fault: (error: unknown) => void
 }
 
-interface Found {
-  head: Buffer[]
-  tail: Buffer[]
-  search?: StreamSearch | undefined
-  ending?: 'whole' | 'failed' | undefined
+/** A response while it is observed. Changed by the functions of this file alone. */
+interface Observed {
+  readonly target: ObserverTarget
+  streams: boolean
+  /** Undoes the content coding. */
+  readonly decoder: ReturnType<typeof decoding> | undefined
+  /** Nothing of it can be read. */
+  readonly isUnread: boolean
+  /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
+  left: number
+  /** Its beginning and its end, by reference, without its content coding. */
+  readonly head: Buffer[]
+  readonly tail: Buffer[]
+  tailBytes: number
+  headLength: number
+  tailLength: number
+  length: number
+  search: StreamSearch | undefined
+  ending: 'whole' | 'failed' | undefined
   /** Unset if nobody asks for the text, or after a fault in reading it. */
-  text?: ResponseText | undefined
+  text: ResponseText | undefined
+  isOver: boolean
+  /** How many ids were reported; -1: nothing was. */
+  reported: number
+  /** How many bytes are needed before the next search for the id; 0: no more searches. */
+  nextSearch: number
 }
 
-/** Returns the state of a response to observe: its beginning and its end, by reference, without its content coding. */
-function newObserved(target: ObserverTarget) {
-  const found: Found = { head: [], tail: [], search: undefined, ending: undefined, text: undefined }
+function newObserved(target: ObserverTarget): Observed {
   const { head, begin } = target
   const coding = contentEncoding(head.headers)
-  const streams = statesEventStream(head.headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding, true)
+  // V8 needs 20 µs for the same object if it begins with a spread: each key after that makes a new hidden class.
   return {
-    ...found,
     target,
-    streams,
+    streams: statesEventStream(head.headers),
     decoder: decoder && decoding(decoder),
-    /** Nothing of it can be read. */
     isUnread: coding !== 'identity' && !decoder,
-    /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
     left: Number(headerOf(head.headers, 'content-length') ?? Number.NaN),
+    head: [],
+    tail: [],
     tailBytes: TAIL_BYTES,
     headLength: 0,
     tailLength: 0,
     length: 0,
+    search: undefined,
+    ending: undefined,
+    text: undefined,
     isOver: false,
-    /** How many ids were reported; -1: nothing was. */
     reported: -1,
-    /** How many bytes are needed before the next search for the id; 0: no more searches. */
     nextSearch: begin ? 1 : 0,
   }
 }
-
-type Observed = ReturnType<typeof newObserved>
 
 /** Returns an observer of a successful response. */
 export function observeResponse(target: ObserverTarget): ResponseObserver {

@@ -285,7 +285,7 @@ function runAfter(
       : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
   const { recentRequests } = run
-  const counted = { fingerprint, iteration, answered: before?.answered }
+  const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered }
   return {
     id: run.id,
     startedAt: run.startedAt,
