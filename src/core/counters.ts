@@ -1,0 +1,119 @@
+/**
+ * What Governor counts: one row for each counter. All sums have one shape, `Counts`: those of an answer, a run, a
+ * session, a minute, a day and a window of time. Meters read counters; the journal and the merge of replicas go over
+ * all of them.
+ */
+import type { CallUsage, CostGap } from './usage.ts'
+
+/** All that is particular about one counter. */
+export interface CounterRow {
+  /** What one answer adds; unset for what is counted with a request. */
+  readonly ofAnswer?: (usage: CallUsage) => number
+  /**
+   * How the counts of two replicas for one run become one. `max`: the transcript shows it to both, and what a request
+   * without an answer had counted is taken back. `growth`: each replica counts what it alone has seen.
+   */
+  readonly join: 'max' | 'growth'
+  /** The end of a run freezes it: nothing that the run's agent sends afterwards is counted. */
+  readonly isFrozen?: true
+  /** Its name in the lines of the journal; unset if they do not contain it. */
+  readonly journal?: string
+}
+
+/** The counters, in the order in which the journal has them. */
+export const COUNTERS = {
+  runs: { join: 'max', journal: 'runs' },
+  /** Model calls that were answered, or are in flight. */
+  iterations: { join: 'max', isFrozen: true, journal: 'iterations' },
+  tool_calls: { join: 'max', isFrozen: true, journal: 'calls' },
+  /** Tokens of prompts; the next two are parts of them. */
+  input: { ofAnswer: ({ input }) => input, join: 'growth', journal: 'input' },
+  cached_input: { ofAnswer: ({ cachedInput = 0 }) => cachedInput, join: 'growth', journal: 'cached_input' },
+  cache_write: { ofAnswer: ({ cacheWrite = 0 }) => cacheWrite, join: 'growth', journal: 'cache_write' },
+  /** Tokens of answers; reasoning is a part of them. */
+  output: { ofAnswer: ({ output }) => output, join: 'growth', journal: 'output' },
+  reasoning: { ofAnswer: ({ reasoning = 0 }) => reasoning, join: 'growth', journal: 'reasoning' },
+  /** US dollars. */
+  cost: { ofAnswer: ({ cost = 0 }) => cost, join: 'growth', journal: 'cost_usd' },
+  /** Answers of unknown price, which count 0 in `cost`, and answers whose price is estimated. */
+  unpriced_answers: { ofAnswer: ({ costGap }) => Number(costGap === 'partial'), join: 'growth' },
+  estimated_prices: { ofAnswer: ({ costGap }) => Number(costGap === 'estimate'), join: 'growth' },
+  /** Warnings that the model acknowledged, and warnings that it ignored. */
+  acknowledged: { join: 'growth' },
+  ignored: { join: 'growth' },
+} as const satisfies Readonly<Record<string, CounterRow>>
+
+/** The name of a counter, as it is stored. */
+export type CounterName = keyof typeof COUNTERS
+
+/** Amounts by counter, never negative; what is unset is 0. One that a newer version counts is carried along. */
+export type Counts = { readonly [Name in CounterName]?: number }
+
+/** Nothing was counted. */
+export const NO_COUNTS: Counts = {}
+
+/** Sums of fractions drift: they are rounded to a billionth. */
+function rounded(amount: number): number {
+  return Number.isInteger(amount) ? amount : Math.round(amount * 1e9) / 1e9
+}
+
+type Amounts = Readonly<Record<string, number>>
+
+/** Returns counts with an amount for each name that is in one of two; amounts of 0 and below are left out. */
+function countsBy(one: Counts, other: Counts, amount: (a: number, b: number, name: string) => number): Counts {
+  const [a, b]: readonly [Amounts, Amounts] = [one, other]
+  const counts: Record<string, number> = {}
+  for (const name in { ...a, ...b }) {
+    const made = rounded(amount(a[name] ?? 0, b[name] ?? 0, name))
+    if (made > 0) counts[name] = made
+  }
+  return counts
+}
+
+/** Returns the sum of two counts. */
+export function add(counts: Counts, more: Counts): Counts {
+  return countsBy(counts, more, (a, b) => a + b)
+}
+
+/** Returns what is left of counts without others; no amount is less than 0. */
+export function minus(counts: Counts, others: Counts): Counts {
+  return countsBy(counts, others, (a, b) => a - b)
+}
+
+/** What two replicas counted apart: in one run, whose transcript both may have read, or in a sum of other counts. */
+export type Joined = 'run' | 'sum'
+
+/**
+ * Returns the counts of two replicas as one. `base`: what both began with; unset if one of them began with nothing.
+ * `isLost`: nobody knows what they have in common any more, so the larger amounts count.
+ */
+export function join(base: Counts | undefined, local: Counts, remote: Counts, of: Joined, isLost = false): Counts {
+  const before: Amounts = base ?? {}
+  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
+  return countsBy(local, remote, (here, there, name) => {
+    const was = before[name] ?? 0
+    const isShown = rows[name]?.join === 'max'
+    if (isLost) return Math.max(here, there)
+    // What a request without an answer had counted was taken back here.
+    const lost = isShown && base ? Math.max(0, was - here) : 0
+    const grown = Math.max(0, here - was)
+    return isShown && of === 'run' ? Math.max(here, there - lost) : there + grown - lost
+  })
+}
+
+/** Returns what one answer adds to counts. */
+export function countsOf(usage: CallUsage): Counts {
+  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
+  const counts: Record<string, number> = {}
+  for (const name in rows) {
+    const amount = rows[name]?.ofAnswer?.(usage) ?? 0
+    if (amount > 0) counts[name] = amount
+  }
+  return counts
+}
+
+/** Returns why the cost in counts is not exact; `undefined` if it is. */
+export function costGapOf({ unpriced_answers, estimated_prices }: Counts): CostGap | undefined {
+  if (unpriced_answers) return 'partial'
+  return estimated_prices ? 'estimate' : undefined
+}
