@@ -80,6 +80,17 @@ export function minus(counts: Counts, others: Counts): Counts {
   return countsBy(counts, others, (a, b) => a - b)
 }
 
+/** Returns the counts of a run that is over: what the end of a run freezes is as it was `atEnd`. */
+export function frozen(counts: Counts, atEnd: Counts): Counts {
+  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
+  return countsBy(counts, atEnd, (now, then, name) => (rows[name]?.isFrozen ? then : now))
+}
+
+/** Returns an amount of `there` with what `here` has more than both began with; the larger one if that was lost. */
+export function grown(was: number, here: number, there: number, isLost: boolean): number {
+  return isLost ? Math.max(here, there) : there + Math.max(0, here - was)
+}
+
 /** What two replicas counted apart: in one run, whose transcript both may have read, or in a sum of other counts. */
 export type Joined = 'run' | 'sum'
 
@@ -92,12 +103,10 @@ export function join(base: Counts | undefined, local: Counts, remote: Counts, of
   const rows: Readonly<Record<string, CounterRow>> = COUNTERS
   return countsBy(local, remote, (here, there, name) => {
     const was = before[name] ?? 0
-    const isShown = rows[name]?.join === 'max'
-    if (isLost) return Math.max(here, there)
+    if (isLost || rows[name]?.join !== 'max') return grown(was, here, there, isLost)
     // What a request without an answer had counted was taken back here.
-    const lost = isShown && base ? Math.max(0, was - here) : 0
-    const grown = Math.max(0, here - was)
-    return isShown && of === 'run' ? Math.max(here, there - lost) : there + grown - lost
+    const left = there - (base ? Math.max(0, was - here) : 0)
+    return of === 'run' ? Math.max(here, left) : grown(was, here, left, isLost)
   })
 }
 

@@ -2,6 +2,7 @@
 
 import { fill, type NoticeTexts } from './budget/budget-notices.ts'
 import { LIMITS, type LimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
+import type { Counts } from './counters.ts'
 import type { Pattern } from './loop/patterns.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
@@ -38,7 +39,7 @@ export interface FinalAnswer {
   /** The line that the client reads after `text`. */
   readonly footer?: string | undefined
   /** What the run had used when it ended, without the request for this answer, which came `at` (milliseconds). */
-  readonly ended?: { readonly at: number; readonly iterations: number; readonly toolCalls: number }
+  readonly ended?: { readonly at: number; readonly counts: Counts } | undefined
 }
 
 /** The limit that stopped a run. */

@@ -31,7 +31,7 @@ export function noteDecision(turn: Turn): void {
   const max = policy.enabled ? policy.run.iterations : 0
   // A request that is stopped or comes after the end is no iteration.
   const ended = decision.kind === 'replay' ? decision.answer.ended : undefined
-  const made = kind === 'stop' ? runState.iteration - 1 : (ended?.iterations ?? runState.iteration)
+  const made = kind === 'stop' ? runState.iteration - 1 : (ended?.counts.iterations ?? runState.iteration)
   // A stopped run stays at its limit; a run that is only observed exceeds it.
   const iteration = max > 0 && !observed ? Math.min(made, max) : made
   const stated = {

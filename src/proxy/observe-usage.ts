@@ -1,6 +1,7 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/meters.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
+import { add, countsOf } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
@@ -15,7 +16,7 @@ import {
   responseBegan,
 } from '../core/session/transitions.ts'
 import { distinctIds } from '../core/transcript.ts'
-import { addCall, type CallUsage } from '../core/usage.ts'
+import type { CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -74,7 +75,7 @@ export function observeAside(
         const counts = { thread: 0, isNewRun: false, iteration: 0, toolCalls: 0 }
         emitAnswered(x, { model, session: name, apiId: idOf(key), ...counts, usage })
         const billed = store.update(key, (session = NEW_SESSION) => ({
-          session: { ...session, usage: addCall(session.usage, usage) },
+          session: { ...session, counts: add(session.counts, countsOf(usage)) },
           result: undefined,
         }))
         void unlessLost(emit, billed, undefined)
@@ -141,7 +142,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
   const { model } = request.conversation
   const { run, thread, isNewRun } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
-  const place = { thread: thread.number ?? 0, isNewRun, iteration, toolCalls: run.toolCalls }
+  const place = { thread: thread.number ?? 0, isNewRun, iteration, toolCalls: run.counts.tool_calls ?? 0 }
   if (!isLater || usage.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
   state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? { isCut: answer.isCut } : answer), undefined)

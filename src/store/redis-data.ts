@@ -5,7 +5,7 @@ import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type RecentKeys, type RecentPlace, type SessionKey } from './store.ts'
-import { createSessionForm, type StoredForm } from './stored-session.ts'
+import { createSessionForm, PLAIN, type StoredForm } from './stored-session.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -13,7 +13,7 @@ export interface RedisSettings extends ConnectionSettings {
 }
 
 /** The version of the form of values. A replica neither reads nor overwrites a newer one. */
-const SCHEMA = 2
+const SCHEMA = 3
 
 /** Characters of one value. Sessions are made smaller long before they reach this. */
 const MAX_VALUE = 4_194_304
@@ -62,9 +62,6 @@ async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: re
     return send(['EVAL', text, '1', key, ...args])
   }
 }
-
-/** Values that are stored as they are. */
-const PLAIN: StoredForm<unknown> = { write: (value) => value, read: (stored) => stored }
 
 /** Reads a value, stored as its operations `o` and itself `v`. @throws if a newer version of Governor wrote it. */
 function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value> {

@@ -2,9 +2,11 @@
  * The form in which a session is stored in Redis: the iterations and minutes of its record are lines of text, which
  * take a quarter of the room of objects. Each request reads and writes the whole session.
  */
+import { isObject } from '../core/json-object.ts'
 import type { IterationRecord, MinuteRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
 import type { CostGap } from '../core/usage.ts'
+import { fromOlder } from './older-session.ts'
 
 /** How values are stored. */
 export interface StoredForm<Value> {
@@ -119,6 +121,15 @@ function createLines<Entry extends object>(lineOf: (entry: Entry) => string, ent
   }
 }
 
+/** The stored form of all other values: as they are. Some hold the first state of a session. */
+export const PLAIN: StoredForm<unknown> = {
+  write: (value) => value,
+  read(stored) {
+    if (!isObject(stored) || !isObject(stored['begun'])) return stored
+    return { ...stored, begun: fromOlder(stored['begun']) }
+  },
+}
+
 /** Creates the stored form of sessions. */
 export function createSessionForm(): StoredForm<Session> {
   const iterationLines = createLines(lineOfIteration, iterationIn)
@@ -132,7 +143,7 @@ export function createSessionForm(): StoredForm<Session> {
     },
     read(stored) {
       // Its record contains lines of text in place of objects.
-      const session = stored as Session
+      const session = fromOlder(stored as object)
       const { record } = session
       if (!record) return session
       const iterations = record.iterations.map(iterationLines.read)

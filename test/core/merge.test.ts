@@ -1,29 +1,25 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { amountsBy } from '../../src/core/budget/meters.ts'
+import { add, type Counts } from '../../src/core/counters.ts'
 import type { Hash } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE } from '../../src/core/loop/loop-state.ts'
 import { mergeSessions } from '../../src/core/session/merge.ts'
-import type { Run, Session, Thread } from '../../src/core/session/session.ts'
+import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
-import type { Usage } from '../../src/core/usage.ts'
 
-const usageOf = (input: number) => ({
-  input,
-  output: input,
-  cachedInput: 0,
-  cost: input / 100,
-  estimated: false,
-})
+/** What answers of so many tokens have counted. */
+const answersOf = (input: number): Counts => (input > 0 ? { input, output: input, cost: input / 100 } : {})
+/** What so many steps and tokens have counted. */
+const countsOf = (steps: number, tokens: number): Counts =>
+  add({ iterations: steps, tool_calls: steps }, answersOf(tokens))
 
 const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): Run => ({
   id: 'run 1',
   startedAt: 1,
   askedAt: iteration,
-  iteration,
-  toolCalls: iteration,
+  counts: countsOf(iteration, tokens),
   recentRequests: [{ fingerprint: `f${iteration}`, iteration }],
-  usage: usageOf(tokens),
   ...changes,
 })
 
@@ -37,9 +33,10 @@ const threadOf = (run: Run, userMessages: readonly string[] = ['go'], id = 'thre
 })
 
 const sessionOf = (threads: readonly Thread[], tokens: number, iterations: number): Session => ({
+  ...NEW_SESSION,
   threads,
-  usage: usageOf(tokens),
-  totals: { startedAt: 1, iterations, toolCalls: iterations, acknowledged: 0, ignored: 0 },
+  startedAt: 1,
+  counts: countsOf(iterations, tokens),
 })
 
 /** A session of one run. */
@@ -47,7 +44,7 @@ const single = (iteration: number, tokens: number, changes: Partial<Run> = {}) =
   sessionOf([threadOf(runOf(iteration, tokens, changes))], tokens, iteration)
 
 describe('a session that two replicas counted separately', () => {
-  it('merges to the larger iteration and the usage of both, counted once', () => {
+  it('merges to the larger iteration of each run and the usage of both; the session adds all that both have counted', () => {
     const amount = fc.record({ steps: fc.nat(50), tokens: fc.nat(1_000) })
     fc.assert(
       fc.property(amount, amount, amount, (before, here, there) => {
@@ -57,12 +54,9 @@ describe('a session that two replicas counted separately', () => {
         const joined = mergeSessions(base, local, remote)
         const tokens = before.tokens + here.tokens + there.tokens
         const steps = before.steps + Math.max(here.steps, there.steps)
-        expect(joined.usage?.input).toBe(tokens)
-        expect(joined.usage?.cost).toBeCloseTo(tokens / 100, 6)
-        expect(joined.totals).toMatchObject({ iterations: steps, toolCalls: steps })
+        expect(joined.counts).toEqual(add(countsOf(before.steps + here.steps + there.steps, tokens), {}))
         expect(joined.threads).toHaveLength(1)
-        expect(joined.threads[0]?.run).toMatchObject({ iteration: steps, toolCalls: steps })
-        expect(joined.threads[0]?.run.usage?.input).toBe(tokens)
+        expect(joined.threads[0]?.run.counts).toEqual(add(countsOf(steps, tokens), {}))
       }),
     )
   })
@@ -77,11 +71,11 @@ describe('a session that two replicas counted separately', () => {
   it('keeps what the replica gave back of a request that got no answer, also where another one counted since', () => {
     const [counted, given] = [single(6, 50), single(5, 50)]
     expect(mergeSessions(counted, given, counted)).toMatchObject({
-      totals: { iterations: 5 },
-      threads: [{ run: { iteration: 5 } }],
+      counts: { iterations: 5 },
+      threads: [{ run: { counts: { iterations: 5 } } }],
     })
-    expect(mergeSessions(counted, given, single(7, 60)).threads[0]?.run.iteration).toBe(6)
-    expect(mergeSessions(counted, single(8, 60), single(7, 60)).threads[0]?.run.iteration).toBe(8)
+    expect(mergeSessions(counted, given, single(7, 60)).threads[0]?.run.counts.iterations).toBe(6)
+    expect(mergeSessions(counted, single(8, 60), single(7, 60)).threads[0]?.run.counts.iterations).toBe(8)
   })
 
   it('keeps a stop of either replica', () => {
@@ -98,8 +92,8 @@ describe('a session that two replicas counted separately', () => {
     const late = single(4, 50)
     for (const joined of [mergeSessions(base, next, late), mergeSessions(base, late, next)]) {
       expect(joined.threads).toHaveLength(1)
-      expect(joined.threads[0]?.run).toMatchObject({ iteration: 1, usage: usageOf(10) })
-      expect(joined.usage?.input).toBe(60)
+      expect(joined.threads[0]?.run).toMatchObject({ counts: countsOf(1, 10) })
+      expect(joined.counts.input).toBe(60)
     }
   })
 
@@ -111,7 +105,7 @@ describe('a session that two replicas counted separately', () => {
     const remote = sessionOf([...threads, threadOf(runOf(3, 7, { id: 'run 3' }), ['go'], 'thread 3')], 17, 4)
     const joined = mergeSessions(base, local, remote)
     expect(joined.threads.map(({ id }) => id)).toEqual(['thread 1', 'thread 2', 'thread 3'])
-    expect(joined.usage?.input).toBe(22)
+    expect(joined.counts.input).toBe(22)
   })
 })
 
@@ -125,9 +119,9 @@ describe('two copies of a session', () => {
         const local = sessionOf([threadOf(run, ['go'], isOneThread ? 'thread 1' : 'thread 2')], 10, here)
         const joined = mergeSessions(undefined, local, single(there, 20), isLost)
         const runs = new Map(joined.threads.map(({ run: { id, ...amounts } }) => [id, amounts]))
-        expect(runs.get('run 2')).toMatchObject({ iteration: here, usage: usageOf(10) })
+        expect(runs.get('run 2')).toMatchObject({ counts: add(countsOf(here, 10), {}) })
         if (isOneThread) expect(runs.has('run 1')).toBe(false)
-        else expect(runs.get('run 1')).toMatchObject({ iteration: there, usage: usageOf(20) })
+        else expect(runs.get('run 1')).toMatchObject({ counts: add(countsOf(there, 20), {}) })
       }),
     )
   })
@@ -137,9 +131,9 @@ describe('two copies of a session', () => {
       fc.property(fc.nat(50), fc.nat(50), (here, there) => {
         const joined = mergeSessions(undefined, single(here, here), single(there, there), true)
         const larger = Math.max(here, there)
-        expect(joined).toMatchObject({ usage: usageOf(larger), totals: { iterations: larger } })
+        expect(joined.counts).toEqual(countsOf(larger, larger))
         expect(joined.threads).toHaveLength(1)
-        expect(joined.threads[0]?.run).toMatchObject({ iteration: larger, usage: usageOf(larger) })
+        expect(joined.threads[0]?.run.counts).toEqual(countsOf(larger, larger))
       }),
     )
   })
@@ -161,10 +155,10 @@ describe('two copies of a session', () => {
     const meter = { name: 'iterations', used: 3, max: 3 } as const
     const finalAnswer = { text: 'done', model: 'm', terminal: terminalOf({ meter }, 's', true) }
     const over = single(3, 30, { finalAnswer, operator: { isStopAsked: true } })
-    const reset = single(3, 30, { operator: { base: LIMIT } })
+    const reset = single(3, 30, { operator: { base: { at: 9, counts: { iterations: 3 } } } })
     for (const joined of [mergeSessions(over, over, reset), mergeSessions(over, reset, over)]) {
       expect(joined.threads[0]?.run.finalAnswer).toBeUndefined()
-      expect(joined.threads[0]?.run.operator).toEqual({ base: LIMIT })
+      expect(joined.threads[0]?.run.operator).toEqual({ base: { at: 9, counts: { iterations: 3 } } })
     }
   })
 
@@ -227,23 +221,6 @@ describe('two copies of a session', () => {
     })
     const joined = mergeSessions(older(single(2, 20)), older(single(5, 50)), older(single(3, 30)))
     expect(joined.threads).toHaveLength(1)
-    expect(joined.threads[0]?.run).toMatchObject({ iteration: 5, usage: usageOf(60) })
-  })
-
-  it('count a part that the usage of an older version lacks as 0 in any copy', () => {
-    const older = (iteration: number, tokens: number): Session => {
-      const session = single(iteration, tokens, { usage: { input: tokens, output: tokens } as Usage })
-      return { ...session, usage: { input: tokens, output: tokens } as Usage }
-    }
-    const copies = [
-      mergeSessions(older(2, 20), older(5, 50), single(3, 30)),
-      mergeSessions(older(2, 20), single(5, 50), older(3, 30)),
-    ]
-    for (const [at, cost] of [0.3, 0.5].entries()) {
-      const whole = { ...usageOf(60), cost, costGap: undefined }
-      expect(copies[at]?.usage).toEqual(whole)
-      expect(copies[at]?.threads[0]?.run.usage).toEqual(whole)
-    }
-    expect(mergeSessions(undefined, older(2, 20), single(3, 30), true).usage).toEqual(usageOf(30))
+    expect(joined.threads[0]?.run).toMatchObject({ counts: countsOf(5, 60) })
   })
 })

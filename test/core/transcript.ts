@@ -138,7 +138,7 @@ export function newSession() {
       const request = requestOf(requestFacts(messages, extra), { conversation, thread, now, isDerived })
       const counted = countRequest(session, request)
       session = counted.session
-      return { ...counted.result, toolCalls: counted.result.run.toolCalls }
+      return { ...counted.result, toolCalls: counted.result.run.counts.tool_calls ?? 0 }
     },
     iteration(messages: readonly Message[], options: RequestOptions = {}): number {
       return this.see(messages, options).iteration

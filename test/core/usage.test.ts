@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { countRequest } from '../../src/core/session/count-request.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
-import { addCall, estimateTokens, NO_USAGE } from '../../src/core/usage.ts'
+import { estimateTokens } from '../../src/core/usage.ts'
 import { type Message, requestFacts, requestOf, steps, system, user } from './transcript.ts'
 
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
@@ -20,34 +20,24 @@ describe('the usage of a run', () => {
     const one = seen(NEW_SESSION, TASK, 'main')
     const other = seen(one.session, TASK, 'helper')
     let session = noteAnswer(other.session, one.request, { usage: call, ids: [], requestBytes: 400 })
-    session = noteAnswer(session, other.request, {
-      usage: { ...call, estimated: true },
-      ids: [],
-      requestBytes: 400,
-    })
+    session = noteAnswer(session, other.request, { usage: call, ids: [], requestBytes: 400 })
     const next = seen(session, [...TASK, ...steps('a', 1)], 'main')
     session = noteAnswer(next.session, next.request, { usage: call, ids: [], requestBytes: 400 })
-    const usageOf = (name: string) => session.threads.find((thread) => thread.name === name)?.run.usage
-    expect(usageOf('main')).toEqual({ input: 200, output: 20, cachedInput: 80, cost: 0.5, estimated: false })
-    expect(usageOf('helper')).toEqual({
-      input: 100,
-      output: 10,
-      cachedInput: 40,
-      cost: 0.25,
-      estimated: true,
-    })
-    expect(session.usage).toEqual({ input: 300, output: 30, cachedInput: 120, cost: 0.75, estimated: true })
+    const countsOf = (name: string) => session.threads.find((thread) => thread.name === name)?.run.counts
+    expect(countsOf('main')).toMatchObject({ input: 200, output: 20, cached_input: 80, cost: 0.5 })
+    expect(countsOf('helper')).toMatchObject({ input: 100, output: 10, cached_input: 40, cost: 0.25 })
+    expect(session.counts).toMatchObject({ runs: 2, input: 300, output: 30, cached_input: 120, cost: 0.75 })
   })
 
   it('begins at zero with a human message, while that of the session continues', () => {
     const one = seen(NEW_SESSION, TASK)
     const session = noteAnswer(one.session, one.request, { usage: call, ids: [], requestBytes: 400 })
     const next = seen(session, [...TASK, ...steps('a', 1), user('And the tests.')])
-    expect(next.session.threads.at(-1)?.run.usage).toBeUndefined()
-    expect(next.session.usage?.input).toBe(100)
+    expect(next.session.threads.at(-1)?.run.counts.input).toBeUndefined()
+    expect(next.session.counts).toMatchObject({ runs: 2, input: 100 })
     const late = noteAnswer(next.session, one.request, { usage: call, ids: [], requestBytes: 400 })
-    expect(late.threads.at(-1)?.run.usage).toBeUndefined()
-    expect(late.usage?.input).toBe(200)
+    expect(late.threads.at(-1)?.run.counts.input).toBeUndefined()
+    expect(late.counts.input).toBe(200)
   })
 })
 
@@ -80,10 +70,5 @@ describe('a response that a client continues from', () => {
 describe('the number of tokens', () => {
   it('is estimated from characters', () => {
     expect([0, 1, 4, 4_000].map(estimateTokens)).toEqual([0, 1, 1, 1_000])
-  })
-
-  it('stays marked as estimated if a part of it was estimated', () => {
-    const sum = [true, false].reduce((all, estimated) => addCall(all, { ...call, estimated }), NO_USAGE)
-    expect(sum.estimated).toBe(true)
   })
 })

@@ -16,8 +16,7 @@ const { system } = requestFacts([user('Go.')])
 const runOf = (changes: Partial<Run> = {}): Run => ({
   startedAt: NOW - MINUTE,
   askedAt: NOW,
-  iteration: 4,
-  toolCalls: 3,
+  counts: { runs: 1, iterations: 4, tool_calls: 3 },
   recentRequests: [],
   limits: { run: { ...NO_LIMITS, iterations: 10 }, session: NO_LIMITS },
   upstream: 'openai',
@@ -41,7 +40,8 @@ const threadOf = (
 const sessionOf = (threads: readonly Thread[], iterations: readonly IterationRecord[] = []): Session => ({
   ...NEW_SESSION,
   threads,
-  totals: { startedAt: NOW - 10 * MINUTE, iterations: 9, toolCalls: 8, acknowledged: 1, ignored: 2 },
+  startedAt: NOW - 10 * MINUTE,
+  counts: { iterations: 9, tool_calls: 8, acknowledged: 1, ignored: 2 },
   record: { name: 'mine', threads: threads.length, iterations, runs: [] },
 })
 
@@ -74,7 +74,7 @@ const VIEWER = { now: NOW, seesNames: true }
 describe('the state of a session', () => {
   it.each<[string, Partial<Run>]>([
     ['working', {}],
-    ['near_limit', { iteration: 8 }],
+    ['near_limit', { counts: { iterations: 8 } }],
     ['answered', { isAnswered: true }],
     ['answered', { isAnswered: true, askedAt: NOW - 20 * MINUTE, quietSince: NOW - 4 * MINUTE }],
     ['completed', { isAnswered: true, askedAt: NOW - 5 * MINUTE }],
@@ -95,7 +95,7 @@ describe('the state of a session', () => {
 
   it('is that of the agent which needs attention most', () => {
     const calm = threadOf(1, { isAnswered: true })
-    const near = threadOf(2, { iteration: 9 })
+    const near = threadOf(2, { counts: { iterations: 9 } })
     const gone = threadOf(3, { askedAt: NOW - 20 * MINUTE })
     expect(rowOf(listed(sessionOf([near, calm, gone])), VIEWER)).toMatchObject({
       state: 'near_limit',
@@ -107,21 +107,20 @@ describe('the state of a session', () => {
   })
 })
 
-const USED = { input: 0, cachedInput: 0, output: 0, cost: 0, estimated: false }
-
 describe('the limit that a session shows', () => {
   it('is the one of which the largest share is used, over all limits of its runs at work and of the session', () => {
     const amounts = fc.record(
       Object.fromEntries(LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
     ) as fc.Arbitrary<Amounts>
     const run = fc.record({
-      iteration: fc.integer({ min: 1, max: 20 }),
-      toolCalls: fc.nat(20),
       isAnswered: fc.boolean(),
       limits: fc.record({ run: amounts, session: amounts }),
-      usage: fc
-        .record({ input: fc.nat(2e6), cost: fc.double({ min: 0, max: 9, noNaN: true }) })
-        .map((used) => ({ ...USED, ...used })),
+      counts: fc.record({
+        iterations: fc.integer({ min: 1, max: 20 }),
+        tool_calls: fc.nat(20),
+        input: fc.nat(2e6),
+        cost: fc.double({ min: 0, max: 9, noNaN: true }),
+      }),
     })
     fc.assert(
       fc.property(fc.array(run, { minLength: 1, maxLength: 3 }), (runs) => {
@@ -143,8 +142,8 @@ describe('the limit that a session shows', () => {
 
   it('is the money of a run that has hardly begun to count its iterations', () => {
     const limits = { run: { ...NO_LIMITS, iterations: 300, cost: 2 }, session: NO_LIMITS }
-    const usage = { ...USED, input: 900, output: 100, cost: 1.88 }
-    const row = rowOf(listed(sessionOf([threadOf(1, { iteration: 25, limits, usage })])), VIEWER)
+    const counts = { iterations: 25, input: 900, output: 100, cost: 1.88 }
+    const row = rowOf(listed(sessionOf([threadOf(1, { limits, counts })])), VIEWER)
     expect(row.limit).toEqual({ meter: 'cost', scope: 'run', used: 1.88, max: 2, share: 0.94 })
     expect(limitText(row)).toBe('$1.88 of $2.00')
     expect(limitText(row, '/', 9)).toBe('$1.88/$2')
@@ -258,7 +257,7 @@ describe('a session in full', () => {
   })
 
   it('counts no iteration for the request that a limit stopped, wherever it is shown', () => {
-    const stopped = threadOf(1, { iteration: 11, finalAnswer: finalAnswer('Enough.') })
+    const stopped = threadOf(1, { counts: { iterations: 11 }, finalAnswer: finalAnswer('Enough.') })
     const detail = detailOf(listed(sessionOf([stopped])), VIEWER, noContext)
     expect(detail.iteration).toBe(10)
     expect(detail.runs).toMatchObject([{ iterations: 10 }])

@@ -13,8 +13,7 @@ const { system } = requestFacts([user('Go.')])
 const answeredAt = (at: number, iteration = 1): Run => ({
   startedAt: at,
   askedAt: at,
-  iteration,
-  toolCalls: 0,
+  counts: { iterations: iteration },
   recentRequests: [],
   isAnswered: true,
 })

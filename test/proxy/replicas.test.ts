@@ -34,9 +34,10 @@ async function startCluster(script: Script, config: Tree, timeout = '5s'): Promi
     redis,
     replicas,
     async tokens() {
-      const sums = (await listAll(reader.store)).map(({ session: { usage } }) =>
-        usage ? usage.input + usage.output : 0,
-      )
+      const sums = (await listAll(reader.store)).map(({ session: { counts } }) => {
+        const { input = 0, output = 0 } = counts
+        return input + output
+      })
       return sums.reduce((sum, tokens) => sum + tokens, 0)
     },
   }

@@ -18,10 +18,10 @@ const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
 
 /** A session of so many iterations. */
 function sessionOf(iterations: number): Session {
-  return { ...NEW_SESSION, totals: { startedAt: 0, iterations, toolCalls: 0, acknowledged: 0, ignored: 0 } }
+  return { ...NEW_SESSION, startedAt: 0, counts: { iterations } }
 }
 
-const countOf = (session: Session | undefined) => session?.totals?.iterations ?? 0
+const countOf = (session: Session | undefined) => session?.counts.iterations ?? 0
 
 /** Counts one more in a session; returns how many there were before. */
 const count = (store: Store, id: string, tenant = 'me') =>

@@ -18,19 +18,19 @@ function sessionAt(iteration: number, text = ''): Session {
   const run: Run = {
     startedAt: 0,
     askedAt: 0,
-    iteration,
-    toolCalls: 0,
+    counts: { iterations: iteration },
     recentRequests: [],
     ...(text === '' ? {} : { finalAnswer: ended }),
   }
   return {
+    ...NEW_SESSION,
     threads: [{ name: '', system: hashOf(''), userMessageHashes: [], userMessageCount: 0, run }],
   }
 }
 
 const sizeOf = async (store: Store) => await store.count()
 
-const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
+const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.counts.iterations ?? 0
 
 /** Counts one more; returns the new count, so 1 if the session was unknown. */
 const count = (store: Store, name: SessionKey, text = '') =>

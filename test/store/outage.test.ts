@@ -179,7 +179,7 @@ describe('a session whose replicas lose Redis', () => {
       fc.boolean(),
       async (list, isNewChat) => {
         const { steps, session } = await play(list, isNewChat)
-        expect(session?.usage?.input ?? 0).toBe(TOKENS * steps.length)
+        expect(session?.counts.input ?? 0).toBe(TOKENS * steps.length)
       },
     )
     await fc.assert(property, { numRuns: 300 })

@@ -14,16 +14,16 @@ const TOKENS = 10
 /** Milliseconds: short, as these tests wait for it; long enough for a busy machine. */
 const TIMEOUT = 400
 
-const tokensOf = (session: Session | undefined) => session?.usage?.input ?? 0
-const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.iteration ?? 0
+const tokensOf = (session: Session | undefined) => session?.counts.input ?? 0
+const iterationOf = (session: Session | undefined) => session?.threads[0]?.run.counts.iterations ?? 0
 
 /** The session after one more iteration, which took ten tokens. */
 function after(session: Session | undefined, changes: Partial<Run> = {}): Session {
   const input = tokensOf(session) + TOKENS
-  const usage = { input, output: 0, cachedInput: 0, cost: 0, estimated: false }
   const iteration = iterationOf(session) + 1
+  const counts = { iterations: iteration, input }
   const recentRequests = [{ fingerprint: `request ${iteration}`, iteration }]
-  const run: Run = { startedAt: 1, askedAt: iteration, iteration, toolCalls: 0, recentRequests, usage }
+  const run: Run = { startedAt: 1, askedAt: iteration, counts, recentRequests }
   return {
     threads: [
       {
@@ -34,8 +34,8 @@ function after(session: Session | undefined, changes: Partial<Run> = {}): Sessio
         run: { ...run, finalAnswer: session?.threads[0]?.run.finalAnswer, ...changes },
       },
     ],
-    usage,
-    totals: { startedAt: 1, iterations: iteration, toolCalls: 0, acknowledged: 0, ignored: 0 },
+    startedAt: 1,
+    counts,
   }
 }
 
@@ -282,7 +282,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     for (let at = 0; at < 7; at++) await count(other)
     wire.onRequest(() => 'lost')
     // The transcript says that it is the fifth.
-    expect(await count(cut, KEY, { iteration: 5 })).toBe(5)
+    expect(await count(cut, KEY, { counts: { iterations: 5, input: TOKENS } })).toBe(5)
     await cut.until(false)
     wire.onRequest(() => 'passed')
     await cut.until(true)

@@ -13,15 +13,8 @@ const TIMEOUT = 1_000
 /** Counts one more request of a session; returns their number. */
 const count = ({ store }: Replica, key = KEYS[0] ?? sessionKey('me', 'a')) =>
   store.update(key, (session = NEW_SESSION) => {
-    const totals = session.totals ?? {
-      startedAt: 1,
-      iterations: 0,
-      toolCalls: 0,
-      acknowledged: 0,
-      ignored: 0,
-    }
-    const iterations = totals.iterations + 1
-    return { session: { ...session, totals: { ...totals, iterations } }, result: iterations }
+    const { iterations = 0 } = session.counts
+    return { session: { ...session, counts: { iterations: iterations + 1 } }, result: iterations + 1 }
   })
 
 const countAll = (replica: Replica) => Promise.all(KEYS.map((key) => count(replica, key)))

@@ -16,10 +16,11 @@ const REDIS_KEY = `test:s:{${KEY}}`
 
 const sessionOf = (iterations: number): Session => ({
   ...NEW_SESSION,
-  totals: { startedAt: 0, iterations, toolCalls: 0, acknowledged: 0, ignored: 0 },
+  startedAt: 0,
+  counts: { iterations },
 })
 
-const countOf = (session: Session | undefined) => session?.totals?.iterations ?? 0
+const countOf = (session: Session | undefined) => session?.counts.iterations ?? 0
 
 /** Counts one more; returns how many there were before. */
 const count = (store: Store, key = KEY) =>
@@ -35,7 +36,7 @@ const largeThread = (name: string) => ({
   userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))),
   userMessageCount: 1,
   assistantHashes: [],
-  run: { startedAt: 1, askedAt: 1, iteration: 1, toolCalls: 0, recentRequests: [] },
+  run: { startedAt: 1, askedAt: 1, counts: { iterations: 1 }, recentRequests: [] },
 })
 
 const openReplicas = async (url: string, length: number): Promise<readonly Replica[]> =>
@@ -226,7 +227,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     const { port } = await startRedis()
     const wire = await startWire(port)
     const { store } = await openReplica(wire.url)
-    const session = { threads: Array.from({ length: threads }, (_, at) => largeThread(String(at))) }
+    const session = { ...NEW_SESSION, threads: Array.from({ length: threads }, (_, at) => largeThread(String(at))) }
     const keys = Array.from({ length: 200 }, (_, at) => sessionKey('me', `session-${at}`))
     for (const key of keys) await store.update(key, () => ({ session, result: undefined }))
     const asked: number[] = []
@@ -243,7 +244,7 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     const { url, command } = await startRedis()
     const { store, lost } = await openReplica(url)
     const threads = Array.from({ length: 20 }, (_, at) => largeThread(String(at)))
-    await store.update(KEY, () => ({ session: { threads }, result: undefined }))
+    await store.update(KEY, () => ({ session: { ...NEW_SESSION, threads }, result: undefined }))
     const kept = (await store.get(KEY))?.threads.map(({ name }) => name) ?? []
     expect(kept.length).toBeLessThan(20)
     expect(kept.at(-1)).toBe('19')
@@ -305,22 +306,22 @@ describeWith('redis-server', 'a session that another version of Governor stored'
     const { store } = await openReplica(url)
     const iteration = await store.update(KEY, (session) => ({
       session: session ?? NEW_SESSION,
-      result: session?.threads[0]?.run.iteration,
+      result: session?.threads[0]?.run.counts.iterations,
     }))
     expect(iteration).toBe(7)
-    expect((await store.get(KEY))?.totals?.iterations).toBe(7)
-    expect(await command('HGET', REDIS_KEY, 's')).toBe('2')
+    expect((await store.get(KEY))?.counts.iterations).toBe(7)
+    expect(await command('HGET', REDIS_KEY, 's')).toBe('3')
   })
 
   it('is neither read nor overwritten if that version is newer, and no request fails', async () => {
     const { url, command } = await startRedis()
     const newer = '{"o":["r9.1"],"sessions":"in a form of the future"}'
-    await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '3', 'd', newer)
+    await command('HSET', REDIS_KEY, 'v', 'r9.1', 's', '4', 'd', newer)
     const { store, isUp, lost } = await openReplica(url)
     expect(await count(store)).toBe(0)
     expect(await count(store)).toBe(1)
     expect(countOf(await store.get(KEY))).toBe(2)
-    expect(await command('HMGET', REDIS_KEY, 'v', 's', 'd')).toEqual(['r9.1', '3', newer])
+    expect(await command('HMGET', REDIS_KEY, 'v', 's', 'd')).toEqual(['r9.1', '4', newer])
     expect([isUp(), lost()]).toEqual([true, 2])
     expect(await count(store, sessionKey('me', 'other'))).toBe(0)
     expect(lost()).toBe(2)
@@ -328,7 +329,7 @@ describeWith('redis-server', 'a session that another version of Governor stored'
 
   it('fails only its own requests if it is damaged, and delays no others', async () => {
     const { url, command } = await startRedis()
-    const damaged = '{"o":["r1.3"],"v":{"threads":null}}'
+    const damaged = '{"o":["r1.3"],"v":{"threads":null,"counts":{}}}'
     await command('HSET', REDIS_KEY, 'v', 'r1.3', 's', '1', 'd', damaged)
     const { store, isUp } = await openReplica(url)
     const use = () => store.update(KEY, (session = NEW_SESSION) => ({ session, result: session.threads.length }))

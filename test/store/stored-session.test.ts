@@ -70,6 +70,6 @@ describe('the stored form of a session', () => {
 
   it('of a session without a record is the session', () => {
     const { write, read } = createSessionForm()
-    expect(read(overTheWire(write(NEW_SESSION)))).toEqual({ threads: [] })
+    expect(read(overTheWire(write(NEW_SESSION)))).toEqual({ threads: [], counts: {} })
   })
 })

@@ -28,8 +28,8 @@ export async function fillStore(store: Store, count: number): Promise<void> {
   if (!session) throw new Error('the store holds no session')
   for (let at = 1; at < count; at++) {
     // 7,919 is prime: neighbours in the store are far apart in a list by risk.
-    const iteration = 1 + ((at * 7_919) % 99)
-    const threads = session.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration } }))
+    const counts = { iterations: 1 + ((at * 7_919) % 99) }
+    const threads = session.threads.map((thread) => ({ ...thread, run: { ...thread.run, counts } }))
     await store.update(sessionKey('0123456789abcdef', `many-${at}`), () => ({
       session: { ...session, threads },
       result: undefined,

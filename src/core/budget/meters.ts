@@ -3,8 +3,8 @@
  * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or
  * `count-request.ts`.
  */
+import type { Counts } from '../counters.ts'
 import { namesOf, tableBy } from '../names.ts'
-import type { Usage } from '../usage.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
 function cut(value: number, decimals: number): number {
@@ -181,20 +181,12 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return tableBy(LIMITS, amount)
 }
 
-/** Returns what a run or a session has used; 0 for a sum that the version which stored it did not know. */
+/** Returns what the meters with a limit read of counts. */
 export function amountsOf(
-  iterations: number,
-  toolCalls: number,
-  usage: Pick<Usage, 'input' | 'output' | 'cost'> | undefined,
+  { iterations = 0, tool_calls = 0, input = 0, output = 0, cost = 0 }: Counts,
   seconds: number,
 ): Amounts {
-  return {
-    iterations: iterations || 0,
-    tool_calls: toolCalls || 0,
-    tokens: usage ? usage.input + usage.output || 0 : 0,
-    cost: usage?.cost || 0,
-    seconds: seconds || 0,
-  }
+  return { iterations, tool_calls, tokens: input + output, cost, seconds }
 }
 
 /** No limit on any meter. */

@@ -3,7 +3,7 @@ import { type Amounts, isExhausted, LIMITS, type LimitName, type Meter, metersOf
 import { NO_LOOP } from '../loop/escalation.ts'
 import { NO_NOTICE } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
-import { limitsInForce, type Question, type Session, type Thread, usedBy, usedIn } from '../session/session.ts'
+import { limitsInForce, type Question, type Session, type Thread, usedSinceReset } from '../session/session.ts'
 import { type CountedRequest, threadOf, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
@@ -115,18 +115,17 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
       ownEnd: undefined,
       stopTries: undefined,
       question: undefined,
-      operator: { base: usedBy({ ...run, operator: undefined }, now) },
+      operator: { base: { at: now, counts: run.counts } },
     },
     loopState: loopState && { ...loopState, memory: NO_LOOP, ...NO_NOTICE },
     blockNotice: undefined,
   }))
   if (only !== undefined) return after
-  const base = usedIn({ ...session, operator: undefined }, now)
   return {
     ...after,
     reductions: undefined,
     guards: undefined,
-    operator: { ...session.operator, extended: undefined, base },
+    operator: { ...session.operator, extended: undefined, base: { at: now, counts: session.counts } },
   }
 }
 
@@ -148,7 +147,10 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
   const { finalAnswer, operator } = run
   if (!run.limits || operator?.isStopAsked) return false
   const limits = limitsInForce(run.limits, session, thread, run)
-  const meters = [...metersOf(usedBy(run, now), limits.run), ...metersOf(usedIn(session, now), limits.session)]
+  const meters = [
+    ...metersOf(usedSinceReset(run, now), limits.run),
+    ...metersOf(usedSinceReset(session, now), limits.session),
+  ]
   const reached = meters.find(isExhausted)
   // A run whose limit was raised keeps the answer of its earlier end until it goes on.
   return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max)

@@ -1,13 +1,13 @@
 /** How one more request changes its session. */
 
 import type { LimitPair } from '../budget/meters.ts'
+import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import type { Request } from '../request.ts'
 import { errorOf } from '../thrown.ts'
-import { addCall } from '../usage.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run.ts'
 import {
@@ -25,9 +25,7 @@ import {
   retryOf,
   type Session,
   type Thread,
-  type Totals,
-  usedBy,
-  usedIn,
+  usedSinceReset,
   type WarningReaction,
   withIds,
 } from './session.ts'
@@ -72,13 +70,13 @@ interface Place {
 
 function placeOf(session: Session, request: Request): Place {
   const { facts, thread: name, now, operation } = request
-  const newRun: Run = { id: operation, startedAt: now, askedAt: now, iteration: 0, toolCalls: 0, recentRequests: [] }
+  const newRun: Run = { id: operation, startedAt: now, askedAt: now, counts: NO_COUNTS, recentRequests: [] }
   const found = findThread(session, facts, name, now)
   if (!found) {
     // A thread that begins may carry the history of another: its own iterations begin after that.
     for (const { name: other, newest } of name === '' ? [] : session.threads) {
       if (other === name || newest === undefined || !facts.assistantHashes.includes(newest)) continue
-      const inherited = { iterations: facts.iteration - 1, toolCalls: facts.toolCalls }
+      const inherited = { iterations: facts.iteration - 1, tool_calls: facts.toolCalls }
       return { run: { ...newRun, inherited }, skipsHistory: true, isUnknown: true }
     }
     return { run: newRun, isUnknown: true }
@@ -88,7 +86,8 @@ function placeOf(session: Session, request: Request): Place {
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
     const without = { ...found.thread, relayed: found.thread.relayed?.filter((one) => one !== answer) }
-    return { run: { ...newRun, iteration: answer.iteration }, answer, isUnknown: false, other: [found.thread, without] }
+    const run = { ...newRun, counts: { iterations: answer.iteration } }
+    return { run, answer, isUnknown: false, other: [found.thread, without] }
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
   const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
@@ -105,7 +104,7 @@ function placeOf(session: Session, request: Request): Place {
     known: thread,
     from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: isNewRun ? newRun : cutSteps ? { ...thread.run, iteration: thread.run.iteration + cutSteps } : thread.run,
+    run: isNewRun ? newRun : cutSteps ? withIterations(thread.run, cutSteps) : thread.run,
     over: isNewRun ? thread.run : undefined,
     skipsLast: (dropsMessage || isHarness) && !isNewRun && facts.endsInUserMessage,
     answer,
@@ -115,6 +114,10 @@ function placeOf(session: Session, request: Request): Place {
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory ? undefined : thread.loopState,
   }
+}
+
+function withIterations(run: Run, iterations: number): Run {
+  return { ...run, counts: add(run.counts, { iterations }) }
 }
 
 /** How many threads at once may begin beside one that has gone on by one step, before one of them is known to be another agent's. */
@@ -133,18 +136,18 @@ function placeAfterRewind(
   const isBefore = interrupted && !newest.recentRequests.some(({ fingerprint }) => fingerprint === answer.fingerprint)
   const from = isBefore ? interrupted : { run: newest, loopState }
   const root = branch ? branch.root : id
-  let { iteration } = from.run
+  let { iterations: iteration = 0 } = from.run.counts
   let forks = 0
   for (const { branch: other, run } of isBefore ? [] : threads) {
     if (!other?.mayBeRewind || other.root !== root) continue
-    iteration = Math.max(iteration, run.iteration)
+    iteration = Math.max(iteration, run.counts.iterations ?? 0)
     forks++
   }
   // Agents that share a history go on from its newest answer, each for itself.
   if (answer.isFollowed && iteration === answer.iteration + 1 && forks < MAX_FORKS) iteration = answer.iteration
   const { finalAnswer: _, ownEnd: _end, isReported: _reported, stopTries: _tries, question: _asked, ...run } = from.run
   return {
-    run: { ...run, id: operation, iteration, recentRequests: [] },
+    run: { ...run, id: operation, counts: { ...run.counts, iterations: iteration }, recentRequests: [] },
     answer,
     isUnknown: false,
     branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, mayBeRewind: true },
@@ -161,8 +164,8 @@ function withoutInherited(threads: readonly Thread[], known: Thread): readonly T
   return threads.map((thread) => {
     const { branch, run } = thread
     if (thread === known || !branch?.mayBeRewind || branch.root !== root || branch.at < known.run.askedAt) return thread
-    const iteration = run.iteration - branch.ahead
-    return { ...thread, branch: { ...branch, ahead: 0, mayBeRewind: undefined }, run: { ...run, iteration } }
+    const counts = minus(run.counts, { iterations: branch.ahead })
+    return { ...thread, branch: { ...branch, ahead: 0, mayBeRewind: undefined }, run: { ...run, counts } }
   })
 }
 
@@ -180,9 +183,7 @@ function withoutMessage(thread: Thread): Thread {
       recentRequests: run.recentRequests,
       isAnswered: run.isAnswered,
       failedAs: run.failedAs,
-      iteration: interrupted.run.iteration + run.iteration,
-      toolCalls: interrupted.run.toolCalls + run.toolCalls,
-      usage: run.usage ? addCall(interrupted.run.usage, run.usage) : interrupted.run.usage,
+      counts: { ...add(interrupted.run.counts, run.counts), runs: 1 },
     },
   }
 }
@@ -199,7 +200,8 @@ function numberOf(
   const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
   // A run that was stopped counts no more.
-  const next = run.iteration + Number(!run.finalAnswer && (isRepeat || !repeatsStep || run.iteration === 0))
+  const { iterations = 0 } = run.counts
+  const next = iterations + Number(!run.finalAnswer && (isRepeat || !repeatsStep || iterations === 0))
   const shown = facts.iteration - (run.inherited?.iterations ?? 0)
   return {
     iteration: isUnknown ? Math.max(shown, next) : next,
@@ -284,22 +286,26 @@ function runAfter(
       ? (callCounts.at(-1) ?? 0)
       : facts.newToolCalls
   const isReaction = reaction !== undefined && !over
-  const { recentRequests } = run
+  const { recentRequests, inherited } = run
+  const { iterations = 0, tool_calls = 0 } = run.counts
   const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered }
   return {
     id: run.id,
     startedAt: run.startedAt,
     askedAt: now,
     quietSince: run.quietSince,
-    iteration: Math.max(run.iteration, iteration),
-    toolCalls: Math.max(
-      isUnknown ? facts.toolCalls - (run.inherited?.toolCalls ?? 0) : 0,
-      run.toolCalls + (isCounted ? 0 : newToolCalls),
-    ),
+    counts: {
+      ...run.counts,
+      runs: 1,
+      iterations: Math.max(iterations, iteration),
+      tool_calls: Math.max(
+        isUnknown ? facts.toolCalls - (inherited?.tool_calls ?? 0) : 0,
+        tool_calls + (isCounted ? 0 : newToolCalls),
+      ),
+    },
     recentRequests: before
       ? recentRequests.with(recentRequests.indexOf(before), counted)
       : [...recentRequests.slice(1 - MAX_RECENT_REQUESTS), counted],
-    usage: run.usage,
     isWarned: isReaction ? false : run.isWarned,
     wasIgnored: isReaction ? reaction === 'ignored' : run.wasIgnored,
     isAnswered: before ? run.isAnswered : undefined,
@@ -318,7 +324,7 @@ function runAfter(
     question: run.question,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
-    inherited: run.inherited,
+    inherited,
   } satisfies Required<Run>
 }
 
@@ -363,7 +369,6 @@ function threadAfter(
   const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
   // The request that ends a run shows the calls of its newest answer.
   const newCalls = from?.newest === newest ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
-  const toolCalls = (continued?.toolCalls ?? 0) + newCalls
   const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,
@@ -380,7 +385,10 @@ function threadAfter(
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
-    interrupted: continued && { run: { ...continued, toolCalls }, loopState: interrupted },
+    interrupted: continued && {
+      run: { ...continued, counts: add(continued.counts, { tool_calls: newCalls }) },
+      loopState: interrupted,
+    },
     midSteps: midSteps || undefined,
     relayed: followed(place),
     branch,
@@ -395,43 +403,47 @@ function threadAfter(
   } satisfies Required<Thread>
 }
 
+/** Returns the threads of a session after one more request; the most recently used one is the last. */
+function threadsAfter({ threads }: Session, { replaces, other }: Place, thread: Thread, isRetry: boolean) {
+  const rest = replaces ? threads.filter((one) => one !== replaces) : threads
+  const apart = other ? rest.with(rest.indexOf(other[0]), other[1]) : rest
+  const others = replaces && !isRetry ? withoutInherited(apart, replaces) : apart
+  return [...others.slice(1 - MAX_THREADS), thread]
+}
+
 /**
- * Returns the totals of a session after one more request, which is assumed to be answered: its iterations are the answers
+ * Returns the counts of a session after one more request, which is assumed to be answered: its iterations are the answers
  * that were relayed to it. A stopped run adds only the requests that are relayed after its end.
  */
-function totalsAfter(
-  { totals, threads }: Session,
-  { now, facts }: Request,
+function countsAfter(
+  { startedAt, counts, threads }: Session,
+  { facts }: Request,
   { known, over, run: before }: Place,
   after: Run,
   reaction: WarningReaction | undefined,
   isRelayedAfterEnd: boolean,
-): Totals {
+): Counts {
+  const more = minus(after.counts, before.counts)
   // An answer that broke off counts once the client shows that it executed its calls.
-  const cut = known && !over ? before.iteration - known.run.iteration : 0
-  let iterations = Number(after.iteration > before.iteration) + cut
-  let toolCalls = Math.max(0, after.toolCalls - before.toolCalls)
+  const { iterations: cut = 0 } = known && !over ? minus(before.counts, known.run.counts) : NO_COUNTS
+  let iterations = Number(more.iterations !== undefined) + cut
+  let { tool_calls = 0 } = more
   if (before.finalAnswer) {
     iterations = Number(isRelayedAfterEnd)
-    toolCalls = 0
-  } else if (totals && !known) {
+    tool_calls = 0
+  } else if (startedAt !== undefined && !known) {
     const shown = facts.assistantHashes.at(-1)
-    toolCalls = threads.some(({ newest }) => newest === shown) ? 0 : facts.newToolCalls
+    tool_calls = threads.some(({ newest }) => newest === shown) ? 0 : facts.newToolCalls
   }
-  return {
-    startedAt: totals ? totals.startedAt : now,
-    iterations: (totals ? totals.iterations : 0) + iterations,
-    toolCalls: (totals ? totals.toolCalls : 0) + toolCalls,
-    acknowledged: (totals ? totals.acknowledged : 0) + Number(reaction === 'acknowledged'),
-    ignored: (totals ? totals.ignored : 0) + Number(reaction === 'ignored'),
-  }
+  const reactions = reaction ? { [reaction]: 1 } : NO_COUNTS
+  return add(counts, { ...more, iterations, tool_calls, ...reactions })
 }
 
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
   const place = placeOf(session, request)
-  const { known, from, replaces, run: runBefore, over } = place
+  const { known, from, run: runBefore, over } = place
   const before = retryOf(runBefore, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(place, request, before)
@@ -445,9 +457,6 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
   const thread = threadAfter(request, place, run, number, observed)
   const asksForOtherForm = isLate(run, facts.fingerprint)
-  const rest = replaces ? session.threads.filter((other) => other !== replaces) : session.threads
-  const apart = place.other ? rest.with(rest.indexOf(place.other[0]), place.other[1]) : rest
-  const others = replaces && !isRetry ? withoutInherited(apart, replaces) : apart
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
   const begun = { ...record, name: record.name ?? request.name, threads: Math.max(record.threads, number) }
@@ -455,30 +464,32 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const shown = runBefore.finalAnswer ? begun : withTools(begun, number, request.tools)
   const after = {
     ...session,
-    // The most recently used thread is the last.
-    threads: [...others.slice(1 - MAX_THREADS), thread],
-    totals: totalsAfter(session, request, place, run, reaction, asksForOtherForm && !isRetry),
+    threads: threadsAfter(session, place, thread, isRetry),
+    startedAt: session.startedAt ?? now,
+    counts: countsAfter(session, request, place, run, reaction, asksForOtherForm && !isRetry),
     record: ended ? withRun(shown, ended) : shown,
   }
   const { previous, assistantHashes } = facts
   const newest = known?.newest
   // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
   const isItsOwn = isRetry || previous !== undefined || newest === undefined || assistantHashes.includes(newest)
-  const { base } = run.operator ?? {}
+  const { startedAt, counts, operator } = run
+  const resetAt = operator?.base?.counts.iterations ?? 0
+  // A request after the end of its run is one too many.
+  const ofSession = runBefore.finalAnswer ? { ...after, counts: add(after.counts, { iterations: 1 }) } : after
   return {
     session: after,
     result: {
       run,
       thread,
-      iteration: base ? Math.max(1, iteration - base.iterations) : iteration,
+      iteration: Math.max(1, iteration - resetAt),
       isRetry,
       resendCount,
       isNewRun: over !== undefined || !(known || place.branch),
-      isNew: session.totals === undefined,
+      isNew: session.startedAt === undefined,
       ended: ended && endedAs && !over.isReported ? { ...ended, state: endedAs } : undefined,
-      used: usedBy(run, now, iteration),
-      // A request after the end of its run is one too many.
-      usedBySession: usedIn(after, now, runBefore.finalAnswer ? 1 : 0),
+      used: usedSinceReset({ startedAt, counts: { ...counts, iterations: iteration }, operator }, now),
+      usedBySession: usedSinceReset(ofSession, now),
       contextTokens: contextTokens(from, facts),
       reaction,
       loop: request.loop.enabled ? loopState?.finding : undefined,

@@ -1,49 +1,17 @@
 /**
  * Joins what two replicas know of one session, after one of them could not reach the store. Nothing is guessed: two
- * runs are one run if the same operation began them, and so are two threads. Their usage, which only one replica sees
- * of each answer, is added; iterations, which both read from the transcript, are the larger count; a stop of either
- * holds.
+ * runs are one run if the same operation began them, and so are two threads. What they counted is joined as the table
+ * of counters says; what their session counted is added; a stop of either holds.
  *
  * `base`: the store's copy when the replica lost the connection; unset if the replica did not know it then. `local`:
  * the replica's copy now. `remote`: the store's copy now. `isLost`: the store has lost its data since, so nobody knows
  * what the copies have in common.
  */
 
+import { grown, join } from '../counters.ts'
 import { GUARDS } from '../guards.ts'
 import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT } from '../operator/session-record.ts'
-import { gapOfSum, NO_USAGE, type Usage } from '../usage.ts'
 import { MAX_RECENT_REQUESTS, MAX_THREADS, type Run, retryOf, type Session, type Thread, withIds } from './session.ts'
-
-/** Returns an amount of `remote` with what `local` has more than `base`; the larger one after a loss. */
-function grown(base: number | undefined, local: number, remote: number, isLost: boolean): number {
-  return isLost ? Math.max(local, remote) : remote + Math.max(0, local - (base ?? 0))
-}
-
-/** Returns the larger count of iterations; `remote` loses those that `local` released since `base`. */
-function joinIterations(base: number | undefined, local: number, remote: number): number {
-  return Math.max(local, remote - Math.max(0, (base ?? local) - local))
-}
-
-function joinUsage(
-  base: Usage | undefined,
-  local: Usage | undefined,
-  remote: Usage | undefined,
-  isLost: boolean,
-): Usage | undefined {
-  if (!local || !remote) return remote ?? local
-  // A sum that an older version stored may lack a part.
-  const before = { ...NO_USAGE, ...base }
-  const here = { ...NO_USAGE, ...local }
-  const there = { ...NO_USAGE, ...remote }
-  return {
-    input: grown(before.input, here.input, there.input, isLost),
-    output: grown(before.output, here.output, there.output, isLost),
-    cachedInput: grown(before.cachedInput, here.cachedInput, there.cachedInput, isLost),
-    cost: Math.round(grown(before.cost, here.cost, there.cost, isLost) * 1e9) / 1e9,
-    costGap: gapOfSum(there.costGap, here.costGap),
-    estimated: there.estimated || here.estimated,
-  }
-}
 
 /** Returns each setting of an operator as the replica that changed it has it, or else as the store has it. */
 function joinSettings<Settings extends object>(
@@ -73,7 +41,7 @@ function joinMemories(
   const joined = GUARDS.map(({ name }) => {
     const [was = {}, here = {}, there = {}] = [base?.[name], local[name], remote[name]]
     const counts = Object.keys({ ...here, ...there }).map((key) => {
-      return [key, grown(was[key], here[key] ?? 0, there[key] ?? 0, isLost)]
+      return [key, grown(was[key] ?? 0, here[key] ?? 0, there[key] ?? 0, isLost)]
     })
     return [name, Object.fromEntries(counts)]
   })
@@ -106,10 +74,8 @@ function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolea
   const isResumed = base?.finalAnswer !== undefined && !(local.finalAnswer && remote.finalAnswer)
   return {
     ...newer,
-    iteration: joinIterations(base?.iteration, local.iteration, remote.iteration),
-    toolCalls: Math.max(local.toolCalls, remote.toolCalls),
+    counts: join(base?.counts, local.counts, remote.counts, 'run', isLost),
     recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
-    usage: joinUsage(base?.usage, local.usage, remote.usage, isLost),
     finalAnswer: isResumed ? undefined : (newer.finalAnswer ?? older.finalAnswer),
     isReported: newer.isReported ?? older.isReported,
     operator: joinSettings(base?.operator, local.operator, remote.operator, isLost),
@@ -147,17 +113,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     const known = threads.get(id)
     threads.set(id, known ? joinThreads(before.get(id), thread, known, isLost) : thread)
   }
-  let totals = local.totals ?? remote.totals
-  if (local.totals && remote.totals) {
-    const [was, here, there] = [base?.totals, local.totals, remote.totals]
-    totals = {
-      startedAt: Math.min(here.startedAt, there.startedAt),
-      iterations: joinIterations(was?.iterations, here.iterations, there.iterations),
-      toolCalls: Math.max(here.toolCalls, there.toolCalls),
-      acknowledged: grown(was?.acknowledged, here.acknowledged, there.acknowledged, isLost),
-      ignored: grown(was?.ignored, here.ignored, there.ignored, isLost),
-    }
-  }
+  const { startedAt: begun = Number.POSITIVE_INFINITY } = remote
   let record = local.record ?? remote.record
   if (local.record && remote.record) {
     const [here, there] = [local.record, remote.record]
@@ -172,8 +128,8 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
   }
   return {
     threads: [...threads.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
-    usage: joinUsage(base?.usage, local.usage, remote.usage, isLost),
-    totals,
+    startedAt: local.startedAt === undefined ? remote.startedAt : Math.min(local.startedAt, begun),
+    counts: join(base?.counts, local.counts, remote.counts, 'sum', isLost),
     reductions: local.reductions === base?.reductions ? remote.reductions : (local.reductions ?? remote.reductions),
     gaps: local.gaps || remote.gaps ? [...new Set([...(local.gaps ?? []), ...(remote.gaps ?? [])])] : undefined,
     record,

@@ -1,9 +1,10 @@
 /** How a run ends, and what it has used by then. */
-import type { Amounts } from '../budget/meters.ts'
+import { type Amounts, amountsOf } from '../budget/meters.ts'
+import { costGapOf, frozen } from '../counters.ts'
 import type { EndedRun, RunRecord } from '../operator/session-record.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import type { RequestFacts } from './request-facts.ts'
-import { type Changed, type Run, type Session, type StopAttempts, usedBy } from './session.ts'
+import { type Changed, countsSinceReset, type Run, type Session, type StopAttempts, usedSinceReset } from './session.ts'
 
 export const NO_STOP_ATTEMPTS: StopAttempts = { failedForms: [], failures: 0, failingSince: 0, truncated: 0 }
 
@@ -60,19 +61,19 @@ export function clockOf(run: Run, now: number): number {
   return ownEnd || isAnswered || failedAs ? lastTime(run) : now
 }
 
-/** Returns what a run has used by `now`. What it had used when it ended changes no more, whatever its agent sends. */
-export function spentBy(run: Run, now: number): Amounts {
-  const used = usedBy(run, clockOf(run, now))
+/** Returns what a run has used by `now`, its clock and its frozen counters as they were when it ended. */
+export function usedUntilEnd(run: Run, now: number): Amounts {
+  const used = usedSinceReset(run, clockOf(run, now))
   const ended = run.finalAnswer?.ended
-  return ended ? { ...used, iterations: ended.iterations, tool_calls: ended.toolCalls } : used
+  return ended ? amountsOf(frozen(countsSinceReset(run), ended.counts), used.seconds) : used
 }
 
 /** Returns what is kept of a run that is over. `thread`: the number of its thread. */
 export function recordOf(run: Run, thread: number, state: EndState | undefined): RunRecord {
-  const { startedAt, usage, model, agent } = run
+  const { startedAt, counts, model, agent } = run
   const endedAt = lastTime(run)
-  const { iterations, tool_calls: toolCalls, tokens, cost } = spentBy(run, endedAt)
-  const costGap = usage?.costGap
+  const { iterations, tool_calls: toolCalls, tokens, cost } = usedUntilEnd(run, endedAt)
+  const costGap = costGapOf(counts)
   const terminal = terminalIn(run)
   return { thread, startedAt, endedAt, iterations, toolCalls, tokens, cost, costGap, model, agent, state, terminal }
 }

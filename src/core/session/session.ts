@@ -7,8 +7,9 @@
  * milliseconds since the epoch.
  */
 
-import { type Amounts, amountsBy, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
+import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { Reduction } from '../context-window.ts'
+import { type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Gap } from '../gaps.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -16,7 +17,7 @@ import type { LoopState } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
 import type { EndedRun, SessionRecord } from '../operator/session-record.ts'
 import type { CallGuardName, FinalAnswer, Terminal } from '../terminal.ts'
-import type { CallUsage, Usage } from '../usage.ts'
+import type { CallUsage } from '../usage.ts'
 
 /** How many threads a session remembers, and how many response ids each thread. */
 export const MAX_THREADS = 64
@@ -64,8 +65,8 @@ export interface RunSettings {
   readonly extended?: Partial<Amounts> | undefined
   /** The next request gets the last answer. */
   readonly isStopAsked?: boolean | undefined
-  /** What it had used when it was reset; unset if it was never reset. */
-  readonly base?: Amounts | undefined
+  /** When it was reset, and its counts then; unset if it was never reset. */
+  readonly base?: { readonly at: number; readonly counts: Counts } | undefined
 }
 
 /** The settings of an operator for all threads of a session, including later ones. */
@@ -91,13 +92,10 @@ export interface Run {
   readonly askedAt: number
   /** When its newest answer or failure was over; unset before the first. */
   readonly quietSince?: number | undefined
-  /** The highest iteration so far. */
-  readonly iteration: number
-  readonly toolCalls: number
+  /** What its requests and their answers have counted. Its iterations are the highest iteration so far. */
+  readonly counts: Counts
   /** The newest requests of the run and the iteration each was given, oldest first. */
   readonly recentRequests: readonly RecentRequest[]
-  /** What its answers used; unset before the first. */
-  readonly usage?: Usage | undefined
   /** The model was warned, and no request has shown yet how it reacted. */
   readonly isWarned?: boolean | undefined
   /** The model ignored the newest warning that it reacted to. */
@@ -127,7 +125,7 @@ export interface Run {
   /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
   readonly isDoubted?: boolean | undefined
   /** What another thread has made of its transcript. */
-  readonly inherited?: { readonly iterations: number; readonly toolCalls: number } | undefined
+  readonly inherited?: Counts | undefined
 }
 
 /** How many answers a thread remembers, and how many calls of each. */
@@ -211,26 +209,16 @@ export interface Thread {
   readonly dropsThinking?: true | undefined
 }
 
-/** Sums over all threads and runs of a session. */
-export interface Totals {
-  readonly startedAt: number
-  readonly iterations: number
-  readonly toolCalls: number
-  /** Warnings that the model acknowledged, and warnings that it ignored. */
-  readonly acknowledged: number
-  readonly ignored: number
-}
-
 /** Counts by name. Where two replicas counted apart, they are added. */
 export type GuardMemory = Readonly<Record<string, number>>
 
 export interface Session {
   /** Least recently used first; at most 64. */
   readonly threads: readonly Thread[]
-  /** What all answers in all threads used; unset before the first. */
-  readonly usage?: Usage | undefined
-  /** Unset before the first request. */
-  readonly totals?: Totals | undefined
+  /** When its first request came; unset before. */
+  readonly startedAt?: number | undefined
+  /** The sum of all that its threads and runs have counted. */
+  readonly counts: Counts
   /** Context windows of its models that are smaller for now; unset if no request overflowed. */
   readonly reductions?: readonly Reduction[] | undefined
   /** Why it was not guarded, or not in full; each reason once. */
@@ -297,8 +285,8 @@ export interface Changed<Result> {
 
 export const NEW_SESSION: Session = {
   threads: [],
-  usage: undefined,
-  totals: undefined,
+  startedAt: undefined,
+  counts: NO_COUNTS,
   reductions: undefined,
   gaps: undefined,
   record: undefined,
@@ -306,26 +294,22 @@ export const NEW_SESSION: Session = {
   guards: undefined,
 }
 
-/** Returns what was used by `now` since a reset, if any. A replica with another clock may have begun later than now. */
-function usedUntil(
+/** Returns what a run or a session has counted since it was reset, if it was. */
+export function countsSinceReset({ counts, operator }: Pick<Run | Session, 'counts' | 'operator'>): Counts {
+  return operator?.base ? minus(counts, operator.base.counts) : counts
+}
+
+/**
+ * Returns what a run or a session has used by `now` since it was reset, if it was. A replica with another clock may have
+ * begun later than now.
+ */
+export function usedSinceReset(
+  counted: Pick<Run | Session, 'startedAt' | 'counts' | 'operator'>,
   now: number,
-  { startedAt, iterations, toolCalls, usage }: Omit<Totals, 'acknowledged' | 'ignored'> & Pick<Run, 'usage'>,
-  base: Amounts | undefined,
 ): Amounts {
-  const used = amountsOf(iterations, toolCalls, usage, Math.max(0, now - startedAt) / 1_000)
-  return base ? amountsBy((name) => Math.max(0, used[name] - (base[name] ?? 0))) : used
-}
-
-/** Returns what a run has used by `now`, in milliseconds since the epoch. */
-export function usedBy(run: Run, now: number, iterations = run.iteration): Amounts {
-  const { startedAt, toolCalls, usage, operator } = run
-  return usedUntil(now, { startedAt, iterations, toolCalls, usage }, operator?.base)
-}
-
-/** Returns what a session has used by `now`. `asked`: requested iterations that are not counted. */
-export function usedIn({ totals, usage, operator }: Session, now: number, asked = 0): Amounts {
-  const { iterations = 0, toolCalls = 0, startedAt = now } = totals ?? {}
-  return usedUntil(now, { startedAt, iterations: iterations + asked, toolCalls, usage }, operator?.base)
+  const { startedAt = now, operator } = counted
+  const from = Math.max(startedAt, operator?.base?.at ?? 0)
+  return amountsOf(countsSinceReset(counted), Math.max(0, now - from) / 1_000)
 }
 
 /** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */

@@ -149,7 +149,7 @@ function shownAnswer(
  */
 function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): boolean {
   if (!isLast && relayed?.at(-1) === answer) return true
-  if (run.finalAnswer && answer.iteration >= (run.finalAnswer.ended?.iterations ?? 0)) return true
+  if (run.finalAnswer && answer.iteration >= (run.finalAnswer.ended?.counts.iterations ?? 0)) return true
   const at = run.recentRequests.findLastIndex(({ fingerprint }) => fingerprint === answer.fingerprint)
   return run.recentRequests.slice(at + 1).every(({ outcome }) => outcome === 'released')
 }
@@ -256,7 +256,7 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   if (at === -1) return undefined
   const users = usersAfterCut(shown, known)
   if (users !== undefined) return { thread, kind: 'lost_beginning', newer, users }
-  const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= thread.run.iteration
+  const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= (thread.run.counts.iterations ?? 0)
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
   return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 'summary', newer, users: 0 } : undefined
@@ -347,7 +347,7 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
     const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
     const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
-    const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= run.iteration
+    const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= (run.counts.iterations ?? 0)
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
     if (isCompacted || (!isOver && (isSummary || isNewestStep))) compacted.push(thread)

@@ -1,14 +1,16 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
 import type { Reduction } from '../context-window.ts'
+import { add, countsOf, minus } from '../counters.ts'
 import { afterNotice, afterRefusedNotice, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
 import type { FinalAnswer } from '../terminal.ts'
-import { addCall, type CallUsage } from '../usage.ts'
+import type { CallUsage } from '../usage.ts'
 import { NO_STOP_ATTEMPTS } from './run.ts'
 import {
   type Changed,
+  countsSinceReset,
   type FirstAnswer,
   isLate,
   type RelayedAnswer,
@@ -18,8 +20,7 @@ import {
   type Session,
   type StopAttempts,
   type Thread,
-  usedBy,
-  usedIn,
+  usedSinceReset,
   withIds,
   withRelayed,
 } from './session.ts'
@@ -68,7 +69,8 @@ export interface AnswerFacts {
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
   const { usage, ids, requestBytes, calls, callsNothing, iteration, isCut } = facts
   const thread = threadOf(session, request)
-  if (!thread) return { ...session, usage: addCall(session.usage, usage) }
+  const counts = countsOf(usage)
+  if (!thread) return { ...session, counts: add(session.counts, counts) }
   const { run, loopState } = thread
   const outcome = isCut ? undefined : 'answered'
   const { input, lastInput = input, output, estimated } = usage
@@ -80,7 +82,7 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   }
   const after = withThread(session, thread, change, {
     quietSince: iteration?.endedAt ?? run.quietSince,
-    usage: addCall(run.usage, usage),
+    counts: add(run.counts, counts),
     // An answer to a request before the newest does not show whether the run has ended.
     isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
     failedAs: undefined,
@@ -91,7 +93,7 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   })
   return {
     ...after,
-    usage: addCall(session.usage, usage),
+    counts: add(session.counts, counts),
     record: recordAfter(session, request, thread, iteration, usage),
   }
 }
@@ -110,7 +112,8 @@ function recordAfter(
   usage: CallUsage | undefined,
 ): SessionRecord | undefined {
   if (!record || !facts || number === undefined) return record
-  const made = (retryOf(run, request)?.iteration ?? run.iteration) - (run.operator?.base?.iterations ?? 0)
+  const { iteration = run.counts.iterations ?? 0 } = retryOf(run, request) ?? {}
+  const made = iteration - (run.operator?.base?.counts.iterations ?? 0)
   // The request for a final answer is no iteration: it stands beside the last one.
   return withIteration(record, number, Math.max(1, facts.verdict === 'stop' ? made - 1 : made), facts, usage)
 }
@@ -174,14 +177,15 @@ export function noticeRefused(session: Session, request: CountedRequest, isMute:
 /** Records that the model called no tool after a warning; the next request is not checked for its reaction. */
 export function noteAcknowledged(session: Session, request: CountedRequest): Session {
   const after = changeThread(session, request, {}, { isWarned: false, wasIgnored: false })
-  const { totals } = after
-  return totals ? { ...after, totals: { ...totals, acknowledged: totals.acknowledged + 1 } } : after
+  return { ...after, counts: add(after.counts, { acknowledged: 1 }) }
 }
 
-/** Adds to the iterations in the totals of a session; they are never less than 0. */
-function withIterations(session: Session, more: number): Session {
-  const { totals } = session
-  return totals ? { ...session, totals: { ...totals, iterations: Math.max(0, totals.iterations + more) } } : session
+/** What a request counts that is a model call. */
+const ONE_ITERATION = { iterations: 1 }
+
+/** Takes an iteration back from a session. */
+function withoutIteration(session: Session): Session {
+  return { ...session, counts: minus(session.counts, ONE_ITERATION) }
 }
 
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
@@ -196,14 +200,14 @@ export function releaseIteration(
   const { run } = thread
   const recorded = { ...session, record: recordAfter(session, request, thread, facts, undefined) }
   const sent = retryOf(run, request)
-  if (!sent || sent.outcome === 'released' || sent.iteration !== run.iteration) return recorded
+  if (!sent || sent.outcome === 'released' || sent.iteration !== run.counts.iterations) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
   const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome: 'released' })
-  const change = { failedAs, quietSince, iteration: run.iteration - 1, recentRequests }
+  const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests }
   const after = withThread(recorded, thread, {}, change)
   // Requests after the end of a run are not counted, but for those that are relayed.
   const wasCounted = !run.finalAnswer || isLate(run, request.fingerprint)
-  return wasCounted ? withIterations(after, -1) : after
+  return wasCounted ? withoutIteration(after) : after
 }
 
 /**
@@ -214,11 +218,11 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   const thread = threadOf(session, request)
   if (!thread) return session
   const { run } = thread
-  const { iterations, tool_calls: toolCalls } = usedBy(run, run.askedAt)
-  const ended = { at: run.askedAt, iterations: Math.max(0, iterations - Number(isBeyond)), toolCalls }
+  const made = countsSinceReset(run)
+  const ended = { at: run.askedAt, counts: isBeyond ? minus(made, ONE_ITERATION) : made }
   const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }
   const after = withThread(session, thread, {}, { finalAnswer })
-  return isBeyond && !run.finalAnswer ? withIterations(after, -1) : after
+  return isBeyond && !run.finalAnswer ? withoutIteration(after) : after
 }
 
 /**
@@ -251,8 +255,10 @@ export function noteStopAttempt(session: Session, request: CountedRequest, tried
 /** Resumes a run whose limit was raised: its newest request counts again; one from before the end changes nothing. */
 export function resumeRun(session: Session, request: CountedRequest): Session {
   const thread = threadOf(session, request)
-  if (!thread?.run.finalAnswer || retryOf(thread.run, request)?.iteration !== thread.run.iteration) return session
-  return withIterations(withThread(session, thread, {}, { finalAnswer: undefined }), 1)
+  const { finalAnswer, counts } = thread?.run ?? {}
+  if (!thread || !finalAnswer || retryOf(thread.run, request)?.iteration !== counts?.iterations) return session
+  const after = withThread(session, thread, {}, { finalAnswer: undefined })
+  return { ...after, counts: add(after.counts, ONE_ITERATION) }
 }
 
 /** Adds the first answer, whose request called `tools`, to a session that has just got its id. */
@@ -265,20 +271,21 @@ export function adoptFirst(
   tools: readonly string[],
 ): Changed<RunState> {
   const before = threadOf(session, request) ?? runState.thread
-  const run = { ...before.run, startedAt: askedAt, usage: addCall(before.run.usage, usage) }
-  const { totals, record } = session
+  const counts = countsOf(usage)
+  const run = { ...before.run, startedAt: askedAt, counts: add(before.run.counts, counts) }
+  const { record } = session
   const number = before.number ?? 1
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
   const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
   const after: Session = {
     ...withThread(session, before, { run }),
     record: first && withTools(first, number, tools),
-    usage: addCall(session.usage, usage),
-    totals: totals && { ...totals, startedAt: askedAt },
+    startedAt: askedAt,
+    counts: add(session.counts, counts),
   }
-  const used = usedBy(run, now, runState.used.iterations)
+  const used = { ...usedSinceReset(run, now), iterations: runState.used.iterations }
   const thread = { ...before, run }
-  return { session: after, result: { ...runState, run, thread, used, usedBySession: usedIn(after, now) } }
+  return { session: after, result: { ...runState, run, thread, used, usedBySession: usedSinceReset(after, now) } }
 }
 
 /** Changes the context windows of models that the session found to be smaller. */

@@ -5,20 +5,21 @@
  */
 import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
+import { costGapOf } from '../../core/counters.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { namesOf } from '../../core/names.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
-import { clockOf, endOf, lastTime, quietEnd, recordOf, spentBy, terminalIn } from '../../core/session/run.ts'
+import { clockOf, endOf, lastTime, quietEnd, recordOf, terminalIn, usedUntilEnd } from '../../core/session/run.ts'
 import {
+  countsSinceReset,
   limitsInForce,
   loopModeInForce,
   type Run,
   type Session,
   type Thread,
-  usedBy,
-  usedIn,
+  usedSinceReset,
 } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
@@ -88,7 +89,7 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
     count,
     warnings: finding ? finding.warnings - (isWarned ? 0 : 1) : (memory.levels[pattern] ?? 0),
     blocked: memory.blockedLoop !== undefined,
-    since: Math.max(1, usedBy(run, 0).iterations - span * count),
+    since: Math.max(1, (countsSinceReset(run).iterations ?? 0) - span * count),
   }
 }
 
@@ -128,7 +129,7 @@ function nearestOf(limits: readonly LimitUse[]): LimitUse | null {
 
 /** Limits of the session as a whole are those that its newest request had. */
 function sessionMeters(session: Session, now: number): readonly MeterView[] {
-  const { threads, operator, usage } = session
+  const { threads, operator, counts } = session
   let until = 0
   let isReached = false
   for (const thread of threads) {
@@ -137,7 +138,7 @@ function sessionMeters(session: Session, now: number): readonly MeterView[] {
   }
   const configured = threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...operator?.extended }
-  return metersOf(usedIn(session, until), limits, usage?.costGap, isReached)
+  return metersOf(usedSinceReset(session, until), limits, costGapOf(counts), isReached)
 }
 
 /** Returns an agent of a session. `meters`: those of the session, whose limits may be nearer than those of its run. */
@@ -148,7 +149,8 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const terminal = terminalIn(run)
   // An operator may have changed the limits since the newest request.
   const inForce = run.limits && limitsInForce(run.limits, session, thread, run).run
-  const runMeters = metersOf(spentBy(run, now), inForce, run.usage?.costGap, (question ?? terminal) !== undefined)
+  const isOver = (question ?? terminal) !== undefined
+  const runMeters = metersOf(usedUntilEnd(run, now), inForce, costGapOf(run.counts), isOver)
   const limits = limitsOf({ run: runMeters, session: meters })
   const share = nearestOf(limits)?.share ?? 0
   const quiet = quietEnd(run, now)
@@ -270,7 +272,7 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
     usage.output += output
     usage.cost += cost
   }
-  const usedSince = amountsOf(made, toolCalls, usage, seconds)
+  const usedSince = amountsOf({ iterations: made, tool_calls: toolCalls, ...usage }, seconds)
   let least = Number.POSITIVE_INFINITY
   for (const { name, used, max } of leader.meters)
     if (max > 0 && usedSince[name] > 0)
@@ -301,9 +303,8 @@ function errorOf(newest: IterationRecord | undefined): string | null {
 }
 
 function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer) {
-  const { threads, totals, record, usage } = session
+  const { threads, counts, startedAt = now, record } = session
   const { name = null, iterations = [], threads: known = 0 } = record ?? {}
-  const startedAt = totals?.startedAt ?? now
   const meters = sessionMeters(session, now)
   const agents: Agent[] = []
   let lastAt = startedAt
@@ -329,7 +330,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     last_tool = one.tools.at(-1) ?? last_tool
     tokens_per_iteration.push(one.input + one.output)
   }
-  const { iterations: total_iterations, tool_calls, tokens, cost } = usedIn(session, now)
+  const { iterations: total_iterations, tool_calls, tokens, cost } = usedSinceReset(session, now)
   const row: SessionRow = {
     id: idOf(key),
     name: seesNames ? name : null,
@@ -347,7 +348,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     total_iterations,
     tool_calls,
     tokens,
-    ...costView({ cost, costGap: usage?.costGap }),
+    ...costView({ cost, costGap: costGapOf(counts) }),
     cost_usd_per_minute: leader && groupOf(shown) === 3 ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: tokens_per_iteration.slice(-SPARK),
@@ -407,7 +408,7 @@ export function detailOf(
 ): Omit<SessionDetail, 'transcript'> {
   const { key, session } = listed
   const { row, agents, meters, iterations } = overviewOf(listed, viewer)
-  const { totals, record } = session
+  const { counts, record } = session
   // A named agent works for the one without a name, if the session has it.
   const main = session.threads.find(({ name }) => name === '')?.number ?? null
   const threads: SessionDetail['threads'][number][] = []
@@ -443,7 +444,7 @@ export function detailOf(
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),
     final_answer: over?.finalAnswer ? answerView(over.finalAnswer.text) : null,
-    warnings: { acknowledged: totals?.acknowledged ?? 0, ignored: totals?.ignored ?? 0 },
+    warnings: { acknowledged: counts.acknowledged ?? 0, ignored: counts.ignored ?? 0 },
   }
 }
 

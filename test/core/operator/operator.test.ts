@@ -17,8 +17,7 @@ import {
   type Run,
   type Session,
   type Thread,
-  usedBy,
-  usedIn,
+  usedSinceReset,
 } from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
 
@@ -50,10 +49,8 @@ function threadOf(number: number, run: Partial<Run> = {}): Thread {
     run: {
       startedAt: NOW - 60_000,
       askedAt: NOW,
-      iteration: 8,
-      toolCalls: 7,
+      counts: { runs: 1, iterations: 8, tool_calls: 7, input: 900, output: 100, cost: 0.5 },
       recentRequests: [],
-      usage: { input: 900, output: 100, cost: 0.5, estimated: false } as Run['usage'],
       limits: limitsOf(10),
       ...run,
     },
@@ -217,11 +214,11 @@ describe('a reset', () => {
     const stopped = stopRuns(sessionOf(threadOf(1, { finalAnswer: ENDED }), threadOf(2)), undefined)
     const fresh = resetRuns(stopped, undefined, NOW)
     for (const { run } of fresh.threads) {
-      expect(usedBy(run, NOW)).toEqual(NONE)
+      expect(usedSinceReset(run, NOW)).toEqual(NONE)
       expect(run.finalAnswer).toBeUndefined()
       expect(run.operator?.isStopAsked).toBeUndefined()
     }
-    expect(usedIn(fresh, NOW)).toEqual(NONE)
+    expect(usedSinceReset(fresh, NOW)).toEqual(NONE)
   })
 
   it('of one agent leaves the others and the session as they are', () => {
@@ -232,10 +229,15 @@ describe('a reset', () => {
 
   it('counts from there, and a second one from where it is then', () => {
     const fresh = resetRuns(two, undefined, NOW)
-    const later = sessionOf(...fresh.threads.map((thread) => ({ ...thread, run: { ...thread.run, iteration: 11 } })))
-    expect(later.threads.map(({ run }) => usedBy(run, NOW).iterations)).toEqual([3, 3])
+    const later = sessionOf(
+      ...fresh.threads.map((thread) => ({
+        ...thread,
+        run: { ...thread.run, counts: { ...thread.run.counts, iterations: 11 } },
+      })),
+    )
+    expect(later.threads.map(({ run }) => usedSinceReset(run, NOW).iterations)).toEqual([3, 3])
     const again = resetRuns(later, undefined, NOW)
-    expect(again.threads.map(({ run }) => usedBy(run, NOW).iterations)).toEqual([0, 0])
+    expect(again.threads.map(({ run }) => usedSinceReset(run, NOW).iterations)).toEqual([0, 0])
   })
 
   it('keeps limits and modes that an operator has set, and ends extensions', () => {

@@ -9,7 +9,7 @@ import {
   setBudget,
   stopRuns,
 } from '../../../src/core/operator/operator.ts'
-import type { Run, Session, Thread } from '../../../src/core/session/session.ts'
+import { NEW_SESSION, type Run, type Session, type Thread } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 
 const AMOUNTS = amountsBy(() => 0)
@@ -21,12 +21,11 @@ const NOW = 1_000_000
 const run = {
   startedAt: NOW,
   askedAt: NOW,
-  iteration: 4,
-  toolCalls: 3,
+  counts: { iterations: 4, tool_calls: 3 },
   recentRequests: [{ fingerprint: 'f', iteration: 4 }],
   limits,
 } as Run
-const session = { threads: [{ name: '', number: 1, run } as Thread] } as unknown as Session
+const session = { ...NEW_SESSION, threads: [{ name: '', number: 1, run } as Thread] }
 const asked = askOperator(session, request, limit, NOW + 20_000)
 const open = (of: Session, now = NOW) => {
   const [thread] = of.threads

@@ -8,10 +8,8 @@ import { called, requestFacts, result, said, steps, system, user } from '../tran
 const runOf = (changes: Partial<Run> = {}): Run => ({
   startedAt: 1_000,
   askedAt: 60_000,
-  iteration: 4,
-  toolCalls: 3,
+  counts: { runs: 1, iterations: 4, tool_calls: 3, input: 300, output: 30, cost: 0.5 },
   recentRequests: [],
-  usage: { input: 300, output: 30, cachedInput: 0, cost: 0.5, estimated: false },
   ...changes,
 })
 
@@ -104,7 +102,7 @@ describe('the record of a run', () => {
   })
 
   it('has what was used since a reset', () => {
-    const base = { iterations: 3, tool_calls: 3, tokens: 300, cost: 0.25, seconds: 10 }
+    const base = { at: 11_000, counts: { iterations: 3, tool_calls: 3, input: 280, output: 20, cost: 0.25 } }
     expect(recordOf(runOf({ operator: { base } }), 1, undefined)).toMatchObject({
       iterations: 1,
       toolCalls: 0,

@@ -33,7 +33,7 @@ function total(agents: readonly Agent[], turns: readonly number[]): number {
   }
   expect(JSON.parse(JSON.stringify(session.session))).toEqual(session.session)
   expect(session.session.threads.length).toBeLessThanOrEqual(64)
-  return session.session.totals?.iterations ?? 0
+  return session.session.counts.iterations ?? 0
 }
 
 describe('the totals of a session', () => {
@@ -74,10 +74,10 @@ describe('the totals of a session', () => {
     const session = newSession()
     const task = [system('You are an agent.'), user('Fix the bug.')]
     session.see([...task, ...steps('a', 5)])
-    expect(session.session.totals).toMatchObject({ iterations: 1, toolCalls: 5 })
+    expect(session.session.counts).toMatchObject({ iterations: 1, tool_calls: 5 })
     session.see([...task, ...steps('a', 9)])
-    expect(session.session.totals).toMatchObject({ iterations: 2, toolCalls: 9 })
+    expect(session.session.counts).toMatchObject({ iterations: 2, tool_calls: 9 })
     session.see([system('You are an agent of another kind.'), user('Fix the bug.'), ...steps('a', 10)])
-    expect(session.session.totals).toMatchObject({ iterations: 3, toolCalls: 10 })
+    expect(session.session.counts).toMatchObject({ iterations: 3, tool_calls: 10 })
   })
 })
