@@ -8,6 +8,7 @@ import { policiesOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
+import { pausedPart } from './core/operator/pause.ts'
 import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
 import { afterDelay, createServices, createSteadyClock, newId, type ServiceOptions } from './create-services.ts'
 import { livePage } from './dashboard/page.ts'
@@ -26,6 +27,7 @@ import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import type { Services } from './proxy/services.ts'
 import { createStore } from './store/create.ts'
+import { createPauses } from './store/pauses.ts'
 import { isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
@@ -45,6 +47,8 @@ export interface GovernorOptions
   /** How many files and connections the process may have open; unset if that is not known. */
   readonly maxOpenFiles?: number | undefined
   readonly proxies?: Proxies | undefined
+  /** The file of pauses, where the store is in memory; unset: a restart forgets them. */
+  readonly pauseFile?: string | undefined
   readonly onEvent?: Emit
 }
 
@@ -70,6 +74,7 @@ function createState() {
     /** Sessions in the store when the metrics were last rendered. */
     sessions: 0,
     isStoreUp: false,
+    pauses: 0,
     /** Aborted once no more requests are accepted. */
     draining,
     /** Address of the live page, with a slash at its end. */
@@ -90,6 +95,7 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State,
       if (state.openRequests === 0) state.onIdle?.()
     }
     if (event.kind === 'store_changed') state.isStoreUp = event.isUp
+    if (event.kind === 'pauses_changed') state.pauses = event.pauses
     if (event.kind === 'answered') state.dayCost?.add(event.usage)
     metrics.record(event)
     logEvent(log, event, pageOf)
@@ -157,15 +163,22 @@ function createParts(config: Config, options: GovernorOptions) {
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const transport = createTransport({ connect, firstByte, idle, proxies: options.proxies })
   const draining = state.draining.signal
-  const services = createServices(config, { ...options, store, transport, emit, draining, now })
-  return { config, state, telemetry, opened, services }
+  const { pauseFile: file } = options
+  const pauses = createPauses({
+    store,
+    kept: config.store === 'redis' ? 'store' : file === undefined ? undefined : { file },
+    changed: ({ length }) => emit({ kind: 'pauses_changed', pauses: length }),
+    failed: (problem) => emit({ kind: 'pauses_failed', problem }),
+  })
+  const services = createServices(config, { ...options, store, transport, emit, draining, now, pauses })
+  return { config, state, telemetry, opened, services, pauses }
 }
 
 type Parts = ReturnType<typeof createParts>
 
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
 function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string> {
-  const { config, state, services, telemetry, opened } = parts
+  const { config, state, services, telemetry, opened, pauses } = parts
   const access = config.ops
   const { store, windows, upstreams } = services
   const routes = new Set<string>()
@@ -182,6 +195,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     access,
     store: opened.status,
     isReady: () => !services.draining.aborted,
+    paused: () => pausedPart(pauses.current, services.now()),
     async metrics() {
       // If the store can't be reached, the number stays as it was.
       state.sessions = await store.count().catch(() => state.sessions)
@@ -194,6 +208,8 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     version: VERSION,
     access,
     dayCost: state.dayCost,
+    pauses,
+    keyNames: () => new Set<string>(),
     contextOf({ reductions = [] }, name, model) {
       const upstream = upstreams.get(name)
       if (!upstream) return undefined
@@ -246,7 +262,7 @@ export type Governor = ReturnType<typeof buildGovernor>
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
-  const { state, services, telemetry, opened } = parts
+  const { state, services, telemetry, opened, pauses } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
   const close = async (): Promise<void> => {
     state.draining.abort()
@@ -259,6 +275,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     telemetry.webhook?.close()
     await telemetry.journal?.close()
     await services.transport.destroy()
+    pauses.close()
     opened.close()
   }
   return {
@@ -274,6 +291,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
       const [problem] = await Promise.all([prices, app.ready(), opened.open()])
       if (problem) throw problem
+      await pauses.open()
       await app.listen({ host: config.server.host, port: config.server.port })
       const { address, family, port } = clients.server.address() as AddressInfo
       services.isOnLoopback = isLoopback(address)

@@ -57,6 +57,8 @@ export const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 /** What a Governor has besides its configuration. */
 export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | 'emit' | 'draining' | 'now'> {
+  /** What operators have paused; unset: nobody can pause anything. */
+  readonly pauses?: Services['pauses'] | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
   readonly dialects?: readonly Dialect[] | undefined
   /** Bytes of memory that the process may use; unset if that is not known. */
@@ -97,6 +99,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     transport,
     store,
     policies: policiesOf(config),
+    pauses: options.pauses ?? { current: [], subscribe: () => () => {} },
     catalogue,
     unpricedModels: new Set<string>(),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),

@@ -64,6 +64,11 @@ const COMMANDS = {
     takes: [1, 2, AN_ID],
     flags: ['json', 'url'],
   },
+  pause: {
+    help: 'one switch for all agents: they get an end, and the model is not asked, until resume',
+    flags: ['session', 'key', 'for', 'hold', 'reason', 'json', 'url'],
+  },
+  resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'] },
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
     flags: ['json', 'url'],
@@ -104,6 +109,9 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
     case 'stop':
     case 'extend':
       return (await import('./sessions.ts')).oneSession(name, call, terminal)
+    case 'pause':
+    case 'resume':
+      return (await import('./pause.ts')).pause(name, call, terminal)
     case 'suggest':
       return (await import('./suggest.ts')).suggest(call, terminal)
   }

@@ -24,6 +24,15 @@ export const COMMAND_FLAGS = {
     type: 'boolean',
     help: 'with session: what the user and the assistant said (sessions.transcript keeps it)',
   },
+  session: { type: 'string', value: 'ID', help: 'with pause and resume: the agents of one session' },
+  key: {
+    type: 'string',
+    value: 'NAME',
+    help: 'with pause and resume: those of an access key; --upstream NAME: of an upstream',
+  },
+  for: { type: 'string', value: 'TIME', help: 'with pause: how long, such as 30m or 2h (default: until resume)' },
+  hold: { type: 'boolean', help: 'with pause: requests wait for the end, at most stop.ask_timeout' },
+  reason: { type: 'string', value: 'TEXT', help: 'with pause: why, for people' },
   url: {
     type: 'string',
     value: 'URL',

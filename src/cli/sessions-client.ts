@@ -18,7 +18,8 @@ export function connect({ url, port }: Call['flags'], env: Environment, signal?:
   return { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
 }
 
-async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
+/** Asks the API, or posts a `body`. Throws `CommandError`. */
+export async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
   const patience = AbortSignal.timeout(PATIENCE)
   let response: Response
   let text: string
@@ -77,14 +78,14 @@ const MOST = 10_000
 
 export const INCOMPLETE = 'Governor could not read its store to the end: sessions may be missing'
 
-/** Returns all sessions, those at highest risk first. `complete`: false if some may be missing. */
+/** Returns all sessions, those at highest risk first, and what is paused. `complete`: false if some may be missing. */
 export async function allSessions(connection: Connection) {
   let page = await listSessions(connection, { limit: '200' })
-  const { complete } = page
+  const { complete, summary } = page
   const rows = [...page.sessions]
   while (page.next !== null && rows.length < MOST) {
     page = await listSessions(connection, { limit: '200', cursor: page.next })
     rows.push(...page.sessions)
   }
-  return { rows, complete }
+  return { rows, complete, paused: summary?.paused ?? [] }
 }

@@ -14,6 +14,7 @@ import {
   stateOf,
 } from '../ops/sessions/labels.ts'
 import type { Call, Terminal } from './command.ts'
+import { pausedLines } from './pause.ts'
 import { allSessions, askSession, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
@@ -141,7 +142,8 @@ export function sessionLines(session: SessionDetail, columns: number) {
 
 /** Prints all sessions. Throws `CommandError` if Governor can't be reached or refuses, as all commands here do. */
 export async function sessions({ flags }: Call, terminal: Terminal): Promise<number> {
-  const { rows, complete } = await allSessions(connect(flags, terminal.env))
+  const { rows, complete, paused } = await allSessions(connect(flags, terminal.env))
+  if (!flags.json) terminal.out(pausedLines({ paused }, terminal))
   if (!complete) terminal.err(`governor: ${INCOMPLETE}\n`)
   terminal.out(flags.json ? rows.map(jsonLine).join('') : sessionTable(rows, terminal.columns))
   return 0

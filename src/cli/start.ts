@@ -1,5 +1,6 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 
+import { dirname, join } from 'node:path'
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
@@ -10,6 +11,7 @@ import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
 import type { Emit, ProxyEvent } from '../telemetry/event.ts'
+import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
 import { VERSION } from '../version.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
@@ -63,6 +65,8 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     proxies: proxiesIn(terminal.env),
     memory: terminal.memory,
     maxOpenFiles: terminal.maxOpenFiles,
+    // Beside the journal, or where that is by default.
+    pauseFile: join(dirname(journalFile(config.usage.journal || DEFAULT_JOURNAL)), 'pauses.json'),
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
   })
   try {

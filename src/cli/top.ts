@@ -27,6 +27,7 @@ interface Screen {
   total: number
   /** `7 at work · $2.91/min`. */
   head: string
+  isPaused: boolean
   order: Order
   /** Words that the shown sessions match. */
   search: string
@@ -39,7 +40,16 @@ interface Screen {
   problem: string
 }
 
-const START: Screen = { rows: [], total: 0, head: 'Governor', order: 'risk', search: '', message: '', problem: '' }
+const START: Screen = {
+  rows: [],
+  total: 0,
+  head: 'Governor',
+  isPaused: false,
+  order: 'risk',
+  search: '',
+  message: '',
+  problem: '',
+}
 
 function selectedRow({ rows, selected }: Screen): SessionRow | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
@@ -89,7 +99,8 @@ function draw(terminal: Terminal, screen: Screen): void {
     const start = Math.max(0, (chosen ? screen.rows.indexOf(chosen) : -1) - room + 1)
     const shown = screen.rows.slice(start, start + room)
     const table = tableLines(shown, columns - 2, hasColours, true)
-    lines.push(coloured(fitted(screen.head, columns).trimEnd(), 'bold', hasColours))
+    const colour = screen.isPaused ? 'red' : 'bold'
+    lines.push(coloured(fitted(screen.head, columns).trimEnd(), colour, hasColours))
     for (const [at, line] of table.entries()) lines.push(`${at > 0 && shown[at - 1] === chosen ? '>' : ' '} ${line}`)
     if (shown.length === 0)
       lines.push(`  ${screen.search === '' ? 'no sessions yet: point an agent at Governor' : 'no session matches'}`)
@@ -112,6 +123,7 @@ async function refresh(connection: Connection, screen: Screen): Promise<void> {
     screen.rows = sessions
     screen.total = total
     screen.head = summary ? headText(summary) : ''
+    screen.isPaused = summary !== null && summary.paused.length > 0
     const newer = detail && (await askSession(connection, detail.id))
     // A key may have closed it, or opened another one.
     if (screen.detail?.id === newer?.id) screen.detail = newer

@@ -70,6 +70,7 @@ function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSetting
         unpriced: stop.unpriced_text,
         operatorStop: stop.operator_text,
         operatorFallback: stop.operator_fallback_text,
+        paused: stop.paused_text,
       },
     },
   }

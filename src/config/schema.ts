@@ -102,6 +102,9 @@ const stop = section({
   operator_fallback_text: text(DEFAULT_TEXTS.operatorFallback).describe(
     'The answer of a run that an operator has stopped if its model gives none.',
   ),
+  paused_text: text(DEFAULT_TEXTS.paused).describe(
+    'What an agent gets in place of an answer while an operator has paused it. The model is not asked.',
+  ),
   mode: choice(['answer', 'ask'], 'answer').describe(
     'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: ' +
       'Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. ' +
@@ -109,8 +112,8 @@ const stop = section({
       'asked about.',
   ),
   ask_timeout: key(duration, '20s').describe(
-    'How long Governor holds such a request; then it gets the final answer. Clients wait without a byte, so this ' +
-      'must be shorter than their timeouts.',
+    'How long Governor holds such a request, or one of an agent that was paused with hold; then it gets the final ' +
+      'answer. Clients wait without a byte, so this must be shorter than their timeouts.',
   ),
   footer: flag(false).describe(
     'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 ' +

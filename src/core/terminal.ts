@@ -9,7 +9,7 @@ import type { Pattern } from './loop/patterns.ts'
 export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
 /** What blocks calls (`guards.ts`) and may end a run with that. */
 export type CallGuardName = keyof typeof GUARD_REASONS
-export type TerminalReason = LimitReason | CallGuardName | 'operator'
+export type TerminalReason = LimitReason | CallGuardName | 'operator' | 'paused'
 /** How a run ended, including runs that Governor did not end. */
 export type EndState = TerminalState | 'completed' | 'no_response' | 'context_overflow'
 
@@ -46,7 +46,7 @@ export interface FinalAnswer {
 export interface Limit {
   readonly meter: Meter<LimitName>
   /** Set if a guard or an operator ended the run, and not the meter. */
-  readonly reason?: CallGuardName | 'operator'
+  readonly reason?: CallGuardName | 'operator' | 'paused'
 }
 
 /** Why and how a guard ends a run. */
@@ -116,6 +116,8 @@ export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
     footer: 'an operator stopped the run',
     isCommand: true,
   },
+  /** Of one request: nothing is recorded, and its run goes on once it is resumed. */
+  paused: { state: 'stopped', footer: 'an operator has paused the agent', isCommand: true },
 }
 
 /** Returns why a run ends. */

@@ -8,6 +8,8 @@ export interface OpsSources {
   readonly isReady: () => boolean
   /** Returns where sessions are stored, and whether the store can be reached. Governor accepts requests either way. */
   readonly store: () => { readonly kind: string; readonly status: 'ok' | 'degraded' }
+  /** Returns how much operators have paused, if anything. */
+  readonly paused: () => 'all' | 'part' | undefined
   readonly access: AdminSettings
   readonly metrics: () => Promise<{ readonly contentType: string; readonly text: string }>
 }
@@ -16,7 +18,8 @@ export const ops: FastifyPluginAsync<OpsSources> = async (app, sources) => {
   app.get('/health', () => ({ status: 'ok', version: sources.version }))
   app.get('/ready', (_request, reply) => {
     const isReady = sources.isReady()
-    return reply.code(isReady ? 200 : 503).send({ status: isReady ? 'ready' : 'draining', store: sources.store() })
+    const status = isReady ? 'ready' : 'draining'
+    return reply.code(isReady ? 200 : 503).send({ status, store: sources.store(), paused: sources.paused() })
   })
   app.get('/metrics', async (request, reply) => {
     const { access } = sources

@@ -26,6 +26,9 @@ const PROBLEMS = {
     409,
     'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',
   ],
+  unknown_upstream: [404, 'No upstream has this name.'],
+  unknown_key: [404, 'No entry of server.access_keys has this name.'],
+  too_many_pauses: [409, 'There are 100 pauses: resume some first.'],
   invalid_cursor: [400, 'query: cursor: not one that a page gave as next'],
 } as const
 

@@ -8,7 +8,7 @@ import { emitFor, pause } from './begin-exchange.ts'
 import { countFault, unlessLost } from './fault.ts'
 import { changeSession, type Turn, updateSession } from './turn.ts'
 
-/** Decides on a request once more. Returns a text or nothing if it cannot be read any more. */
+/** Decides on a request once more. Returns a text or nothing if it cannot be read any more; `answered`: it is over. */
 type EvaluateAgain = () => Promise<Turn | string | undefined>
 
 /** Milliseconds between two looks, as the message about a change may be lost. */
@@ -90,6 +90,8 @@ async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | 
   if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, false)
   if (turn.exchange.client.isGone()) return undefined
   const next = await evaluateAgain()
+  // It was paused meanwhile, and has its answer.
+  if (next === 'answered') return undefined
   return typeof next === 'object' ? next : turn
 }
 

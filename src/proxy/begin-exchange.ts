@@ -23,6 +23,8 @@ export interface Exchange {
   readonly services: Services
   readonly client: Client
   readonly route: Route
+  /** The name of the access key that its client sent; unset for keys without a name. */
+  keyName?: string | undefined
   /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
   readonly beganAt: number

@@ -7,6 +7,7 @@ import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeO
 import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
+import type { Pause } from '../core/operator/pause.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
@@ -25,6 +26,7 @@ import { countFault, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
+import { type PausedRequest, pauseFor } from './paused.ts'
 import { modelKey, refusedKey, UNSUPPORTED_EDITS, withEdits } from './request-edits.ts'
 import type { Services, UnsupportedEdit } from './services.ts'
 import {
@@ -48,14 +50,14 @@ const BYTES_PER_MESSAGE = 512
 /**
  * Reads a request body, counts the request in its session and decides on it. Returns why the body cannot be read, also
  * if `lease` has no room for it; `undefined` for a conversation without tools (a title, a summary), and after a fault,
- * which is counted.
+ * which is counted. A request that is paused is not counted.
  */
 export async function evaluate(
   exchange: Exchange,
   dialect: Dialect,
   body: Buffer,
   lease?: Lease,
-): Promise<Turn | Unread | undefined> {
+): Promise<Turn | PausedRequest | Unread | undefined> {
   const { services, route } = exchange
   const { headers } = exchange.client.head
   try {
@@ -74,6 +76,8 @@ export async function evaluate(
     const isAside = !(isStep ?? isAgentic(conversation))
     if (isAside) {
       const named = namedSession(headers, tenant, asked, services.identity)
+      const pause = pauseFor(exchange, named)
+      if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
       if (named) noteAside(exchange, named, conversation)
       // A compaction belongs to the session of the history that it contains.
       if (named || !conversation.isCompaction) return undefined
@@ -87,6 +91,9 @@ export async function evaluate(
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await findSession(services, headers, tenant, asked, facts)
+    const pause = pauseFor(exchange, found)
+    if (pause)
+      return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, transcript, facts, found), found)
     if (isAside) {
       // Without a name it begins no session.
       if (await isKnown(services, found)) noteAside(exchange, found, conversation)
@@ -102,6 +109,22 @@ export async function evaluate(
     countFault(services.emit, error)
     return undefined
   }
+}
+
+/** Returns a paused request with the count of its run, without counting it. */
+async function pausedIn(
+  { services }: Exchange,
+  pause: Pause,
+  sent: DialectRequest,
+  request: Request,
+  found: FoundSession,
+): Promise<PausedRequest> {
+  const { store, emit } = services
+  const { tenant, id, begun = NEW_SESSION } = found
+  const known = id === undefined ? undefined : await unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)
+  const { iteration, isRetry, run } = countRequest(known ?? begun, request).result
+  const max = request.budget.enabled ? (run.limits ?? request.limits).run.iterations : 0
+  return { pause, sent, found, made: Math.max(0, isRetry ? iteration : iteration - 1), max }
 }
 
 /** Notes the session that pays for a request which is no step of a run. */

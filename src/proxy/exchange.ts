@@ -18,6 +18,7 @@ import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
 import { noteDecision } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
+import { evaluateUnpaused, refuseUnread } from './paused.ts'
 import { sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
 import { idInHeaders, tenantOf } from './session/find-session.ts'
@@ -50,14 +51,16 @@ export async function exchange(services: Services, client: Client, route = route
     const body = await readBody(client, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
+      if (refuseUnread(x)) return void body.stream.resume()
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
-    const found = await evaluate(x, dialect, body, lease)
-    if (typeof found !== 'object') return await relayUnguarded(x, callFor(x, body), found)
+    const found = await evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body, lease))
+    if (found === 'answered') return
+    if (typeof found !== 'object') return refuseUnread(x) || (await relayUnguarded(x, callFor(x, body), found))
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     if (turn.decision.kind === 'stop') {
-      turn = await awaitStop(turn, () => evaluate(x, dialect, body))
+      turn = await awaitStop(turn, () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body)))
       if (!turn) return
     }
     noteDecision(turn)

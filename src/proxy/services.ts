@@ -4,6 +4,7 @@ import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { Channel } from '../core/decide.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
+import type { Pause } from '../core/operator/pause.ts'
 import type { StormPolicy } from '../core/storm.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/body.ts'
@@ -60,7 +61,7 @@ export interface Policies {
     readonly hasFooter: boolean
     /** A request that a limit would stop is held, so that an operator can extend its run. */
     readonly asks: boolean
-    /** Milliseconds for which it is held. */
+    /** Milliseconds for which it is held, as a paused one that waits. */
     readonly askTimeout: number
   }
   /** Governor only observes: it evaluates requests, but adds, blocks and stops nothing. */
@@ -86,6 +87,8 @@ export interface Services {
   readonly store: Store
   /** A reload replaces them. */
   readonly policies: Policies
+  /** Those that operators have set. `subscribe` calls back after each change; it returns what ends that. */
+  readonly pauses: { readonly current: readonly Pause[]; subscribe(listener: () => void): () => void }
   readonly catalogue: Catalogue
   readonly windows: Windows
   /** The models whose unknown price was reported, by handling and upstream. */

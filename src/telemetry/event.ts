@@ -9,6 +9,7 @@ import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import { isNameIn } from '../core/names.ts'
+import { type Pause, pausedWhom } from '../core/operator/pause.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
 import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
@@ -54,6 +55,7 @@ export const WEBHOOK_TOPICS = {
   error_storm: 'a storm of errors',
   degraded: 'a session store that fails',
   asking: 'a run at its limit that waits for an operator (see `stop.mode`)',
+  paused: 'agents that an operator pauses or resumes',
   unknown_price: 'a model without a known price where there is a limit on cost',
 } as const
 
@@ -260,6 +262,8 @@ const LOOPS = {
     'blocked (a call was blocked).',
   labels: ['pattern', 'tool', 'action'],
 }
+
+const OPERATOR_ACTIONS = 'What operators did.'
 
 /** One row for each kind of event. Its fields stand before it. */
 const EVENTS = {
@@ -611,7 +615,7 @@ const EVENTS = {
       { action, session_id, thread, by, ...details },
     ],
     metrics: {
-      governor_operator_actions_total: { help: 'What operators did to sessions.', labels: ['action'] },
+      governor_operator_actions_total: { help: OPERATOR_ACTIONS, labels: ['action'] },
     },
   }),
   /**
@@ -638,6 +642,39 @@ const EVENTS = {
     metrics: {
       governor_held_stops_total: {
         help: 'Requests that a limit would have stopped and that waited for an operator, by how the wait ended.',
+        labels: ['outcome'],
+      },
+    },
+  }),
+  /** An operator paused or resumed agents. */
+  pause_acted: row<Omit<Pause, 'since'> & { action: 'pause' | 'resume'; at: number; by: 'token' | 'loopback' }>({
+    log: ({ kind: _, action, at: __, ...facts }: object & { kind?: string; action: string; at: number }) => [
+      'warn',
+      action === 'pause' ? 'operator paused agents' : 'operator resumed agents',
+      facts,
+    ],
+    metrics: { governor_operator_actions_total: { help: OPERATOR_ACTIONS, labels: ['action'] } },
+    message({ action, at, until, session, reason, ...scope }) {
+      const whom = plain(pausedWhom({ ...scope, session }))
+      const end = until === undefined ? '' : ` until ${new Date(until).toISOString()}`
+      const why = action === 'pause' && reason ? `: ${plain(reason)}` : ''
+      const text = `An operator has ${action === 'pause' ? `paused ${whom}${end}` : `resumed ${whom}`}${why}.`
+      const { key, upstream } = scope
+      return { type: 'paused', subject: `${action} ${at}`, body: { text, action, session_id: session, key, upstream } }
+    },
+  }),
+  /** What is paused has changed, here or in another process. */
+  pauses_changed: row<{ pauses: number }>({
+    log: ({ pauses }) => (pauses > 0 ? ['warn', 'agents are paused', { pauses }] : ['info', 'no agent is paused', {}]),
+  }),
+  /** The file of pauses can't be used: a restart forgets them. */
+  pauses_failed: row<{ problem: string }>({ log: ['warn', 'pauses are kept in memory alone'] }),
+  /** A paused request got Governor's text, or an error as it can't be read; `resumed`: it waited and went on. */
+  paused_request: row<OfSession & { outcome: 'answered' | 'refused' | 'resumed' }>({
+    span: ['paused', 'outcome'],
+    metrics: {
+      governor_paused_requests_total: {
+        help: 'Requests of paused agents by outcome (refused: with 503, as they cannot be read; resumed: after a wait).',
         labels: ['outcome'],
       },
     },

@@ -7,6 +7,7 @@ export interface Levels {
   readonly sessions: number
   readonly openRequests: number
   readonly isStoreUp: boolean
+  readonly pauses: number
 }
 
 /**
@@ -63,6 +64,7 @@ const GAUGES: readonly (readonly [name: string, help: string, level: keyof Level
     'isStoreUp',
   ],
   ['governor_sessions', 'Sessions remembered.', 'sessions'],
+  ['governor_pauses', 'Pauses that operators have set: above 0, some or all agents get no answers.', 'pauses'],
 ]
 
 /** Creates the metrics of one Governor; they read `levels` each time they are rendered. */

@@ -23,6 +23,7 @@ export type GovernorReason =
   | 'max_seconds'
   | 'loop_guard'
   | 'operator'
+  | 'paused'
 
 /** How and why Governor ended a run: the field `governor` of its last response. */
 export interface GovernorEnd {

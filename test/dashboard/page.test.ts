@@ -51,6 +51,27 @@ describe('the files of the live page', () => {
 describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
   afterAll(closeBrowser)
 
+  it('pauses all agents behind a confirmation, shows in red what is paused, and resumes it', async () => {
+    const { url } = await startBoth(stuck)
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.getByRole('button', { name: 'Pause all' }).click()
+    const dialog = page.getByRole('dialog')
+    await dialog.getByRole('button', { name: 'Cancel' }).click()
+    expect((await ask(url, '/governor/pause')).json).toEqual({ paused: [] })
+    await page.getByRole('button', { name: 'Pause all' }).click()
+    await dialog.getByRole('button', { name: 'Pause all' }).click()
+    await page.getByRole('alert').getByText('PAUSED: all agents').waitFor()
+    await page.locator('#list .chip.bad').getByText('paused').waitFor()
+    expect(await page.title()).toContain('PAUSED')
+    expect((await callModel(url, START, named('one'))).governor).toMatchObject({ terminal_reason: 'paused' })
+    await picture(page, 'paused')
+    await page.getByRole('button', { name: 'Resume' }).click()
+    await page.locator('.paused').waitFor({ state: 'detached' })
+    expect((await ask(url, '/governor/pause')).json).toEqual({ paused: [] })
+    expect(problems).toEqual([])
+  })
+
   it.each(['light', 'dark'] as const)('shows a run in a loop, live, and steers it (%s)', async (colorScheme) => {
     const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
     const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })

@@ -42,6 +42,9 @@ const ROUTES: Readonly<Record<string, 'everyone' | 'operator'>> = {
   'POST /governor/sessions/:id/extend': 'operator',
   'PATCH /governor/sessions/:id/budget': 'operator',
   'PATCH /governor/sessions/:id/loop-guard': 'operator',
+  'GET /governor/pause': 'operator',
+  'POST /governor/pause': 'operator',
+  'POST /governor/resume': 'operator',
   'GET /governor/*': 'operator',
 }
 const entries = Object.entries(ROUTES).map(([route, who]) => {

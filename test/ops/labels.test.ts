@@ -13,6 +13,7 @@ it('people read in a few words why a run was stopped', () => {
     'stopped: time',
     'stopped: loop',
     'stopped: operator',
+    'stopped: paused',
   ])
 })
 

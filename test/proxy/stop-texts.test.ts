@@ -16,7 +16,9 @@ const SECOND =
   /Please provide a final response summarizing what you('ve| have) found and accomplished so far, without calling any more tools\./
 
 /** How runs come to each end: the configuration, and the first sentence that the model then reads. */
-const ENDS: Readonly<Record<TerminalReason, { readonly config: object; readonly sentence: string }>> = {
+const ENDS: Readonly<
+  Record<Exclude<TerminalReason, 'paused'>, { readonly config: object; readonly sentence: string }>
+> = {
   max_iterations: { config: { budget: { max_iterations: 3 } }, sentence: ITERATIONS },
   max_tool_calls: { config: { budget: { run: { max_tool_calls: 3 } } }, sentence: ITERATIONS },
   max_tokens: { config: { budget: { run: { max_tokens: 300 } } }, sentence: LIMIT('token') },
@@ -25,10 +27,15 @@ const ENDS: Readonly<Record<TerminalReason, { readonly config: object; readonly 
   loop_guard: { config: {}, sentence: LOOP },
   operator: { config: {}, sentence: OPERATOR },
 }
-const WAYS = (Object.keys(REASONS) as TerminalReason[]).map((reason) => ({ reason, ...ENDS[reason] }))
+type End = keyof typeof ENDS
+/** A paused agent is told nothing: the model is not asked. */
+const WAYS = (Object.keys(REASONS).filter((reason) => reason !== 'paused') as End[]).map((reason) => ({
+  reason,
+  ...ENDS[reason],
+}))
 
 /** Runs an agent into the end that a reason names. Returns what the model reads last, and how the run ended. */
-async function lastRequest(reason: TerminalReason, config: object) {
+async function lastRequest(reason: End, config: object) {
   let time = 1_760_000_000_000
   const script: Script = (request, number) => {
     time += 10_000

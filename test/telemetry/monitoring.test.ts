@@ -37,7 +37,7 @@ const DOCUMENTED = new Map(
 
 describe('the monitoring configuration', () => {
   it.each([...ALERTS, ...PANELS])('of %s uses only metrics and labels that exist: %s', async (_, expr) => {
-    const { text } = await createMetrics({ sessions: 0, openRequests: 0, isStoreUp: true }).render()
+    const { text } = await createMetrics({ sessions: 0, openRequests: 0, isStoreUp: true, pauses: 0 }).render()
     const names = expr.match(/\bgovernor_\w+/g) ?? []
     for (const name of names.map((one) => one.replace(/_(?:bucket|count)$/, ''))) {
       expect(text).toContain(`# HELP ${name} `)
@@ -53,7 +53,7 @@ describe('the monitoring configuration', () => {
 
 describe('the cost by model', () => {
   it('has the first 100 models by name, as clients choose the names, and all others as one', async () => {
-    const metrics = createMetrics({ sessions: 0, openRequests: 0, isStoreUp: true })
+    const metrics = createMetrics({ sessions: 0, openRequests: 0, isStoreUp: true, pauses: 0 })
     for (let at = 0; at < 150; at++)
       metrics.record({
         ...{ kind: 'answered', upstream: 'openai', model: `model-${at}`, client: undefined, thread: 1 },

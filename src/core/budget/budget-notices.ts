@@ -55,6 +55,10 @@ export const DEFAULT_TEXTS = {
     'An operator has stopped this run. Please provide a final response summarizing what you have found and ' +
     'accomplished so far, without calling any more tools.',
   operatorFallback: '(Stopped by an operator)',
+  /** What a paused agent gets in place of an answer. */
+  paused:
+    'An operator has paused this agent: it gets no answer of the model until it is resumed. Nothing is lost: send the ' +
+    'last message again then.',
 }
 
 /** The templates of all texts about budgets. */

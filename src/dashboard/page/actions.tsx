@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
-import { change, type Store, steer } from './state.ts'
+import { change, type Store, setPause, steer } from './state.ts'
 
 /** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */
 function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail) {
@@ -79,6 +79,13 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
     yes: 'Reset',
     act: () => steer(store, 'reset', {}, 'It is reset.'),
   }
+  const pause = {
+    title: `Pause ${labelOf(detail)}?`,
+    text: 'Its requests get an end, and no model is asked, until you resume it. Nothing that it did is lost.',
+    yes: 'Pause',
+    isGrave: true,
+    act: () => void setPause(store, 'pause', { session: detail.id }),
+  }
   const isWatching = detail.threads.some(({ loop_guard_mode: mode }) => mode === 'observe')
   const setLoops = () => {
     const mode = isWatching ? null : 'observe'
@@ -99,6 +106,11 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
         {limit && (
           <button type="button" onClick={() => setQuestion(extendQuestion(store, detail, limit))}>
             Extend {amount(limit.name, limit.max)} → {amount(limit.name, nextLimit(limit.name, limit.max))}
+          </button>
+        )}
+        {!detail.paused && (
+          <button type="button" onClick={() => setQuestion(pause)}>
+            Pause
           </button>
         )}
         <button type="button" onClick={setLoops} aria-pressed={isWatching}>

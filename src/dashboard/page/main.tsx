@@ -1,9 +1,11 @@
 /** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
 import { render } from 'preact'
-import { headParts, headText, ORDERS } from '../../ops/sessions/labels.ts'
+import { useState } from 'preact/hooks'
+import { headParts, headText, ORDERS, pausedText } from '../../ops/sessions/labels.ts'
 import { Detail } from './detail.tsx'
+import { Dialog } from './dialog.tsx'
 import { List } from './list.tsx'
-import { change, connectionOf, openStore, type Store, show, signIn } from './state.ts'
+import { change, connectionOf, openStore, type Store, setPause, show, signIn } from './state.ts'
 
 function NotifyButton({ store }: { store: Store }) {
   if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
@@ -12,6 +14,46 @@ function NotifyButton({ store }: { store: Store }) {
     <button type="button" onClick={ask} title="A notification of the browser when a run asks for you">
       Notify me
     </button>
+  )
+}
+
+function PauseButton({ store }: { store: Store }) {
+  const [isAsked, setAsked] = useState(false)
+  const question = {
+    title: 'Pause all agents?',
+    text: 'Their next requests get an end, and no model is asked, until you resume them. Nothing that they did is lost.',
+    yes: 'Pause all',
+    isGrave: true,
+    act: () => void setPause(store, 'pause'),
+  }
+  return (
+    <>
+      <button type="button" onClick={() => setAsked(true)}>
+        Pause all
+      </button>
+      {isAsked && <Dialog question={question} close={() => setAsked(false)} />}
+    </>
+  )
+}
+
+/** What is paused, in red, each with a button that ends it. */
+function PausedNow({ store }: { store: Store }) {
+  const { paused = [] } = store.page?.summary ?? {}
+  return (
+    <>
+      {paused.map((one) => {
+        const { session, key, upstream } = one
+        const scope = { session: session ?? undefined, key: key ?? undefined, upstream: upstream ?? undefined }
+        return (
+          <p key={`${session} ${key} ${upstream}`} class="paused" role="alert">
+            <span>{pausedText(one)}</span>
+            <button type="button" onClick={() => void setPause(store, 'resume', scope)}>
+              Resume
+            </button>
+          </p>
+        )
+      })}
+    </>
   )
 }
 
@@ -41,6 +83,7 @@ function Head({ store }: { store: Store }) {
       {store.hasAccess && (
         <div class="tools">
           <NotifyButton store={store} />
+          <PauseButton store={store} />
           <input
             type="search"
             aria-label="Search name, client, model"
@@ -91,6 +134,7 @@ function App({ store }: { store: Store }) {
   return (
     <>
       <Head store={store} />
+      {store.hasAccess && <PausedNow store={store} />}
       {store.problem && (
         <p id="problem" role="alert">
           {store.problem}

@@ -1,5 +1,5 @@
 /** The page's requests to Governor's API of sessions. */
-import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
+import type { Paused, SessionDetail } from '../../ops/sessions/api-schema.ts'
 
 /** Governor does not let this page read sessions without a token, or with the one it has. */
 export class RefusedError extends Error {
@@ -38,6 +38,12 @@ export function act(visit: Visit, id: string, action: ActionName, body: object):
   const key = [...crypto.getRandomValues(new Uint32Array(4))].join('-')
   const headers = { 'content-type': 'application/json', 'idempotency-key': key }
   return askJson(visit, `sessions/${encodeURIComponent(id)}/${action}`, { method, headers, body: JSON.stringify(body) })
+}
+
+/** Pauses or resumes agents. */
+export function steerAll(visit: Visit, action: 'pause' | 'resume', body: object): Promise<Paused> {
+  const headers = { 'content-type': 'application/json' }
+  return askJson(visit, action, { method: 'POST', headers, body: JSON.stringify(body) })
 }
 
 export type StreamEvent = Readonly<Record<string, string>>

@@ -1,7 +1,16 @@
 /** What the page knows, and what changes it: the list, one session, the connection. */
 import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
 import { groupOf, labelOf, stateOf } from '../../ops/sessions/labels.ts'
-import { type ActionName, act, askJson, follow, RefusedError, type StreamEvent, type Visit } from './requests.ts'
+import {
+  type ActionName,
+  act,
+  askJson,
+  follow,
+  RefusedError,
+  type StreamEvent,
+  steerAll,
+  type Visit,
+} from './requests.ts'
 
 /** Rows that one request loads, and that are added at a time. */
 export const PAGE_ROWS = 200
@@ -254,6 +263,17 @@ export async function steer(store: Store, action: ActionName, body: object, done
     if (store.detail?.id === id && !visit.over.signal.aborted) change(store, { detail, said: done })
   } catch (error) {
     fail(store, visit, error, 'said')
+  }
+}
+
+/** Pauses or resumes agents; the list shows what is paused then. */
+export async function setPause(store: Store, action: 'pause' | 'resume', body: object = {}): Promise<void> {
+  const { visit } = store
+  try {
+    await steerAll(visit, action, body)
+    if (!visit.over.signal.aborted) await Promise.all([reload(store, 'list'), reload(store, 'detail')])
+  } catch (error) {
+    fail(store, visit, error, 'problem')
   }
 }
 

@@ -115,6 +115,7 @@ const row = {
   ),
   risk_by: z.enum([...LIMITS, 'loop', 'spend']).nullable(),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
+  paused: z.boolean().describe('An operator has paused it: its requests get no answer of the model.'),
   terminal_state: text,
   terminal_reason: text,
   last_error: text.describe(
@@ -207,6 +208,20 @@ export const sessionDetail = named('SessionDetail', {
   transcript: z.boolean().describe('What is said is kept: sessions.transcript is on.'),
 })
 
+const pauses = z
+  .array(
+    named('Pause', {
+      session: text.describe('The id of the session; null: all sessions.'),
+      key: text.describe('The name of the access key; null: all keys.'),
+      upstream: text.describe('null: all upstreams.'),
+      since: time,
+      until: time.nullable().describe('null: until somebody resumes it.'),
+      reason: text,
+      hold: z.boolean().describe('Requests wait for its end, at most `stop.ask_timeout`.'),
+    }),
+  )
+  .describe('What operators have paused.')
+
 const spent = z.strictObject(cost)
 const summary = named('Summary', {
   sessions: count,
@@ -215,6 +230,7 @@ const summary = named('Summary', {
   asking: count,
   per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
   today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
+  paused: pauses,
 })
 
 export const sessionPage = named('SessionPage', {
@@ -271,6 +287,30 @@ export const listQuery = z.strictObject({
 })
 export type ListQuery = z.output<typeof listQuery>
 
+export const pausedReply = named('Paused', { paused: pauses })
+
+const scopeName = z.string().min(1).max(4_096).optional()
+export const resumeBody = z
+  .strictObject({
+    session: scopeName.describe('Its id, or the name that its client gave it.'),
+    key: scopeName.describe('The name of an access key.'),
+    upstream: scopeName,
+  })
+  .prefault({})
+  .describe('What is resumed: the pause of this scope; nothing: every pause.')
+export const pauseBody = resumeBody
+  .unwrap()
+  .extend({
+    for: z
+      .string()
+      .regex(/^[1-9]\d{0,5}[smhd]$/, { error: 'expected how long, such as 30m, 2h or 1d' })
+      .optional(),
+    reason: z.string().max(1_000).optional().describe('For people; the first 200 characters.'),
+    hold: z.boolean().optional().describe('Requests wait for the end of the pause before they get an end.'),
+  })
+  .prefault({})
+  .describe('Whose requests get no answer of a model; nothing: those of all agents.')
+
 const only = z.int().min(1).optional().describe('One agent alone; else all current runs of the session.')
 const iterations = z.int().min(1).max(1_000_000)
 const percent = z
@@ -313,4 +353,5 @@ export type SessionRow = Frozen<z.output<typeof sessionRow>>
 export type SessionDetail = Frozen<z.output<typeof sessionDetail>>
 export type RunView = SessionDetail['runs'][number]
 export type SessionPage = Frozen<z.output<typeof sessionPage>>
+export type Paused = Frozen<z.output<typeof pausedReply>>
 export type Transcript = Frozen<z.output<typeof transcript>>

@@ -1,5 +1,6 @@
 /** Sends changes of sessions to open pages as server-sent events. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Pause } from '../../core/operator/pause.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
 import { rowOf } from './view.ts'
 
@@ -30,6 +31,7 @@ interface EventStream {
 
 interface State {
   readonly store: Store
+  readonly pauses: () => readonly Pause[]
   /** Returns the time in milliseconds since the epoch. */
   readonly now: () => number
   readonly streams: Set<EventStream>
@@ -61,7 +63,7 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
-  const { store, now } = state
+  const { store, now, pauses } = state
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
@@ -69,7 +71,7 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
       let text = ''
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
         const session = await store.get(key)
-        const row = session && rowOf({ key, session }, { now: now(), seesNames })
+        const row = session && rowOf({ key, session }, { now: now(), seesNames, pauses: pauses() })
         if (row) text += eventText(state, number, 'session', JSON.stringify(row))
       }
       if (text !== '') for (const page of pages) write(page, text)
@@ -88,8 +90,14 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
 }
 
 /** Creates the event streams. `failed` is called if the store can't be read. */
-export function createSessionEvents(store: Store, now: () => number, origin: string, failed: (error: unknown) => void) {
-  const state: State = { store, now, streams: new Set(), origin, last: 0, missed: [] }
+export function createSessionEvents(
+  store: Store,
+  now: () => number,
+  origin: string,
+  pauses: () => readonly Pause[],
+  failed: (error: unknown) => void,
+) {
+  const state: State = { store, pauses, now, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
   const timer = setInterval(() => {
     for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
@@ -127,6 +135,10 @@ export function createSessionEvents(store: Store, now: () => number, origin: str
       }
       await sendChanges(state, [...newest.values()], new Set([stream]))
       return true
+    },
+    /** Has all pages load their lists again. */
+    reload(): void {
+      for (const stream of state.streams) write(stream, eventText(state, state.last, 'reload'))
     },
     close(): void {
       clearInterval(timer)

@@ -2,7 +2,7 @@
  * How sessions are written for people, on the live page and in a terminal: one word for one thing. Imports only the
  * states at run time, as it is a part of the page.
  */
-import type { ListQuery, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
+import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 import { STATES, type Tone } from './states.ts'
 
 /** A limit that users can set. */
@@ -33,11 +33,12 @@ export function wordOf(state: string): string {
 }
 
 type Stateful = Pick<SessionRow, 'state'> &
-  Partial<Pick<SessionRow, 'stopping' | 'last_error' | 'terminal_reason' | 'asking'>>
+  Partial<Pick<SessionRow, 'paused' | 'stopping' | 'last_error' | 'terminal_reason' | 'asking'>>
 
 /** Returns what a session does, in a few words, and how urgent that is. */
 export function stateOf(row: Stateful): { readonly text: string; readonly tone: Tone } {
   const { state, asking, terminal_reason: reason } = row
+  if (row.paused && groupOf(row) < 3) return { text: 'paused', tone: 'bad' }
   if (row.stopping) return { text: 'stopping', tone: 'warn' }
   if (asking) {
     const { limit, max } = asking
@@ -159,6 +160,14 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
   return `${tools} ×${loop.count}${loop.blocked ? ', blocked' : ''}`
 }
 
+/** Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`. A session is named by the beginning of its id. */
+export function pausedText({ session, key, upstream, since, until, reason }: Paused['paused'][number]): string {
+  const named = [session && `session ${session.slice(0, 9)}`, key && `key ${key}`, upstream && `upstream ${upstream}`]
+  const whom = named.filter(Boolean).join(', ') || 'all agents'
+  const end = until === null ? '' : `, until ${clock(until)}`
+  return `PAUSED: ${whom}, since ${clock(since)}${end}${reason === null ? '' : `: ${reason}`}`
+}
+
 /** Returns the numbers of a head line, each with its unit. `isAlert`: a person is needed. */
 export function headParts({ at_work, need_you, per_minute, today }: NonNullable<SessionPage['summary']>) {
   const parts = [
@@ -173,5 +182,7 @@ export function headParts({ at_work, need_you, per_minute, today }: NonNullable<
 /** Returns `7 at work · $2.91/min · 2 need you · $41.20 today`. */
 export function headText(summary: NonNullable<SessionPage['summary']>): string {
   const parts = headParts(summary).map(({ value, unit }) => value + unit)
+  const [paused] = summary.paused
+  if (paused) parts.unshift(pausedText(paused))
   return parts.join(' · ')
 }

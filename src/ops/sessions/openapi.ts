@@ -1,7 +1,7 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
 import { ACTIONS } from './actions.ts'
-import { listQuery } from './api-schema.ts'
+import { listQuery, pauseBody, resumeBody } from './api-schema.ts'
 
 type Json = Readonly<Record<string, unknown>>
 
@@ -60,6 +60,18 @@ const EVENTS = {
   },
 }
 
+const PAUSED = { 200: reply('The pauses that hold.', 'Paused'), ...REFUSALS }
+
+function pausePath(summary: string, body: z.ZodType): Json {
+  const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input' })
+  const responses = {
+    ...PAUSED,
+    404: reply('No such session, key or upstream.', 'Error'),
+    409: reply('Several sessions have this name, or there are too many pauses.', 'Error'),
+  }
+  return { summary, requestBody: { required: false, content: { 'application/json': { schema } } }, responses }
+}
+
 const TRANSCRIPT = {
   summary: 'What the user and the assistant said in one session',
   parameters: [ID],
@@ -93,6 +105,11 @@ export function openApi(version: string): Json {
       [session]: { get: { summary: 'One session in full', parameters: [ID], responses: one } },
       [`${session}/transcript`]: { get: TRANSCRIPT },
       ...actionPaths(session),
+      '/governor/pause': {
+        get: { summary: 'What operators have paused', responses: PAUSED },
+        post: pausePath('Pause agents: their requests get no answer of a model', pauseBody),
+      },
+      '/governor/resume': { post: pausePath('Resume agents', resumeBody) },
       '/governor/events': { get: EVENTS },
     },
     components: {

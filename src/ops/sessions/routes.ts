@@ -1,7 +1,6 @@
 /** The API of sessions: read them, steer them. */
 import type { FastifyPluginAsync, FastifyRequest } from 'fastify'
-import type * as z from 'zod'
-import { idOf, idsNamed, keyOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/store.ts'
+import { idOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
@@ -10,6 +9,8 @@ import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import { listQuery, type SessionDetail } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
+import { type PauseSources, pauseRoutes } from './pauses.ts'
+import { parse, sessionIn } from './session-in.ts'
 import { createSessionList } from './session-list.ts'
 import { answerView, type ContextOf, detailOf, transcriptOf } from './view.ts'
 
@@ -20,7 +21,7 @@ declare module 'fastify' {
   }
 }
 
-export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'> {
+export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources {
   readonly version: string
   readonly store: Store
   readonly access: AdminSettings
@@ -32,32 +33,11 @@ export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'> {
   readonly dayCost: Pick<DayCost, 'today'>
 }
 
-function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
-  const { success, data, error } = shape.safeParse(given)
-  if (success) return data
-  const [issue] = error.issues
-  const where = issue && issue.path.length > 0 ? `${issue.path.join('.')}: ` : ''
-  throw new RequestProblem(400, 'invalid_request', `${what}: ${where}${issue?.message ?? 'not valid'}`)
-}
-
-/** Returns the session that a path names: by its id in the API, or as header, log and webhook call it. */
-async function sessionIn({ store }: SessionSources, request: FastifyRequest): Promise<ListedSession> {
-  const { id } = request.params as { readonly id: string }
-  const key = keyOf(id)
-  const session = key && (await store.get(key))
-  if (session) return { key, session }
-  let found: ListedSession | undefined
-  for await (const named of store.all(idsNamed(id))) {
-    if (found) throw problem('ambiguous_name')
-    found = named
-  }
-  if (!found) throw problem('unknown_session')
-  return found
-}
+const idIn = ({ params }: FastifyRequest) => (params as { readonly id: string }).id
 
 async function showDetail(sources: SessionSources, listed: ListedSession, admin: AdminAccess): Promise<SessionDetail> {
-  const { store, keepsTranscripts, now, contextOf } = sources
-  const detail = detailOf(listed, { now: now(), ...admin }, contextOf)
+  const { store, keepsTranscripts, now, contextOf, pauses } = sources
+  const detail = detailOf(listed, { now: now(), pauses: pauses.current, ...admin }, contextOf)
   const shown = { ...detail, transcript: keepsTranscripts }
   const completed = shown.threads.findLast(({ state }) => state === 'completed')
   if (!keepsTranscripts || !completed || shown.final_answer) return shown
@@ -76,7 +56,7 @@ async function act(
   const given = parse(body, request.body ?? undefined, 'body')
   const { thread, ...details } = given
   const idempotencyKey = request.headers['idempotency-key']?.toString()
-  const { key } = await sessionIn(sources, request)
+  const { key } = await sessionIn(sources.store, idIn(request))
   const session = await sources.store.update(key, (before) => {
     if (!before) throw problem('unknown_session')
     if (thread !== undefined && !before.threads.some(({ number }) => number === thread)) throw problem('unknown_thread')
@@ -90,7 +70,7 @@ async function act(
 
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sources) => {
-  const { version, store, access, now, newId, dayCost, emit, keepsTranscripts } = sources
+  const { version, store, access, now, newId, dayCost, emit, keepsTranscripts, pauses } = sources
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
     try {
@@ -103,30 +83,44 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   app.addHook('onRequest', async (request, reply) => {
     reply.header('cache-control', 'no-store')
     const admin = adminAccess(request.raw, access)
-    if (!admin) return unauthorized(reply, access)
+    // Where there is a token, an agent with a shell on this machine must not raise its own limits.
+    const isChange = request.method !== 'GET' && request.method !== 'HEAD'
+    if (!admin || (isChange && access.admin_token !== undefined && admin.by !== 'token'))
+      return unauthorized(reply, access)
     request.admin = admin
   })
   app.setErrorHandler<Error & { statusCode?: number }>((error, _request, reply) => {
     if ((error.statusCode ?? 500) >= 500) emit({ kind: 'ops_failed', fault: error.message.slice(0, 200) })
     return replyToProblem(error, reply)
   })
-  const list = createSessionList(store, now, newId, dayCost.today)
+  const list = createSessionList(store, now, newId, dayCost.today, () => pauses.current)
   app.get('/governor/sessions', async ({ query, admin }) => list(parse(listQuery, query, 'query'), admin.seesNames))
+  pauseRoutes(app, sources)
   const path = '/governor/sessions/:id'
-  app.get(path, async (request) => showDetail(sources, await sessionIn(sources, request), request.admin))
+  app.get(path, async (request) => showDetail(sources, await sessionIn(store, idIn(request)), request.admin))
   app.get(`${path}/transcript`, async (request) => {
-    const listed = await sessionIn(sources, request)
+    const listed = await sessionIn(store, idIn(request))
     if (!keepsTranscripts) throw problem('transcript_off')
     return transcriptOf(listed, await store.value(TRANSCRIPTS, listed.key), { now: now(), ...request.admin })
   })
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
   app.get('/governor/openapi.json', () => openApi(version))
-  const events = createSessionEvents(store, now, newId(), (error) => {
-    emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  })
+  const events = createSessionEvents(
+    store,
+    now,
+    newId(),
+    () => pauses.current,
+    (error) => {
+      emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
+    },
+  )
+  const unsubscribe = pauses.subscribe(events.reload)
   // `preClose`: a stream that stays open would keep the server from closing.
-  app.addHook('preClose', async () => events.close())
+  app.addHook('preClose', async () => {
+    unsubscribe()
+    events.close()
+  })
   app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
     reply.hijack()
     if (await events.open(raw, { response: reply.raw, seesNames: admin.seesNames })) return

@@ -2,12 +2,14 @@
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
+import type { Pause } from '../../core/operator/pause.ts'
 import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { groupOf, ORDERS } from './labels.ts'
+import { pausesView } from './pauses.ts'
 import { costView, IDLE_AFTER, rowOf, type Viewer } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
@@ -21,7 +23,7 @@ const MAX_SNAPSHOTS = 4
  */
 const SORTED = 250
 
-type Filter = Omit<ListQuery, 'limit' | 'cursor'> & { readonly seesNames: boolean }
+type Filter = Omit<ListQuery, 'limit' | 'cursor'> & Pick<Viewer, 'seesNames' | 'pauses'>
 
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
 type Place = [group: number, amount: number, at: number, id: string]
@@ -54,7 +56,7 @@ function inOrder(a: Place, b: Place): number {
  * `rest`: where the sessions begin that follow unsorted, `total` of all together.
  */
 async function takeSnapshot(store: Store, filter: Filter, id: string, now: number) {
-  const { name, seesNames, sort = 'risk', ...others } = filter
+  const { name, seesNames, pauses, sort = 'risk', ...others } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
@@ -67,7 +69,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const isPlain = sort === 'risk' && !ids && Object.values(others).every((value) => !value)
   const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
   for await (const one of store.all(ids, missed, recent?.keys)) {
-    const row = rowOf(one, { now, seesNames })
+    const row = rowOf(one, { now, seesNames, pauses })
     const group = groupOf(row)
     counts.sessions++
     if (group < 2) counts.at_work++
@@ -119,7 +121,13 @@ function cursorOf(text: string): z.output<typeof cursorShape> {
  * Creates a list of a store's sessions: a function that returns a page, and throws if its cursor is invalid. `newId`
  * names its snapshots; `today`: what all sessions have cost today.
  */
-export function createSessionList(store: Store, now: () => number, newId: () => string, today: DayCost['today']) {
+export function createSessionList(
+  store: Store,
+  now: () => number,
+  newId: () => string,
+  today: DayCost['today'],
+  paused: () => readonly Pause[] = () => [],
+) {
   const snapshots = new LRUCache<string, Snapshot>({ max: MAX_SNAPSHOTS, ttl: SNAPSHOT_MS, perf: { now } })
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
@@ -140,7 +148,7 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
   return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<SessionPage> => {
     const [id = '', after, from] = cursor === undefined ? [] : cursorOf(cursor)
     const known = snapshots.get(id)
-    const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames })
+    const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: paused() })
     const { found, summary, total, rest } = snapshot
     const left = from ? [] : after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
     const shown = left.slice(0, limit)
@@ -149,7 +157,7 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     let next: z.output<typeof cursorShape> | null = null
     const begin = left.length > limit ? undefined : (from ?? rest)
     if (begin) {
-      const more = await readRest(store, limit - shown.length, begin, { now: now(), seesNames })
+      const more = await readRest(store, limit - shown.length, begin, { now: now(), seesNames, pauses: paused() })
       sessions.push(...more.rows)
       complete &&= more.complete
       if (more.next) next = [snapshot.id, null, [...more.next]]
@@ -163,6 +171,6 @@ export function createSessionList(store: Store, now: () => number, newId: () => 
     if (!summary) return { ...page, summary }
     const day = await today()
     const since = new Date(day.since).toISOString()
-    return { ...page, summary: { ...summary, today: { ...costView(day), since } } }
+    return { ...page, summary: { ...summary, today: { ...costView(day), since }, paused: pausesView(paused(), now()) } }
   }
 }

@@ -10,6 +10,7 @@ import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { namesOf } from '../../core/names.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
+import { type Pause, pauseOf } from '../../core/operator/pause.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, terminalIn, usedUntilEnd } from '../../core/session/run.ts'
 import {
@@ -46,6 +47,8 @@ export interface Viewer {
   readonly now: number
   /** The names that clients chose are shown. */
   readonly seesNames: boolean
+  /** What operators have paused. */
+  readonly pauses?: readonly Pause[] | undefined
 }
 
 type SessionState = SessionRow['state']
@@ -302,7 +305,7 @@ function errorOf(newest: IterationRecord | undefined): string | null {
   return newest.status === 0 ? 'no answer' : `error ${newest.status}`
 }
 
-function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer) {
+function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = [] }: Viewer) {
   const { threads, counts, startedAt = now, record } = session
   const { name = null, iterations = [], threads: known = 0 } = record ?? {}
   const meters = sessionMeters(session, now)
@@ -339,6 +342,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames }: Viewer)
     limit: nearestOf((working.length > 0 ? working : leader ? [leader] : []).flatMap(({ limits }) => limits)),
     ...riskOf(agents, iterations, now),
     stopping,
+    paused: pauseOf(pauses, { session: idOf(key), upstream: shown.upstream ?? undefined }, now) !== undefined,
     terminal_state: (thread && endOf(thread.run, now)) ?? null,
     terminal_reason: (thread && terminalIn(thread.run)?.terminal_reason) ?? null,
     last_error: errorOf(newest),

@@ -1,0 +1,81 @@
+/** Pauses: while one holds, the agents that it names get no answer of a model. Plain data, which replicas share. */
+import { isObject, textOf } from '../json-object.ts'
+
+/** The agents that a pause names: those of a session (its id in the API), of a key or of an upstream; unset: all. */
+export interface PauseScope {
+  readonly session?: string | undefined
+  readonly key?: string | undefined
+  readonly upstream?: string | undefined
+}
+
+/** A pause as an operator has set it; times in milliseconds since the epoch. */
+export interface Pause extends PauseScope {
+  readonly since: number
+  /** It ends by itself then; unset: an operator ends it. */
+  readonly until?: number | undefined
+  readonly reason?: string | undefined
+  /** Requests wait for its end, for a while, before they get Governor's text. */
+  readonly hold?: boolean | undefined
+}
+
+/** How many pauses there may be, and how many characters of a reason are kept. */
+export const MAX_PAUSES = 100
+export const MAX_REASON = 200
+
+const SCOPES = ['session', 'key', 'upstream'] as const
+
+/** Returns the pause that holds at `now` for a request, or for a session as it is listed; `undefined` if none does. */
+export function pauseOf(pauses: readonly Pause[], of: PauseScope, now: number): Pause | undefined {
+  let found: Pause | undefined
+  for (const pause of pauses) {
+    if (pause.until !== undefined && pause.until <= now) continue
+    if (SCOPES.some((name) => pause[name] !== undefined && pause[name] !== of[name])) continue
+    // One that does not hold requests ends the wait of another one.
+    if (!found || (found.hold && !pause.hold)) found = pause
+  }
+  return found
+}
+
+/** Returns the pauses without those of a scope, or without any if the scope names nothing, and without those that are over. */
+export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: number): readonly Pause[] {
+  const isAll = SCOPES.every((name) => scope[name] === undefined)
+  return pauses.filter((one) => {
+    const isSame = isAll || SCOPES.every((name) => one[name] === scope[name])
+    return !isSame && (one.until === undefined || one.until > now)
+  })
+}
+
+/** Returns the pauses with one more, in place of one with the same scope, and without those that are over. */
+export function withPause(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
+  const others = pauses.filter((one) => {
+    const isOver = one.until !== undefined && one.until <= pause.since
+    return !isOver && SCOPES.some((name) => one[name] !== pause[name])
+  })
+  return [...others, pause].slice(-MAX_PAUSES)
+}
+
+/** Returns how much is paused at `now`; `undefined` if nothing is. */
+export function pausedPart(pauses: readonly Pause[], now: number): 'all' | 'part' | undefined {
+  if (pauseOf(pauses, {}, now)) return 'all'
+  return pauses.some(({ until }) => until === undefined || until > now) ? 'part' : undefined
+}
+
+/** Returns whom a pause is for, in words. */
+export function pausedWhom({ session, key, upstream }: PauseScope): string {
+  const named = [session && `session ${session}`, key && `key ${key}`, upstream && `upstream ${upstream}`]
+  return named.filter(Boolean).join(', ') || 'all agents'
+}
+
+/** Returns the pauses in a stored value, whatever version of Governor wrote it; `undefined` if it is no such value. */
+export function pausesIn(stored: unknown): readonly Pause[] | undefined {
+  if (!isObject(stored) || !Array.isArray(stored['pauses'])) return undefined
+  const time = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : undefined)
+  const found: Pause[] = []
+  for (const one of stored['pauses'].filter(isObject).slice(-MAX_PAUSES)) {
+    const name = (field: string) => textOf(one[field]) || undefined
+    const scope = { session: name('session'), key: name('key'), upstream: name('upstream') }
+    const until = time(one['until'])
+    found.push({ ...scope, since: time(one['since']) ?? 0, until, reason: name('reason'), hold: one['hold'] === true })
+  }
+  return found
+}

@@ -1,0 +1,157 @@
+/**
+ * The pauses that operators have set. Replicas share them by their store. A process with a store in memory keeps them in
+ * a small file, so that they survive a restart; all Governors that have this file share it.
+ */
+import { randomUUID } from 'node:crypto'
+import { promises as files } from 'node:fs'
+import { type Pause, pausesIn } from '../core/operator/pause.ts'
+import { codeOf, errorOf } from '../core/thrown.ts'
+import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
+
+/** Milliseconds between two looks at what others have changed. */
+const LOOK_MS = 500
+
+/** The form of the value: other versions of Governor read it as far as they know its fields. */
+interface StoredPauses {
+  readonly version: 1
+  readonly pauses: readonly Pause[]
+}
+
+/** It is kept for ten years: a pause without an end must not end by itself. */
+const PAUSES: ValueKind<StoredPauses> = { name: 'pauses', ttl: 315_360_000_000, empty: { version: 1, pauses: [] } }
+const KEY = sessionKey(SHARED, 'pauses')
+
+/** The environment of pauses. */
+export interface PausesOptions {
+  readonly store: Store
+  /** `store`: replicas share them. A path: the file. Unset: they are in memory alone. */
+  readonly kept: 'store' | { readonly file: string } | undefined
+  /** Called for each change, also one of another process. */
+  readonly changed: (pauses: readonly Pause[]) => void
+  /** Called with why the file cannot be used, for people. */
+  readonly failed: (problem: string) => void
+}
+
+/** Changes pauses; pure, as it may run twice. */
+export type PausesChange = (pauses: readonly Pause[]) => readonly Pause[]
+
+/** Where pauses are kept beside the memory of this process. @throws if that fails. */
+interface Keeper {
+  read(): Promise<readonly Pause[] | undefined>
+  change(by: PausesChange): Promise<readonly Pause[]>
+}
+
+function inStore(store: Store): Keeper {
+  const known = (stored: StoredPauses) => pausesIn(stored) ?? []
+  return {
+    read: async () => known(await store.value(PAUSES, KEY)),
+    change: (by) =>
+      store.updateValue(PAUSES, KEY, (before) => {
+        const pauses = by(known(before))
+        return { value: { ...before, version: 1 as const, pauses }, result: pauses }
+      }),
+  }
+}
+
+function inFile(file: string, failed: (problem: string) => void): Keeper {
+  const read = async (): Promise<readonly Pause[]> => {
+    let text: string
+    try {
+      text = await files.readFile(file, 'utf8')
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR') return []
+      throw error
+    }
+    let found: readonly Pause[] | undefined
+    try {
+      found = pausesIn(JSON.parse(text))
+    } catch {
+      // No JSON.
+    }
+    if (found) return found
+    await files.rename(file, `${file}.unreadable`)
+    failed(`${file} holds no pauses: it is ${file}.unreadable now`)
+    return []
+  }
+  return {
+    read,
+    async change(by) {
+      const pauses = by(await read())
+      const folder = file.replace(/[^/\\]*$/, '')
+      if (folder) await files.mkdir(folder, { recursive: true, mode: 0o700 })
+      const written = `${file}.${randomUUID()}`
+      await files.writeFile(written, `${JSON.stringify({ version: 1, pauses } satisfies StoredPauses)}\n`, {
+        mode: 0o600,
+      })
+      await files.rename(written, file)
+      return pauses
+    },
+  }
+}
+
+/** Opens the pauses; nothing is read before `open`. */
+export function createPauses({ store, kept, changed, failed }: PausesOptions) {
+  const keeper = kept === 'store' ? inStore(store) : kept && inFile(kept.file, failed)
+  const listeners = new Set<() => void>()
+  let timer: NodeJS.Timeout | undefined
+  /** Said once until it works again. */
+  let hasFailed = false
+  /** What could not be written is in this process alone. */
+  let isAlone = false
+  const state = { current: [] as readonly Pause[] }
+  const take = (pauses: readonly Pause[]): void => {
+    if (JSON.stringify(pauses) === JSON.stringify(state.current)) return
+    state.current = pauses
+    changed(pauses)
+    for (const listener of listeners) listener()
+  }
+  const fail = (error: unknown): void => {
+    if (!hasFailed) failed(errorOf(error).message)
+    hasFailed = true
+  }
+  const look = async (): Promise<void> => {
+    try {
+      const pauses = await keeper?.read()
+      if (isAlone) return
+      hasFailed = false
+      if (pauses) take(pauses)
+    } catch (error) {
+      fail(error)
+    }
+  }
+  return {
+    /** Those that were set, also some whose time is over. */
+    get current() {
+      return state.current
+    },
+    /** Changes them here at once. Resolves when every replica knows it; never rejects. */
+    async change(by: PausesChange): Promise<readonly Pause[]> {
+      take(by(state.current))
+      try {
+        const pauses = await keeper?.change(by)
+        isAlone = false
+        if (pauses) take(pauses)
+        // The others have looked twice by then.
+        if (kept === 'store') await new Promise((resolve) => setTimeout(resolve, 2 * LOOK_MS))
+      } catch (error) {
+        isAlone = true
+        fail(error)
+      }
+      return state.current
+    },
+    /** Calls back after each change; returns a function that ends it. */
+    subscribe(listener: () => void): () => void {
+      listeners.add(listener)
+      return () => void listeners.delete(listener)
+    },
+    /** Reads them, and goes on to look for changes of others. Never rejects. */
+    async open(): Promise<void> {
+      await look()
+      if (keeper) timer = setInterval(look, LOOK_MS).unref()
+    },
+    close: () => clearInterval(timer),
+  }
+}
+
+/** The pauses of this process. */
+export type Pauses = ReturnType<typeof createPauses>
