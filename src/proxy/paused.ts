@@ -49,7 +49,7 @@ export function refuseUnread(x: Exchange): boolean {
   const message = 'An operator has paused this agent, and Governor cannot read this request.'
   const left = Math.ceil(((pause.until ?? Number.POSITIVE_INFINITY) - services.now()) / 1_000)
   const retryAfter = ['retry-after', String(Math.min(60, Math.max(1, left)))]
-  reply(client, 503, 'application/json', route.api.errorBody('overloaded', message, 'paused'), {}, retryAfter)
+  reply(client, 503, 'application/json', route.api.errorBody('overloaded', message, 'paused', 503), {}, retryAfter)
   return true
 }
 
@@ -105,7 +105,6 @@ export function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made,
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),
     'x-governor-verdict': 'stop',
     'x-governor-session': names.session,
-    ...terminalHeaders(terminal),
-    'x-governor-has-final-answer': streams ? undefined : 'false',
+    ...terminalHeaders(terminal, !streams),
   })
 }

@@ -1,6 +1,7 @@
 /** Whatever the API, the command line, the log, the webhook and the headers say about one session, the numbers agree. */
 import { describe, expect, it } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
+import { limitText } from '../../src/ops/sessions/labels.ts'
 import { act, firstSession, listed, type Shown } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -123,7 +124,9 @@ describe.each(WAYS)('the numbers of a run that is ended by $way', (way) => {
     const lines = logs.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'request')
     expect(lines.at(-1)).toMatchObject({ iteration, session_id: shown.id })
     const list = await printed(url, 'sessions')
-    expect(list).toContain(shown.max_iterations > 0 ? `${iteration}/${shown.max_iterations}` : ` ${iteration} `)
+    expect(list).toContain(limitText(shown, '/', 9))
+    if (shown.limit)
+      expect([...shown.meters, ...(thread?.meters ?? [])].map((one) => one.used)).toContain(shown.limit.used)
   })
 
   it('do not move any more, whatever its agent does and however much time goes by', async () => {
