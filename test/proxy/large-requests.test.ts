@@ -1,5 +1,5 @@
 /** Large requests of healthy agents: each counts, whatever it is made of, and others have their turn meanwhile. */
-import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import { serve } from '../support/provider.ts'
 import { countSteps } from '../support/steps.ts'
@@ -160,10 +160,6 @@ const REQUESTS: Readonly<Record<string, { path: string; bodyOf: (shape: Shape, s
 const CASES = Object.entries(REQUESTS).flatMap(([api, { path, bodyOf }]) =>
   Object.entries(SHAPES).map(([name, shape]) => ({ api, path, bodyOf, name, shape })),
 )
-
-afterEach(() => {
-  vi.restoreAllMocks()
-})
 
 /** Steps of 50 nanoseconds: 25 milliseconds. */
 const MOST_IN_ONE_GO = 500_000

@@ -1,10 +1,10 @@
 /** The work of reading one request. It is counted, because a time depends more on the machine than on the program. */
 import fc from 'fast-check'
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { hashOfBytes } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/loop-state.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
-import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../../src/core/work.ts'
+import { STEPS_PER_VALUE, TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
@@ -23,15 +23,11 @@ const IDENTITY = {
   bodyFields: [['metadata', 'session_id'], ['metadata', 'user_id'], ['conversation']],
 }
 
-afterEach(() => {
-  vi.restoreAllMocks()
-})
-
-/** Counts the values that are built from JSON texts from now on. */
+/** Counts the values that are built from JSON texts from now on, for the current test. */
 function countBuilt(): () => number {
-  const parse = JSON.parse.bind(JSON)
+  const { parse } = JSON
   let built = 0
-  vi.spyOn(JSON, 'parse').mockImplementation((text: string) => {
+  JSON.parse = (text: string) => {
     const root: unknown = parse(text)
     const left: unknown[] = [root]
     while (left.length > 0) {
@@ -40,6 +36,9 @@ function countBuilt(): () => number {
       if (typeof value === 'object' && value !== null) for (const one of Object.values(value)) left.push(one)
     }
     return root
+  }
+  onTestFinished(() => {
+    JSON.parse = parse
   })
   return () => built
 }
@@ -75,6 +74,8 @@ const inOneGo = (bytes: number) => 200_000 + 0.12 * bytes
 /** The most values that are built of one body. */
 const MAX_BUILT = 524_288
 
+const LARGE = Object.values(SHAPES).map((shape) => shape(600_000))
+
 describe('reading a request', () => {
   const cases = Object.entries(PLACES).flatMap(([dialect, places]) =>
     Object.entries(places).map(([place, make]) => ({ dialect: dialect as keyof typeof PLACES, place, make })),
@@ -82,13 +83,11 @@ describe('reading a request', () => {
 
   it.each(cases)('builds few values from $place of $dialect, whatever that contains', async ({ dialect, make }) => {
     const built = countBuilt()
-    for (const shape of Object.values(SHAPES)) {
-      const body = Buffer.from(make(shape(600_000)))
+    const most = countSteps()
+    for (const value of LARGE) {
+      const body = Buffer.from(make(value))
       const before = built()
-      const most = countSteps()
       await read(dialect, body)
-      vi.mocked(Work.prototype.spend).mockRestore()
-      vi.mocked(Work.prototype.paused).mockRestore()
       expect(built() - before).toBeLessThan(MAX_BUILT)
       // Reading stops at a text that is too much to read.
       expect(most()).toBeLessThan(2 * inOneGo(body.length))
