@@ -27,47 +27,63 @@ const framesOf = (bytes: Buffer): Frame[] => {
 const terminal = (answered: boolean) =>
   terminalOf({ meter: { name: 'iterations', used: 2, max: 1 }, reason: 'loop_guard' }, 'abc', answered)
 
-/** Expects whole events only, each with JSON or nothing. */
-function expectWhole(bytes: Buffer): void {
-  for (const frame of framesOf(bytes)) {
+/** Returns the events that are not whole, or have something else than JSON. No assertion for each: there are a million. */
+function brokenIn(bytes: Buffer): string[] {
+  const isBroken = (frame: Frame) => {
     // One more empty line is no event.
-    expect(isWhole(frame) || frame.raw.toString().trim() === '').toBe(true)
+    if (!isWhole(frame) && frame.raw.toString().trim() !== '') return true
     const data = dataOf(frame)
-    if (data !== undefined && data !== '[DONE]') expect(() => JSON.parse(data)).not.toThrow()
+    try {
+      if (data !== undefined && data !== '[DONE]') JSON.parse(data)
+      return false
+    } catch {
+      return true
+    }
   }
+  return framesOf(bytes).flatMap((frame) => (isBroken(frame) ? [frame.raw.toString()] : []))
 }
 
 /** Sends the first response, whose calls are blocked, and the beginning of the second one; returns the client's bytes. */
 function begun({ dialect, frames }: Tested, first: Answer, second: Buffer) {
   const filter = dialect.openFilter()
   const sent = framesOf(Buffer.from(frames(first).join(''))).flatMap((frame) => filter.push(frame))
-  expect(filter.endResponse()?.calls).toHaveLength(1)
+  if (filter.endResponse()?.calls.length !== 1) throw new Error('the first response has a call')
   sent.push(...framesOf(second).flatMap((frame) => filter.push(frame)))
   return { filter, sent, next: filter.endResponse() }
 }
 
+/** Bytes between two cuts inside a line: all of these leave the reader with a part of a line. */
+const STRIDE = 16
+
+/** Where a stream is cut: at the beginning and the end of each line, and inside it, elsewhere in each case. */
+function cutsOf(stream: Buffer, phase: number): number[] {
+  const nearLineEnd = (at: number) => stream.subarray(Math.max(0, at - 3), at + 2).includes('\n')
+  return Array.from(stream.keys()).filter((at) => at % STRIDE === phase % STRIDE || nearLineEnd(at))
+}
+
 const CASES = APIS.flatMap((api) =>
   FIRST.flatMap((first) => SECOND.map((second) => ({ name: api.name, api, first, second }))),
-)
+).map((one, phase) => ({ ...one, phase }))
 
-describe.each(CASES)('$name: after a blocked call in $first, a stream of $second', ({ api, first, second }) => {
+describe.each(CASES)('$name: after a blocked call in $first, a stream of $second', ({ api, first, second, phase }) => {
   const whole = Buffer.from(api.frames(second).join(''))
+  const cuts = cutsOf(whole, phase)
 
   it('may end at any byte before the first response goes to the client', () => {
-    for (let cut = 0; cut < whole.length; cut++) {
+    for (const cut of cuts) {
       const { filter, sent } = begun(api, first, whole.subarray(0, cut))
-      expectWhole(Buffer.concat([...sent, ...filter.release(new Set())]))
+      expect(brokenIn(Buffer.concat([...sent, ...filter.release(new Set())]))).toEqual([])
     }
   })
 
   it('may end at any byte before the run is ended by a last answer', () => {
-    for (let cut = 0; cut < whole.length; cut++) {
+    for (const cut of cuts) {
       const { filter, sent } = begun(api, first, whole.subarray(0, cut))
       const [opening, answer] = filter.becomeAnswer(false)
       const last = framesOf(Buffer.from(api.frames({ text: 'I give up.' }).join('')))
       sent.push(...opening, ...last.flatMap((frame) => answer.push(frame)))
       expect(answer.endResponse()).toBe('answered')
-      expectWhole(Buffer.concat([...sent, ...answer.finish(terminal, undefined)]))
+      expect(brokenIn(Buffer.concat([...sent, ...answer.finish(terminal, undefined)]))).toEqual([])
     }
   })
 })
