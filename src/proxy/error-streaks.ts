@@ -162,7 +162,7 @@ const MAX_HELD = 1_000
 export async function replyInStorm(turn: Turn, { error, retryAfter, errors }: StormReply): Promise<void> {
   const { services, exchange, governorHeaders } = turn
   const { streaks } = services
-  void giveBackIteration(turn)
+  void giveBackIteration(turn, error.status)
   if (streaks.held < MAX_HELD) {
     streaks.held++
     await pause(exchange, HOLD_MS)

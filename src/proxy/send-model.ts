@@ -17,7 +17,7 @@ import { noteLoop, noteNoNotice, noteNotice } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
 import { observeAside, observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
-import { errorBodyOf, watchErrorFrames } from './overflow/find-errors.ts'
+import { errorBodyOf, errorCodeIn, watchErrorFrames } from './overflow/find-errors.ts'
 import { observeModelList } from './overflow/model-list.ts'
 import { bodyOf, recovered } from './overflow/recover.ts'
 import {
@@ -188,6 +188,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   const isError = head.status >= 400
   const isRead = dialect !== undefined || (isError && storm.enabled)
   const body = isRead ? await errorBodyOf(response, dialect !== undefined) : undefined
+  if (turn) turn.state.errorCode = isError && body ? errorCodeIn(head, body) : undefined
   const explained = watched && body && (await explainRefusal(watched, response, body))
   if (!explained) {
     if (turn && isError) noteOutcome(turn, head, body)

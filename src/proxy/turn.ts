@@ -54,6 +54,8 @@ export interface ResponseState {
   decided: Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
   /** The provider said that the request is too large. */
   overflow?: Recovery | undefined
+  /** What the provider calls its error. */
+  errorCode?: string | undefined
   /** The model was warned in this request. */
   isWarned?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
@@ -112,9 +114,13 @@ export function iterationFacts({ request, services, state }: Turn, status: numbe
 }
 
 /** The provider gave no answer: the next request gets the iteration. `status`: of its error; 0 for none. */
-export async function giveBackIteration(turn: Turn, status = 0): Promise<void> {
-  const failedAs = turn.state.overflow ? 'context_overflow' : 'no_response'
-  await changeSession(turn, releaseIteration, iterationFacts(turn, status), failedAs)
+export async function giveBackIteration(turn: Turn, status = 0, failure?: Failure): Promise<void> {
+  const { overflow, errorCode } = turn.state
+  const failedAs = overflow ? 'context_overflow' : 'no_response'
+  const code = failure?.code ?? (overflow ? failedAs : errorCode)
+  // Where an answer broke off, its client may have left.
+  const error = status === 200 ? undefined : { status: failure?.status ?? status, code }
+  await changeSession(turn, releaseIteration, { ...iterationFacts(turn, status), error }, failedAs)
   if (turn.key) turn.services.quietRuns.watch(turn.key)
 }
 
@@ -126,6 +132,6 @@ export function relayResponse(turn: Turn, response: UpstreamResponse, headers = 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest(turn: Turn, failure: Failure): void {
   if (turn.exchange.client.isGone()) return
-  void giveBackIteration(turn)
+  void giveBackIteration(turn, 0, failure)
   failExchange(turn.exchange, failure, turn.governorHeaders)
 }

@@ -3,7 +3,7 @@ import { apiError, sessionDetail, sessionPage } from '../../src/ops/sessions/api
 import { openApi } from '../../src/ops/sessions/openapi.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
 import { racing } from '../support/stores.ts'
 
@@ -157,9 +157,48 @@ describe('a session in the API', () => {
     )
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
     await callModel(url, messages, named('one'))
-    expect(await firstSession(url)).toMatchObject({ state: 'working', last_error: 'error 529' })
+    expect(await firstSession(url)).toMatchObject({ state: 'failed', last_error: 'error 529' })
     await callModel(url, messages, named('one'))
-    expect(await firstSession(url)).toMatchObject({ last_error: null, client: 'node' })
+    expect(await firstSession(url)).toMatchObject({ state: 'working', last_error: null, error: null, client: 'node' })
+  })
+
+  it.each([
+    [
+      'a wrong key',
+      { status: 401, body: { error: { code: 'invalid_api_key', message: 'No.' } } },
+      401,
+      'invalid_api_key',
+    ],
+    [
+      'an overflow',
+      {
+        status: 400,
+        body: { error: { message: 'maximum context length is 4096 tokens, however you requested 9000' } },
+      },
+      400,
+      'context_overflow',
+    ],
+    ['an error without a code', { status: 404, body: 'gone' }, 404, null],
+  ] as const)(
+    'shows an agent that ended in %s as failed and not at work, with the reason',
+    async (_, reply, status, code) => {
+      const { time, now } = clock()
+      const { url } = await startBoth(() => reply, {}, { now })
+      await callModel(url, START, named('one')).catch(() => undefined)
+      for (const wait of [0, 400_000]) {
+        time.now += wait
+        expect(await firstSession(url)).toMatchObject({ state: 'failed', error: { status, code } })
+        const { summary } = (await ask(url, '/governor/sessions')).json as { summary: { at_work: number } }
+        expect(summary.at_work).toBe(0)
+      }
+    },
+  )
+
+  it('shows an agent whose upstream refuses connections as failed', async () => {
+    const { url } = await startGovernor('http://127.0.0.1:1')
+    await callModel(url, START, named('one'))
+    const error = { status: 502, code: 'upstream_unreachable' }
+    expect(await firstSession(url)).toMatchObject({ state: 'failed', error, last_error: 'no answer' })
   })
 
   it('shows what Governor said to the model, and what it used minute by minute', async () => {

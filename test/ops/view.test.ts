@@ -4,7 +4,7 @@ import { type Amounts, LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts
 import type { IterationRecord } from '../../src/core/operator/session-record.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
-import { limitNote, limitText } from '../../src/ops/sessions/labels.ts'
+import { isAtWork, limitNote, limitText, stateOf } from '../../src/ops/sessions/labels.ts'
 import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { requestFacts, user } from '../core/transcript.ts'
@@ -78,9 +78,6 @@ describe('the state of a session', () => {
     ['answered', { isAnswered: true }],
     ['answered', { isAnswered: true, askedAt: NOW - 20 * MINUTE, quietSince: NOW - 4 * MINUTE }],
     ['completed', { isAnswered: true, askedAt: NOW - 5 * MINUTE }],
-    ['working', { failedAs: 'no_response', askedAt: NOW - 4 * MINUTE }],
-    ['no_response', { failedAs: 'no_response', askedAt: NOW - 5 * MINUTE }],
-    ['context_overflow', { failedAs: 'context_overflow', askedAt: NOW - 5 * MINUTE }],
     ['working', { askedAt: NOW - 9 * MINUTE }],
     ['idle', { askedAt: NOW - 10 * MINUTE }],
     ['stopped', { finalAnswer: finalAnswer('Enough.') }],
@@ -88,9 +85,42 @@ describe('the state of a session', () => {
   ])('is %s for a run with %j', (state, changes) => {
     const row = rowOf(listed(sessionOf([threadOf(1, changes)])), VIEWER)
     expect(row.state).toBe(state)
-    const isOver = ['completed', 'no_response', 'context_overflow', 'stopped'].includes(state)
+    const isOver = ['completed', 'stopped'].includes(state)
     expect(row.terminal_state).toBe(isOver ? (state === 'stopped' ? 'tool_limit_reached' : state) : null)
     if (isOver) expect(row.risk).toBe(0)
+  })
+
+  it.each([
+    ['no_response', { status: 401, error: { status: 401, code: 'invalid_api_key' } }, 'failed: error 401'],
+    ['no_response', { status: 0, error: { status: 502, code: 'upstream_unreachable' } }, 'failed: no answer'],
+    ['context_overflow', { status: 400, overflow: 'shrink_context' }, 'failed: overflow'],
+  ] as const)('is failed after %s with %j, and keeps the reason', (failedAs, how, words) => {
+    for (const minutes of [0, 4, 5, 50]) {
+      const thread = threadOf(1, { failedAs, askedAt: NOW - minutes * MINUTE })
+      const row = rowOf(listed(sessionOf([thread], [iteration(how)])), VIEWER)
+      const { error = { status: how.status } } = how as { error?: { status: number; code?: string } }
+      expect(row).toMatchObject({
+        state: 'failed',
+        error: { code: null, ...error },
+        cost_usd_per_minute: null,
+        risk: 0,
+      })
+      expect(row).toMatchObject({ terminal_state: minutes < 5 ? null : failedAs, seconds_to_limit: null })
+      expect([isAtWork(row), stateOf(row).text]).toEqual([false, words])
+    }
+  })
+
+  it('is no failure where a client left in the middle of an answer', () => {
+    const row = rowOf(listed(sessionOf([threadOf(1, { failedAs: 'no_response' })], [iteration()])), VIEWER)
+    expect(row).toMatchObject({ state: 'idle', error: null, last_error: null })
+  })
+
+  it('has no rate, and reaches no limit, once the agent has answered', () => {
+    const made = [1, 2, 3].map((minutes) => iteration({ at: NOW - minutes * MINUTE, cost: 1 }))
+    const shown = (isAnswered: boolean) => rowOf(listed(sessionOf([threadOf(1, { isAnswered })], made)), VIEWER)
+    expect(shown(false).cost_usd_per_minute).toBeGreaterThan(0)
+    expect(shown(false).seconds_to_limit).not.toBeNull()
+    expect(shown(true)).toMatchObject({ state: 'answered', cost_usd_per_minute: null, seconds_to_limit: null })
   })
 
   it('is that of the agent which needs attention most', () => {
@@ -127,7 +157,7 @@ describe('the limit that a session shows', () => {
         const session = sessionOf(runs.map((one, at) => threadOf(at + 1, one)))
         const { limit, threads, meters } = detailOf(listed(session), VIEWER, noContext)
         const working = threads.filter((one) => one.state === 'working' || one.state === 'near_limit')
-        const counting = working.length > 0 ? working : threads
+        const counting = working.length > 0 ? working : threads.slice(-1)
         const all = [...counting.flatMap((one) => one.meters), ...meters].filter(({ max }) => max > 0)
         const shares = all.map(({ used, max }) => (used ?? 0) / max)
         if (all.length === 0) expect(limit).toBeNull()

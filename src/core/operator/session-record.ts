@@ -28,6 +28,12 @@ interface Spend {
   readonly costGap?: CostGap | undefined
 }
 
+/** An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it. */
+export interface RequestError {
+  readonly status: number
+  readonly code?: string | undefined
+}
+
 /** One model call of a run, with its outcome. */
 export interface IterationRecord extends Omit<Spend, 'tokens'> {
   /** Number of the thread in its session, from 1. */
@@ -44,6 +50,8 @@ export interface IterationRecord extends Omit<Spend, 'tokens'> {
   readonly loop: Pattern | undefined
   /** The recovery, if it was too large for the model. */
   readonly overflow: Recovery | undefined
+  /** The error that its client got; unset after an answer, and where the client left. */
+  readonly error?: RequestError | undefined
   /** Names of the tools that it called; known once a request shows them. */
   readonly tools: readonly string[]
   /** What Governor said to the model; unset if it said nothing. */
@@ -102,7 +110,7 @@ export const EMPTY_RECORD: SessionRecord = {
 
 /** The facts about a request when its answer is over. Times are milliseconds since the epoch. */
 export interface IterationFacts
-  extends Pick<IterationRecord, 'status' | 'verdict' | 'tier' | 'loop' | 'overflow' | 'said'> {
+  extends Pick<IterationRecord, 'status' | 'verdict' | 'tier' | 'loop' | 'overflow' | 'error' | 'said'> {
   readonly askedAt: number
   readonly endedAt: number
 }
@@ -133,6 +141,7 @@ export function withIteration(
     tier: facts.tier,
     loop: facts.loop,
     overflow: facts.overflow,
+    error: facts.error,
     thread,
     iteration: before?.iteration ?? iteration,
     at: askedAt,

@@ -1,7 +1,7 @@
 /** What an operator can do to a session. */
 import { useState } from 'preact/hooks'
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
-import { amount, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
+import { amount, isAtWork, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
 import { change, type Store, setPause, steer } from './state.ts'
 
@@ -97,7 +97,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
       <p class="actions">
         <button
           type="button"
-          class="primary"
+          class={isAtWork(detail) ? 'primary' : ''}
           disabled={detail.stopping || detail.state === 'stopped'}
           onClick={() => setQuestion(stop)}
         >

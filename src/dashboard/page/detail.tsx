@@ -39,7 +39,7 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): st
 
 /** What a person should know first. */
 function Alerts({ detail }: { detail: SessionDetail }) {
-  const { threads, terminal, last_error: error, iterations, unguarded } = detail
+  const { threads, terminal, error, last_error: why, iterations, unguarded } = detail
   const failed = iterations.findLast(({ status }) => status !== 200)
   return (
     <>
@@ -59,9 +59,10 @@ function Alerts({ detail }: { detail: SessionDetail }) {
           )}
         </div>
       ))}
-      {error && (
+      {why && (
         <p class="say bad">
-          The newest request failed: {error}
+          The newest request failed: {why}
+          {error?.code && error.code !== 'context_overflow' && ` (${error.code.replaceAll('_', ' ')})`}
           {failed?.overflow && `, recovery ${failed.overflow.replaceAll('_', ' ')}`}.
         </p>
       )}

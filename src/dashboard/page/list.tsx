@@ -6,7 +6,7 @@ import {
   clock,
   doing,
   GROUPS,
-  groupOf,
+  isAtWork,
   labelOf,
   limitNote,
   limitText,
@@ -62,7 +62,7 @@ function Limit({ row }: { row: SessionRow }) {
   return (
     <>
       {limitText(row)}
-      <Bar used={limit?.used ?? 0} max={limit?.max ?? 0} isOver={groupOf(row) === 3} />
+      <Bar used={limit?.used ?? 0} max={limit?.max ?? 0} isOver={!isAtWork(row)} />
       {note && <small>{note}</small>}
     </>
   )

@@ -26,11 +26,11 @@ function named<Shape extends z.ZodRawShape>(id: string, shape: Shape) {
 const states = z.enum(namesOf(STATES))
 const state = states.meta({
   description:
-    'asking: at a limit, and its request waits for a person to extend or stop the run; working; going_round: in a ' +
+    'asking: at a limit, and its request waits for a person to extend or stop the run; failed: its newest request got ' +
+    'an error, and no other came since; working: a request is in flight, or its answer asks for more; going_round: in a ' +
     'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
     'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
-    'completed: answered, and nothing came for five minutes; no_response and context_overflow: the last request got ' +
-    'no answer, or was too large, and nothing came for five minutes.',
+    'completed: answered, and nothing came for five minutes.',
 })
 
 const loop = named('Loop', {
@@ -118,13 +118,20 @@ const row = {
   paused: z.boolean().describe('An operator has paused it: its requests get no answer of the model.'),
   terminal_state: text,
   terminal_reason: text,
+  error: z
+    .strictObject({ status: count, code: text })
+    .nullable()
+    .describe(
+      'Of a session that failed. status: as the client got it, 0 where a response broke off; code: of the provider ' +
+        'or of Governor, context_overflow for an overflow, null where none is known.',
+    ),
   last_error: text.describe(
     'overflow, no answer, or error and its status: its newest request failed. null after an answer.',
   ),
   client: program,
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
   ...sums,
-  cost_usd_per_minute: maybe.describe('Over the last five minutes; null: no price is known, or it has ended.'),
+  cost_usd_per_minute: maybe.describe('Over the last five minutes; null: no price is known, or it is not at work.'),
   seconds_to_limit: maybe.describe('At the pace of the last five minutes.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
@@ -282,7 +289,7 @@ export const listQuery = z.strictObject({
   sort: z
     .enum(['risk', 'cost', 'rate', 'iterations', 'newest'])
     .optional()
-    .describe('Within those that need a person, are at work, wait, and have ended; risk unless it is given.'),
+    .describe('Within those that need a person, failed, are at work, wait, and have ended; risk unless it is given.'),
   name: z.string().max(4_096).optional().describe("The client's own id; newest first."),
 })
 export type ListQuery = z.output<typeof listQuery>

@@ -9,7 +9,7 @@ import { STATES, type Tone } from './states.ts'
 export type MeterName = SessionDetail['meters'][number]['name']
 
 /** The groups of a list, in their order. */
-export const GROUPS = ['Need you', 'Working', 'Waiting', 'Ended'] as const
+export const GROUPS = ['Need you', 'Failed', 'Working', 'Waiting', 'Ended'] as const
 
 /** The orders of a list: the words for each, and the field of a session by which it sorts, the highest value first. */
 export const ORDERS = {
@@ -25,6 +25,12 @@ export const ORDERS = {
 /** Returns the place of a session's group in `GROUPS`. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
   return STATES[state][2]
+}
+
+/** True of a session with a request in flight, or whose newest answer asks for more: a tool is executed. */
+export function isAtWork(row: Pick<SessionRow, 'state'>): boolean {
+  const group = groupOf(row)
+  return group === 0 || group === 2
 }
 
 /** Returns the word for a state of a session, an agent or a run. */
@@ -44,8 +50,8 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
     const { limit, max } = asking
     return { text: `asks: ${amount(limit, max)} → ${amount(limit, nextLimit(limit, max))}?`, tone: 'warn' }
   }
-  if (row.last_error && groupOf(row) < 3) return { text: row.last_error, tone: 'bad' }
   const [word, tone] = STATES[state]
+  if (row.last_error && state === 'failed') return { text: `${word}: ${row.last_error}`, tone }
   if (state !== 'stopped' || !reason) return { text: word, tone }
   const why = reason === 'max_seconds' ? 'time' : reason.replace(/^max_|_guard$/, '').replaceAll('_', ' ')
   return { text: `${word}: ${why}`, tone }
@@ -74,9 +80,9 @@ export function money(
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
-/** Returns the cost of a session by the minute; empty if it has ended. */
+/** Returns the cost of a session by the minute; empty if it is not at work. */
 export function rate(row: SessionRow, decimals?: number): string {
-  if (groupOf(row) === 3) return ''
+  if (!isAtWork(row)) return ''
   return money({ ...row, cost_usd: row.cost_usd_per_minute }, decimals)
 }
 

@@ -8,7 +8,7 @@ import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
-import { groupOf, ORDERS } from './labels.ts'
+import { groupOf, isAtWork, ORDERS } from './labels.ts'
 import { pausesView } from './pauses.ts'
 import { costView, IDLE_AFTER, rowOf, type Viewer } from './view.ts'
 
@@ -70,10 +70,9 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
   for await (const one of store.all(ids, missed, recent?.keys)) {
     const row = rowOf(one, { now, seesNames, pauses })
-    const group = groupOf(row)
     counts.sessions++
-    if (group < 2) counts.at_work++
-    if (group === 0) counts.need_you++
+    if (isAtWork(row)) counts.at_work++
+    if (groupOf(row) === 0) counts.need_you++
     if (row.state === 'asking') counts.asking++
     cost += row.cost_usd_per_minute ?? 0
     if (!row.price_known) costGap = gapOfSum(costGap, row.cost_estimated ? 'estimate' : 'partial')

@@ -27,7 +27,7 @@ import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
 import { type CallUsage, type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, type ListedSession, type SessionKey } from '../../store/store.ts'
 import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schema.ts'
-import { groupOf } from './labels.ts'
+import { isAtWork } from './labels.ts'
 
 /** Milliseconds without a request after which an agent counts as idle. */
 export const IDLE_AFTER = 600_000
@@ -147,6 +147,7 @@ function sessionMeters(session: Session, now: number): readonly MeterView[] {
 /** Returns an agent of a session. `meters`: those of the session, whose limits may be nearer than those of its run. */
 function agentOf(session: Session, thread: Thread, meters: readonly MeterView[], now: number) {
   const { run } = thread
+  const newest = session.record?.iterations.findLast((one) => one.thread === thread.number)
   const loop = loopOf(thread)
   const question = openQuestion(session, thread, now)
   const terminal = terminalIn(run)
@@ -156,12 +157,11 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const runMeters = metersOf(usedUntilEnd(run, now), inForce, costGapOf(run.counts), isOver)
   const limits = limitsOf({ run: runMeters, session: meters })
   const share = nearestOf(limits)?.share ?? 0
-  const quiet = quietEnd(run, now)
   let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
   if (question) state = 'asking'
   else if (terminal) state = 'stopped'
-  else if (quiet) state = quiet
-  else if (run.isAnswered) state = 'answered'
+  else if (run.failedAs) state = errorOf(newest) ? 'failed' : 'idle'
+  else if (run.isAnswered) state = quietEnd(run, now) ? 'completed' : 'answered'
   else if (now - lastTime(run) >= IDLE_AFTER) state = 'idle'
   else if (loop) state = 'going_round'
   let asking: SessionRow['asking'] = null
@@ -177,6 +177,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
     limits,
     share,
     meters: runMeters,
+    newest,
     /** An operator has asked for its end: its next request gets the last answer. */
     isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
     /** What its session shows if it is the agent that needs attention most. */
@@ -197,16 +198,21 @@ const NO_AGENT = {
 } as const satisfies Agent['shown']
 
 /** States of agents that are at work, the one that needs attention first. */
-const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working', 'answered']
+const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working']
+/** States of agents that may go on. */
+const ALIVE: readonly SessionState[] = [...AT_WORK, 'answered', 'idle']
 
-/** Returns the agent at work that needs attention most, which stands for its session; else the last one used. */
+/**
+ * Returns the agent that stands for its session: the one at work that needs attention most; else the last one used of
+ * those that failed or answered, else of all.
+ */
 function leaderOf(agents: readonly Agent[]): Agent | undefined {
   let leader: Agent | undefined
   for (const state of AT_WORK) {
     for (const one of agents) if (one.shown.state === state && one.share >= (leader?.share ?? 0)) leader = one
     if (leader) return leader
   }
-  return agents.at(-1)
+  return agents.findLast(({ shown: { state } }) => state === 'failed' || state === 'answered') ?? agents.at(-1)
 }
 
 /**
@@ -237,7 +243,7 @@ function riskOf(agents: readonly Agent[], iterations: readonly IterationRecord[]
   for (const { limits, shown } of agents) {
     const { state, loop } = shown
     const nearest = nearestOf(limits)
-    if (state !== 'idle' && !AT_WORK.includes(state)) continue
+    if (!ALIVE.includes(state)) continue
     risks.push([nearest?.meter ?? null, nearest?.share ?? 0])
     if (loop) risks.push(['loop', loop.blocked ? 0.95 : Math.min(0.9, 0.6 + 0.1 * loop.warnings)])
   }
@@ -298,11 +304,17 @@ function spendPerMinute(iterations: readonly IterationRecord[], startedAt: numbe
   return costView({ cost: (cost * MINUTE) / Math.max(least, now - since), costGap }).cost_usd
 }
 
-/** Returns why a request failed; `null` if it did not. */
-function errorOf(newest: IterationRecord | undefined): string | null {
+/** Returns the error that the client got for a request; `null` if it got none, or left. */
+function errorOf(newest: IterationRecord | undefined): SessionRow['error'] {
   if (!newest || newest.status === 200) return null
-  if (newest.overflow) return 'overflow'
-  return newest.status === 0 ? 'no answer' : `error ${newest.status}`
+  const { status, code = null } = newest.error ?? { status: newest.status }
+  return { status, code }
+}
+
+/** Returns why a request failed, in a few words. */
+function reasonOf({ status, overflow }: IterationRecord): string {
+  if (overflow) return 'overflow'
+  return status === 0 ? 'no answer' : `error ${status}`
 }
 
 function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = [] }: Viewer) {
@@ -318,17 +330,15 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     agents.push(agent)
     lastAt = Math.max(lastAt, thread.run.askedAt)
     stopping ||= agent.isStopping
-    if (groupOf(agent.shown) < 2) alive++
+    if (isAtWork(agent.shown)) alive++
   }
   const leader = leaderOf(agents)
-  const { shown = NO_AGENT, thread } = leader ?? {}
-  const working = agents.filter(({ shown }) => groupOf(shown) < 2)
-  let newest: IterationRecord | undefined
+  const { shown = NO_AGENT, thread, newest } = leader ?? {}
+  const working = agents.filter((one) => isAtWork(one.shown))
   let last_tool: string | null = null
   let overflows = 0
   const tokens_per_iteration: number[] = []
   for (const one of iterations) {
-    if (one.thread === thread?.number) newest = one
     if (one.overflow) overflows++
     last_tool = one.tools.at(-1) ?? last_tool
     tokens_per_iteration.push(one.input + one.output)
@@ -345,7 +355,8 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     paused: pauseOf(pauses, { session: idOf(key), upstream: shown.upstream ?? undefined }, now) !== undefined,
     terminal_state: (thread && endOf(thread.run, now)) ?? null,
     terminal_reason: (thread && terminalIn(thread.run)?.terminal_reason) ?? null,
-    last_error: errorOf(newest),
+    error: shown.state === 'failed' ? errorOf(newest) : null,
+    last_error: newest && errorOf(newest) ? reasonOf(newest) : null,
     client: thread?.run.agent ?? null,
     started_at: iso(startedAt),
     last_at: iso(lastAt),
@@ -353,7 +364,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     tool_calls,
     tokens,
     ...costView({ cost, costGap: costGapOf(counts) }),
-    cost_usd_per_minute: leader && groupOf(shown) === 3 ? null : spendPerMinute(iterations, startedAt, now),
+    cost_usd_per_minute: leader && !isAtWork(shown) ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: tokens_per_iteration.slice(-SPARK),
     agents: { alive, total: Math.max(agents.length, known) },
