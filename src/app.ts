@@ -8,6 +8,7 @@ import { policiesOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { RESERVED_NAMES } from './config/upstreams.ts'
 import { limitsCost } from './core/budget/policy.ts'
+import { countsOf } from './core/counters.ts'
 import { pausedPart } from './core/operator/pause.ts'
 import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
 import { afterDelay, createServices, createSteadyClock, newId, type ServiceOptions } from './create-services.ts'
@@ -96,7 +97,7 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State,
     }
     if (event.kind === 'store_changed') state.isStoreUp = event.isUp
     if (event.kind === 'pauses_changed') state.pauses = event.pauses
-    if (event.kind === 'answered') state.dayCost?.add(event.usage)
+    if (event.kind === 'answered') state.dayCost?.add(countsOf(event.usage))
     metrics.record(event)
     logEvent(log, event, pageOf)
     webhook?.record(event)

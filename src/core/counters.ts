@@ -121,6 +121,11 @@ export function countsOf(usage: CallUsage): Counts {
   return counts
 }
 
+/** Returns the tokens of all prompts and answers. */
+export function tokensIn({ input = 0, output = 0 }: Counts): number {
+  return input + output
+}
+
 /** Returns why the cost in counts is not exact; `undefined` if it is. */
 export function costGapOf({ unpriced_answers, estimated_prices }: Counts): CostGap | undefined {
   if (unpriced_answers) return 'partial'

@@ -51,25 +51,6 @@ export interface ResponseFacts {
 /** A cost is not exact: calls of unknown price count 0 (`partial`), or as the provider's dearest model (`estimate`). */
 export type CostGap = 'partial' | 'estimate'
 
-/** Returns the gap in the sum of two costs. */
-export function gapOfSum(one: CostGap | undefined, other: CostGap | undefined): CostGap | undefined {
-  return one === 'partial' || other === 'partial' ? 'partial' : (one ?? other)
-}
-
-/** The sums of many model calls, in tokens. */
-export interface Usage {
-  readonly input: number
-  readonly output: number
-  readonly cachedInput: number
-  readonly cost: number
-  /** Unset: all prices are known. */
-  readonly costGap?: CostGap | undefined
-  /** Some tokens were not stated by a provider but estimated from the bytes. */
-  readonly estimated: boolean
-}
-
-export const NO_USAGE: Usage = { input: 0, output: 0, cachedInput: 0, cost: 0, estimated: false }
-
 /** The usage of one model call. */
 export interface CallUsage extends TokenUsage {
   /** US dollars; unset if the price is not known. */
@@ -78,21 +59,6 @@ export interface CallUsage extends TokenUsage {
   readonly costGap?: CostGap | undefined
   /** The tokens were not stated by the provider but estimated from the bytes. */
   readonly estimated: boolean
-}
-
-/** Returns the usage with one more call; `sum` is `undefined` before the first. */
-export function addCall(sum: Usage | undefined, call: CallUsage): Usage {
-  // A sum that an older version stored may lack a part.
-  const { input = 0, output = 0, cachedInput = 0, cost = 0, costGap, estimated = false } = sum ?? NO_USAGE
-  return {
-    input: input + call.input,
-    output: output + call.output,
-    cachedInput: cachedInput + (call.cachedInput ?? 0),
-    // Sums of fractions drift: round to a billionth of a dollar.
-    cost: Math.round((cost + (call.cost ?? 0)) * 1e9) / 1e9,
-    costGap: gapOfSum(costGap, call.costGap),
-    estimated: estimated || call.estimated,
-  }
 }
 
 /** Estimates the tokens of a text of so many characters or bytes: four make one, roughly, in English and in code. */

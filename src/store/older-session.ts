@@ -1,5 +1,6 @@
 /** Reads sessions that an older version of Governor stored, which kept each count in a place of its own. */
 import { add, type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
+import type { SessionRecord } from '../core/operator/session-record.ts'
 import type { Run, RunSettings, Session, SessionSettings, Thread } from '../core/session/session.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
@@ -45,8 +46,21 @@ type OlderSession = Older<
       readonly ignored: number
     }
     readonly operator?: Older<SessionSettings, OlderBase>
+    readonly record?: Older<
+      SessionRecord,
+      {
+        readonly iterations: readonly (string | OlderEntry)[]
+        readonly minutes?: readonly (string | OlderEntry)[]
+        readonly runs: readonly OlderEntry[]
+      }
+    >
   }
 >
+
+/** An iteration, a minute or a run of a record; of the last two only the sum of their tokens was kept. */
+type OlderEntry = Partial<OlderCounts & Pick<CallUsage, 'input' | 'output' | 'cost' | 'costGap'>> & {
+  readonly tokens?: number
+}
 
 function countsIn({ iterations, toolCalls }: OlderCounts, usage?: CallUsage): Counts {
   return add({ iterations, tool_calls: toolCalls }, usage ? countsOf(usage) : NO_COUNTS)
@@ -75,10 +89,38 @@ function runIn({ iteration, toolCalls, usage, inherited, operator, finalAnswer, 
   }
 }
 
-/** Returns a session in the form of this version: one that it stored itself as it is. */
+function entryIn({ iterations = 0, toolCalls = 0, tokens = 0, cost, costGap, ...entry }: OlderEntry): object {
+  const { input = tokens, output = 0, ...rest } = entry
+  return { ...rest, counts: countsIn({ iterations, toolCalls }, { input, output, cost, costGap, estimated: false }) }
+}
+
+/** What older lines have counted, in the order that they have here. */
+const COUNTERS_OF_LINES = 'input output cost unpriced_answers estimated_prices'
+/** The last two of them, by the number of the gap that was kept in their place. */
+const GAPS = ['  ', '1  ', ' 1 ']
+
+/** Returns a line with that order. A cost was in billionths, and had its gap after it; a minute had one sum of tokens. */
+function lineIn(line: string, isMinute: boolean): string {
+  const numbers = isMinute ? /^((?:\w+ ){2})(\w+) (\d) / : /^((?:\w+ ){6})(\w+) (\d) /
+  return line.replace(numbers, (_, first, cost, gap) => `${first}${isMinute ? ' ' : ''}${cost}B ${GAPS[gap] ?? '  '}`)
+}
+
+function recordIn({ iterations, minutes, runs, ...record }: NonNullable<OlderSession['record']>): object {
+  const entry = (isMinute: boolean) => (one: string | OlderEntry) =>
+    typeof one === 'string' ? lineIn(one, isMinute) : entryIn(one)
+  return {
+    ...record,
+    counters: COUNTERS_OF_LINES,
+    iterations: iterations.map(entry(false)),
+    minutes: minutes?.map(entry(true)),
+    runs: runs.map(entryIn),
+  }
+}
+
+/** Returns a session in the form in which this version stores it: one that it stored itself as it is. */
 export function fromOlder(stored: object): Session {
   if ('counts' in stored) return stored as Session
-  const { threads, usage, totals, operator, ...session } = stored as OlderSession
+  const { threads, usage, totals, operator, record, ...session } = stored as OlderSession
   const { startedAt, acknowledged = 0, ignored = 0, iterations = 0, toolCalls = 0 } = totals ?? {}
   const counts = add({ acknowledged, ignored }, countsIn({ iterations, toolCalls }, usage))
   return {
@@ -91,5 +133,6 @@ export function fromOlder(stored: object): Session {
     startedAt,
     counts,
     operator: operator && { ...operator, base: baseIn(operator, startedAt ?? 0, counts) },
+    record: record && (recordIn(record) as SessionRecord),
   }
 }

@@ -5,7 +5,7 @@ import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type RecentKeys, type RecentPlace, type SessionKey } from './store.ts'
-import { createSessionForm, PLAIN, type StoredForm } from './stored-session.ts'
+import { createSessionForm, createValueForm, type StoredForm } from './stored-session.ts'
 
 /** How to reach Redis, and which keys to use. */
 export interface RedisSettings extends ConnectionSettings {
@@ -228,7 +228,7 @@ export function createRedis(
       // If that fails, a later write notes the session.
       Promise.all(noted).catch(() => renewed.delete(key))
     }),
-    values: createRemoteValues(connection, `${prefix}v:`, PLAIN),
+    values: createRemoteValues(connection, `${prefix}v:`, createValueForm()),
     keys: (ids?: readonly string[]) => keysOf(send, prefix, ids),
     count: async () => Number(((await run(send, 'count', indexOf(prefix), [])) as readonly unknown[])[0]),
     recent: (least: number, within: number, from?: RecentPlace) =>

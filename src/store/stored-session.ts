@@ -1,11 +1,12 @@
 /**
  * The form in which a session is stored in Redis: the iterations and minutes of its record are lines of text, which
- * take a quarter of the room of objects. Each request reads and writes the whole session.
+ * take a third of the room of objects, and are made once. Each request reads and writes the whole session.
  */
+import { COUNTERS, type Counts } from '../core/counters.ts'
 import { isObject } from '../core/json-object.ts'
-import type { IterationRecord, MinuteRecord } from '../core/operator/session-record.ts'
+import { namesOf } from '../core/names.ts'
+import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
-import type { CostGap } from '../core/usage.ts'
 import { fromOlder } from './older-session.ts'
 
 /** How values are stored. */
@@ -15,35 +16,42 @@ export interface StoredForm<Value> {
   readonly read: (stored: unknown) => Value
 }
 
-/** Costs are kept in whole billionths of a dollar. */
-const PER_DOLLAR = 1e9
+/** Fractions are kept in whole billionths, and end in this letter; digits are small letters. */
+const PER_UNIT = 1e9
+const BILLIONTHS = 'B'
 const MINUTE = 60_000
-/** A gap in a cost is kept as its place in this list. */
-const GAPS: readonly (CostGap | undefined)[] = [undefined, 'partial', 'estimate']
 
-/** Returns whole numbers in base 36, each with a space after it. */
-function numbersOf(...numbers: readonly number[]): string {
+/** Returns numbers in base 36, each with a space after it; nothing in place of 0. */
+function numbersOf(numbers: readonly number[]): string {
   let line = ''
-  for (const one of numbers) line += `${Math.round(one).toString(36)} `
+  for (const one of numbers) {
+    if (Number.isInteger(one)) line += one === 0 ? ' ' : `${one.toString(36)} `
+    else line += `${Math.round(one * PER_UNIT).toString(36)}${BILLIONTHS} `
+  }
   return line
 }
 
 /** What can stand in a line as it is. */
 const PLAIN_NAME = /^[\w.:-]+$/
 
+/** Returns amounts in the order of the names of their counters. */
+function amountsOf(counts: Counts, names: readonly string[]): number[] {
+  const amounts: Readonly<Record<string, number>> = counts
+  return names.map((name) => amounts[name] ?? 0)
+}
+
 /** Returns an iteration as a line: its numbers, then its tools, or as JSON what few iterations have. */
-function lineOfIteration(one: IterationRecord): string {
-  const { thread, at, iteration, durationMs, input, output, cost, costGap, tools } = one
-  const { status, verdict, tier, loop, overflow, said } = one
-  const line = numbersOf(thread, at, iteration, durationMs, input, output, cost * PER_DOLLAR, GAPS.indexOf(costGap))
+function lineOfIteration(one: IterationRecord, counters: readonly string[]): string {
+  const { thread, at, iteration, durationMs, counts, tools, status, verdict, tier, loop, overflow, said } = one
+  const line = numbersOf([thread, at, iteration, durationMs, ...amountsOf(counts, counters)])
   const isUsual = status === 200 && verdict === 'allow' && !tier && !loop && !overflow && said === undefined
   if (isUsual && tools.every((name) => PLAIN_NAME.test(name))) return line + tools.join(' ')
   return line + JSON.stringify({ tools, status, verdict, tier, loop, overflow, said })
 }
 
 /** Returns a minute as a line. */
-function lineOfMinute({ at, tokens, cost, costGap }: MinuteRecord): string {
-  return numbersOf(at / MINUTE, tokens, cost * PER_DOLLAR, GAPS.indexOf(costGap))
+function lineOfMinute({ at, counts }: MinuteRecord, counters: readonly string[]): string {
+  return numbersOf([at / MINUTE, ...amountsOf(counts, counters)])
 }
 
 const SPACE = 0x20
@@ -51,21 +59,38 @@ const DIGIT_END = 0x3a
 const DIGIT_ZERO = 0x30
 /** What is to be taken from the code of a letter to get its value as a digit. */
 const LETTER_ZERO = 0x57
+const BILLIONTHS_CODE = 0x42
+
+interface Reader {
+  readonly line: string
+  at: number
+}
 
 /** Reads a line on from a place. A session has up to 108 lines: `split` takes six times as long. */
-function nextNumber(reader: { readonly line: string; at: number }): number {
+function nextNumber(reader: Reader): number {
   let number = 0
   while (reader.at < reader.line.length) {
     const code = reader.line.charCodeAt(reader.at++)
     if (code === SPACE) break
-    number = number * 36 + code - (code < DIGIT_END ? DIGIT_ZERO : LETTER_ZERO)
+    if (code === BILLIONTHS_CODE) number /= PER_UNIT
+    else number = number * 36 + code - (code < DIGIT_END ? DIGIT_ZERO : LETTER_ZERO)
   }
   return number
 }
 
+/** Reads the counts of a line; `counters`: in which order. */
+function nextCounts(reader: Reader, counters: readonly string[]): Counts {
+  const counts: Record<string, number> = {}
+  for (const name of counters) {
+    const amount = nextNumber(reader)
+    if (amount > 0) counts[name] = amount
+  }
+  return counts
+}
+
 const JSON_BEGIN = '{'
 
-function iterationIn(line: string): IterationRecord {
+function iterationIn(line: string, counters: readonly string[]): IterationRecord {
   const reader = { line, at: 0 }
   const tools: readonly string[] = []
   const usual = {
@@ -73,10 +98,7 @@ function iterationIn(line: string): IterationRecord {
     at: nextNumber(reader),
     iteration: nextNumber(reader),
     durationMs: nextNumber(reader),
-    input: nextNumber(reader),
-    output: nextNumber(reader),
-    cost: nextNumber(reader) / PER_DOLLAR,
-    costGap: GAPS[nextNumber(reader)],
+    counts: nextCounts(reader, counters),
     status: 200,
     verdict: 'allow' as const,
     tier: undefined,
@@ -90,64 +112,84 @@ function iterationIn(line: string): IterationRecord {
   return usual
 }
 
-function minuteIn(line: string): MinuteRecord {
+function minuteIn(line: string, counters: readonly string[]): MinuteRecord {
   const reader = { line, at: 0 }
-  return {
-    at: nextNumber(reader) * MINUTE,
-    tokens: nextNumber(reader),
-    cost: nextNumber(reader) / PER_DOLLAR,
-    costGap: GAPS[nextNumber(reader)],
-  }
+  return { at: nextNumber(reader) * MINUTE, counts: nextCounts(reader, counters) }
 }
 
 /** Writes and reads entries as lines, each entry once: most of them are in the next value again. */
-function createLines<Entry extends object>(lineOf: (entry: Entry) => string, entryIn: (line: string) => Entry) {
+function createLines<Entry extends object>(
+  counters: readonly string[],
+  lineOf: (entry: Entry, counters: readonly string[]) => string,
+  entryIn: (line: string, counters: readonly string[]) => Entry,
+) {
   const lines = new WeakMap<Entry, string>()
   return {
     write: (entry: Entry): string => {
       const known = lines.get(entry)
       if (known !== undefined) return known
-      const line = lineOf(entry)
+      const line = lineOf(entry, counters)
       lines.set(entry, line)
       return line
     },
-    /** Records of an older version have entries as they are. */
-    read: (stored: string | Entry): Entry => {
-      if (typeof stored !== 'string') return stored
-      const entry = entryIn(stored)
-      lines.set(entry, stored)
+    /** `order`: that of the counters in this line. Records of an older version have entries as they are. */
+    read: (line: string | Entry, order: string): Entry => {
+      if (typeof line !== 'string') return line
+      const entry = entryIn(line, order.split(' '))
+      if (order === counters.join(' ')) lines.set(entry, line)
       return entry
     },
   }
 }
 
-/** The stored form of all other values: as they are. Some hold the first state of a session. */
-export const PLAIN: StoredForm<unknown> = {
-  write: (value) => value,
-  read(stored) {
-    if (!isObject(stored) || !isObject(stored['begun'])) return stored
-    return { ...stored, begun: fromOlder(stored['begun']) }
-  },
+/** A record as it is stored: the names of counters, in the order in which lines have them. */
+interface StoredRecord extends Omit<SessionRecord, 'iterations' | 'minutes'> {
+  readonly counters: string
+  readonly iterations: readonly (string | IterationRecord)[]
+  readonly minutes?: readonly (string | MinuteRecord)[] | undefined
 }
 
 /** Creates the stored form of sessions. */
 export function createSessionForm(): StoredForm<Session> {
-  const iterationLines = createLines(lineOfIteration, iterationIn)
-  const minuteLines = createLines(lineOfMinute, minuteIn)
+  // Entries have nothing but what answers have counted.
+  const counters = namesOf(COUNTERS).filter((name) => 'ofAnswer' in COUNTERS[name])
+  const iterationLines = createLines(counters, lineOfIteration, iterationIn)
+  const minuteLines = createLines(counters, lineOfMinute, minuteIn)
   return {
     write(session) {
       const { record } = session
       if (!record) return session
-      const iterations = record.iterations.map(iterationLines.write)
-      return { ...session, record: { ...record, iterations, minutes: record.minutes?.map(minuteLines.write) } }
+      const stored: StoredRecord = {
+        ...record,
+        counters: counters.join(' '),
+        iterations: record.iterations.map(iterationLines.write),
+        minutes: record.minutes?.map(minuteLines.write),
+      }
+      return { ...session, record: stored }
     },
     read(stored) {
-      // Its record contains lines of text in place of objects.
       const session = fromOlder(stored as object)
-      const { record } = session
-      if (!record) return session
-      const iterations = record.iterations.map(iterationLines.read)
-      return { ...session, record: { ...record, iterations, minutes: record.minutes?.map(minuteLines.read) } }
+      if (!session.record) return session
+      // It contains lines of text in place of objects.
+      const { counters: order, iterations, minutes, ...record } = session.record as unknown as StoredRecord
+      return {
+        ...session,
+        record: {
+          ...record,
+          iterations: iterations.map((line) => iterationLines.read(line, order)),
+          minutes: minutes?.map((line) => minuteLines.read(line, order)),
+        },
+      }
     },
+  }
+}
+
+/** Creates the stored form of all other values: as they are, but for the first state of a session that some hold. */
+export function createValueForm(): StoredForm<unknown> {
+  const { write, read } = createSessionForm()
+  return {
+    write: (value) =>
+      isObject(value) && value['begun'] ? { ...value, begun: write(value['begun'] as Session) } : value,
+    read: (stored) => (isObject(stored) && stored['begun'] ? { ...stored, begun: read(stored['begun']) } : stored),
   }
 }

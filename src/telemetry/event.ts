@@ -4,7 +4,7 @@
  */
 
 import type { Tier } from '../core/budget/budget-notices.ts'
-import { type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
+import { type Amounts, amountsOf, type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
 import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -110,10 +110,8 @@ export interface RequestEnded extends OfSession {
 }
 
 /** The end of a run is known: told once for each run, of its first end. */
-export type RunEnded = { readonly kind: 'run_ended'; readonly apiId: string } & Pick<
-  EndedRun,
-  'thread' | 'state' | 'iterations' | 'tokens' | 'cost'
->
+export type RunEnded = Pick<EndedRun, 'thread' | 'state'> &
+  Pick<Amounts, 'iterations' | 'tokens' | 'cost'> & { readonly kind: 'run_ended'; readonly apiId: string }
 
 /** A model answered a counted request. A cost that becomes known later comes in another event, without tokens. */
 export interface Answered extends OfSession {
@@ -135,7 +133,8 @@ export interface Answered extends OfSession {
 }
 
 /** Returns the event of a run that has ended. */
-export function runEnded({ thread, state, iterations, tokens, cost }: EndedRun, apiId: string): RunEnded {
+export function runEnded({ thread, state, counts }: EndedRun, apiId: string): RunEnded {
+  const { iterations, tokens, cost } = amountsOf(counts, 0)
   return { kind: 'run_ended', apiId, thread, state, iterations, tokens, cost }
 }
 

@@ -96,16 +96,16 @@ describeWith('redis-server', 'the cost of the day', () => {
     }
     const one = await open('one')
     one.day.add({ cost: 2 })
-    expect(await one.day.today()).toMatchObject({ cost: 2, costGap: undefined })
+    expect(await one.day.today()).toMatchObject({ counts: { cost: 2 } })
     redis.freeze()
     const other = await open('other')
     other.day.add({ cost: 1 })
-    expect(await other.day.today()).toMatchObject({ cost: 1 })
-    one.day.add({ cost: 4, costGap: 'estimate' })
-    expect(await one.day.today()).toMatchObject({ cost: 6 })
+    expect(await other.day.today()).toMatchObject({ counts: { cost: 1 } })
+    one.day.add({ cost: 4, estimated_prices: 1 })
+    expect(await one.day.today()).toMatchObject({ counts: { cost: 6 } })
     redis.thaw()
     await Promise.all([one.until(true), other.until(true)])
-    const all = { cost: 7, costGap: 'estimate' }
+    const all = { counts: { cost: 7, estimated_prices: 1 } }
     const both = () => Promise.all([one.day.today(), other.day.today()])
     await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
     await redis.kill()

@@ -56,9 +56,7 @@ const iteration = (changes: Partial<IterationRecord> = {}): IterationRecord => (
   loop: undefined,
   overflow: undefined,
   tools: ['search'],
-  input: 90,
-  output: 10,
-  cost: 0,
+  counts: { input: 90, output: 10 },
   ...changes,
 })
 
@@ -116,7 +114,7 @@ describe('the state of a session', () => {
   })
 
   it('has no rate, and reaches no limit, once the agent has answered', () => {
-    const made = [1, 2, 3].map((minutes) => iteration({ at: NOW - minutes * MINUTE, cost: 1 }))
+    const made = [1, 2, 3].map((minutes) => iteration({ at: NOW - minutes * MINUTE, counts: { cost: 1 } }))
     const shown = (isAnswered: boolean) => rowOf(listed(sessionOf([threadOf(1, { isAnswered })], made)), VIEWER)
     expect(shown(false).cost_usd_per_minute).toBeGreaterThan(0)
     expect(shown(false).seconds_to_limit).not.toBeNull()
@@ -215,8 +213,8 @@ describe('the risk of a session', () => {
   it('grows with spend that is more than in the median minute', () => {
     const spends = (newest: number) =>
       [1, 2, 3, 4]
-        .map((minutes) => iteration({ at: NOW - minutes * MINUTE - 1, cost: 1 }))
-        .concat(iteration({ cost: newest }))
+        .map((minutes) => iteration({ at: NOW - minutes * MINUTE - 1, counts: { cost: 1 } }))
+        .concat(iteration({ counts: { cost: newest } }))
     const riskOf = (newest: number) => {
       const threads = [threadOf(1, { limits: undefined })]
       const { risk, risk_by: by } = rowOf(listed(sessionOf(threads, spends(newest))), VIEWER)
@@ -236,10 +234,7 @@ describe('a session in full', () => {
       thread: 1,
       startedAt: NOW - 5 * MINUTE,
       endedAt: NOW - 4 * MINUTE,
-      iterations: 3,
-      toolCalls: 2,
-      tokens: 330,
-      cost: 0.123_456_789,
+      counts: { runs: 1, iterations: 3, tool_calls: 2, input: 300, output: 30, cost: 0.123_456_789 },
       model: 'gpt',
       agent: 'codex',
       state: 'completed',
@@ -275,7 +270,7 @@ describe('a session in full', () => {
   })
 
   it('reads a run that was kept before runs had a model and an agent', () => {
-    const past = { thread: 1, startedAt: 1, endedAt: 2, iterations: 1, toolCalls: 0, tokens: 1, cost: 0 }
+    const past = { thread: 1, startedAt: 1, endedAt: 2, counts: { iterations: 1, input: 1 } }
     const session = sessionOf([threadOf(1)])
     const runs = [{ ...past, state: undefined, terminal: undefined }]
     const record = session.record && { ...session.record, runs }

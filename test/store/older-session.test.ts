@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest'
 import { LIMITS } from '../../src/core/budget/meters.ts'
 import { usedUntilEnd } from '../../src/core/session/run.ts'
-import { NEW_SESSION, usedSinceReset } from '../../src/core/session/session.ts'
-import { createSessionForm, PLAIN } from '../../src/store/stored-session.ts'
+import { usedSinceReset } from '../../src/core/session/session.ts'
+import { createSessionForm, createValueForm } from '../../src/store/stored-session.ts'
 
 const { read } = createSessionForm()
 const NOW = 100_000
@@ -30,7 +30,9 @@ it('a session of a version with a place for each count has the same counts', () 
   expect(session).toMatchObject({ startedAt: 1_000, counts: { iterations: 12, tool_calls: 10, ...COUNTED } })
   expect(session.counts).toMatchObject({ acknowledged: 1, ignored: 2 })
   expect(session.threads[0]?.run.counts).toEqual({ runs: 1, iterations: 9, tool_calls: 8, ...COUNTED })
-  expect(Object.keys(session).toSorted()).toEqual([...Object.keys(kept), 'counts', 'operator', 'startedAt'].toSorted())
+  expect(Object.keys(session).toSorted()).toEqual(
+    [...Object.keys(kept), 'counts', 'operator', 'record', 'startedAt'].toSorted(),
+  )
   expect(read(session)).toEqual(session)
 })
 
@@ -55,9 +57,8 @@ it('a run that a message seemed to end, and the first state of a session beside 
   const interrupted = { run, loopState: undefined }
   const session = read({ ...sessionOf(), threads: [{ ...threadOf(), interrupted }] })
   expect(session.threads[0]?.interrupted?.run.counts).toMatchObject({ iterations: 9, input: 700 })
-  const link = PLAIN.read({ id: 'a', begun: sessionOf() })
+  const link = createValueForm().read({ id: 'a', begun: sessionOf() })
   expect(link).toMatchObject({ id: 'a', begun: { counts: { iterations: 12 } } })
-  for (const value of [{ id: 'a' }, [1], 'text', null, { begun: NEW_SESSION }]) expect(PLAIN.read(value)).toEqual(value)
 })
 
 it('a session that an even older version stored uses 0 of each meter that it did not count', () => {
@@ -75,4 +76,55 @@ it('a session that an even older version stored uses 0 of each meter that it did
   expect(session.threads.map(({ run: one }) => usedSinceReset(one, 4_000))).toEqual([used])
   expect(usedSinceReset(session, 4_000)).toEqual({ ...used, iterations: 7 })
   expect(Object.keys(usedSinceReset(session, 4_000))).toEqual(LIMITS)
+})
+
+it('the record of such a session is read, whether it was kept in lines or in objects', () => {
+  const inLines = {
+    iterations: [
+      '1 mgj6k3cw 6 15o 2i a 44ud8g 0 read edit',
+      '1 mgj6k3cw 7 15o 2s 0 0 1 {"tools":[],"status":200,"verdict":"warn","tier":"caution","said":"Slow down."}',
+      '1 mgj6k3cw 8 15o 32 k 1 2 read edit',
+    ],
+    minutes: ['hgpqt 96 44ud8g 1 ', 'hgpqu 0 0 0 '],
+  }
+  const spent = (input: number, output: number, cost: number, costGap?: string) => ({ input, output, cost, costGap })
+  const of = {
+    thread: 1,
+    at: 1_760_000_000_000,
+    durationMs: 1_500,
+    status: 200,
+    verdict: 'allow',
+    tools: ['read', 'edit'],
+  }
+  const told = { tools: [], verdict: 'warn', tier: 'caution', said: 'Slow down.' }
+  const inObjects = {
+    iterations: [
+      { ...of, iteration: 6, ...spent(90, 10, 0.25) },
+      { ...of, iteration: 7, ...spent(100, 0, 0, 'partial'), ...told },
+      { ...of, iteration: 8, ...spent(110, 20, 1e-9, 'estimate') },
+    ],
+    minutes: [
+      { at: 1_759_999_980_000, tokens: 330, cost: 0.25, costGap: 'partial' },
+      { at: 1_760_000_040_000, tokens: 0, cost: 0 },
+    ],
+  }
+  const runs = [{ thread: 1, startedAt: 1, endedAt: 2, iterations: 3, toolCalls: 2, tokens: 330, cost: 0.25 }]
+  for (const entries of [inLines, inObjects]) {
+    const { record } = read(sessionOf({}, { record: { name: 'x', threads: 1, runs, ...entries } }))
+    expect(record).toMatchObject({
+      iterations: [
+        { ...of, iteration: 6, counts: { input: 90, output: 10, cost: 0.25 } },
+        { ...of, ...told, iteration: 7, counts: { input: 100, unpriced_answers: 1 } },
+        { ...of, iteration: 8, counts: { input: 110, output: 20, cost: 1e-9, estimated_prices: 1 } },
+      ],
+      minutes: [
+        { at: 1_759_999_980_000, counts: { input: 330, cost: 0.25, unpriced_answers: 1 } },
+        { at: 1_760_000_040_000, counts: {} },
+      ],
+      runs: [{ thread: 1, startedAt: 1, endedAt: 2, counts: { iterations: 3, tool_calls: 2, input: 330, cost: 0.25 } }],
+    })
+    expect(
+      read(createSessionForm().write(read(sessionOf({}, { record: { name: 'x', threads: 1, runs, ...entries } })))),
+    ).toMatchObject({ record })
+  }
 })

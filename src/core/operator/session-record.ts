@@ -5,9 +5,10 @@
 
 import type { Recovery } from '../../overflow/meaning.ts'
 import type { Tier } from '../budget/budget-notices.ts'
+import { add, type Counts, countsOf, NO_COUNTS } from '../counters.ts'
 import type { Pattern } from '../loop/patterns.ts'
 import type { EndState, Terminal } from '../terminal.ts'
-import { type CallUsage, type CostGap, gapOfSum } from '../usage.ts'
+import type { CallUsage } from '../usage.ts'
 
 /** How many iterations, finished runs and minutes of its spend a session keeps, of all its threads together. */
 export const MAX_ITERATIONS_KEPT = 48
@@ -19,15 +20,6 @@ const MAX_SAID = 400
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
 
-/** What was spent. */
-interface Spend {
-  readonly tokens: number
-  /** US dollars. */
-  readonly cost: number
-  /** Unset if all prices are known. */
-  readonly costGap?: CostGap | undefined
-}
-
 /** An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it. */
 export interface RequestError {
   readonly status: number
@@ -35,7 +27,7 @@ export interface RequestError {
 }
 
 /** One model call of a run, with its outcome. */
-export interface IterationRecord extends Omit<Spend, 'tokens'> {
+export interface IterationRecord {
   /** Number of the thread in its session, from 1. */
   readonly thread: number
   readonly iteration: number
@@ -56,24 +48,24 @@ export interface IterationRecord extends Omit<Spend, 'tokens'> {
   readonly tools: readonly string[]
   /** What Governor said to the model; unset if it said nothing. */
   readonly said?: string | undefined
-  readonly input: number
-  readonly output: number
+  /** What its answers have counted. */
+  readonly counts: Counts
 }
 
 /** What a session used within one minute. */
-export interface MinuteRecord extends Spend {
+export interface MinuteRecord {
   /** When the minute began, in milliseconds since the epoch. */
   readonly at: number
+  readonly counts: Counts
 }
 
 /** How a run went. */
-export interface RunRecord extends Spend {
+export interface RunRecord {
   readonly thread: number
   /** When its first request came, and its last one or the answer to that, in milliseconds since the epoch. */
   readonly startedAt: number
   readonly endedAt: number
-  readonly iterations: number
-  readonly toolCalls: number
+  readonly counts: Counts
   /** The model, and the client's program, of its newest request; unset if that is not known. */
   readonly model?: string | undefined
   readonly agent?: string | undefined
@@ -134,7 +126,7 @@ export function withIteration(
   let at = iterations.findLastIndex((one) => isSame(one) && one.iteration === iteration)
   if (at === -1 && isLateCost) at = iterations.findLastIndex(isSame)
   const before = iterations[at]
-  const { input = 0, output = 0, cost = 0, costGap } = usage ?? {}
+  const counts = usage ? countsOf(usage) : NO_COUNTS
   const entry: IterationRecord = {
     status: facts.status,
     verdict: facts.verdict,
@@ -148,23 +140,14 @@ export function withIteration(
     durationMs: before && isLateCost ? before.durationMs : Math.max(0, endedAt - askedAt),
     tools: before?.tools ?? [],
     said: said?.slice(0, MAX_SAID) ?? before?.said,
-    input: (before?.input ?? 0) + input,
-    output: (before?.output ?? 0) + output,
-    cost: (before?.cost ?? 0) + cost,
-    costGap: gapOfSum(before?.costGap, costGap),
+    counts: add(before?.counts ?? NO_COUNTS, counts),
   }
   let { minutes = [] } = record
   if (usage) {
     // What an answer used belongs to the minute in which it ended.
     const minuteAt = endedAt - (endedAt % 60_000)
     const place = minutes.findIndex((one) => one.at === minuteAt)
-    const sum = minutes[place]
-    const minute: MinuteRecord = {
-      at: minuteAt,
-      tokens: (sum?.tokens ?? 0) + input + output,
-      cost: (sum?.cost ?? 0) + cost,
-      costGap: gapOfSum(sum?.costGap, costGap),
-    }
+    const minute = { at: minuteAt, counts: add(minutes[place]?.counts ?? NO_COUNTS, counts) }
     minutes = place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
   }
   return {

@@ -1,6 +1,6 @@
 /** How a run ends, and what it has used by then. */
 import { type Amounts, amountsOf } from '../budget/meters.ts'
-import { costGapOf, frozen } from '../counters.ts'
+import { type Counts, frozen } from '../counters.ts'
 import type { EndedRun, RunRecord } from '../operator/session-record.ts'
 import type { EndState, Terminal } from '../terminal.ts'
 import type { RequestFacts } from './request-facts.ts'
@@ -61,21 +61,22 @@ export function clockOf(run: Run, now: number): number {
   return ownEnd || isAnswered || failedAs ? lastTime(run) : now
 }
 
+/** Returns what a run has counted since its reset, its frozen counters as they were when it ended. */
+function countsUntilEnd(run: Run): Counts {
+  const ended = run.finalAnswer?.ended
+  return ended ? frozen(countsSinceReset(run), ended.counts) : countsSinceReset(run)
+}
+
 /** Returns what a run has used by `now`, its clock and its frozen counters as they were when it ended. */
 export function usedUntilEnd(run: Run, now: number): Amounts {
-  const used = usedSinceReset(run, clockOf(run, now))
-  const ended = run.finalAnswer?.ended
-  return ended ? amountsOf(frozen(countsSinceReset(run), ended.counts), used.seconds) : used
+  return amountsOf(countsUntilEnd(run), usedSinceReset(run, clockOf(run, now)).seconds)
 }
 
 /** Returns what is kept of a run that is over. `thread`: the number of its thread. */
 export function recordOf(run: Run, thread: number, state: EndState | undefined): RunRecord {
-  const { startedAt, counts, model, agent } = run
+  const { startedAt, model, agent } = run
   const endedAt = lastTime(run)
-  const { iterations, tool_calls: toolCalls, tokens, cost } = usedUntilEnd(run, endedAt)
-  const costGap = costGapOf(counts)
-  const terminal = terminalIn(run)
-  return { thread, startedAt, endedAt, iterations, toolCalls, tokens, cost, costGap, model, agent, state, terminal }
+  return { thread, startedAt, endedAt, counts: countsUntilEnd(run), model, agent, state, terminal: terminalIn(run) }
 }
 
 /** Returns when (milliseconds since the epoch) the next unreported run will have ended if nothing comes, if any. */

@@ -3,7 +3,6 @@ import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
 import type { Pause } from '../../core/operator/pause.ts'
-import { type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
@@ -60,8 +59,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
   const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
-  let cost = 0
-  let costGap: CostGap | undefined
+  const spend = { cost: 0, unpriced_answers: 0, estimated_prices: 0 }
   let complete = true
   const missed = () => {
     complete = false
@@ -74,8 +72,8 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
     if (isAtWork(row)) counts.at_work++
     if (groupOf(row) === 0) counts.need_you++
     if (row.state === 'asking') counts.asking++
-    cost += row.cost_usd_per_minute ?? 0
-    if (!row.price_known) costGap = gapOfSum(costGap, row.cost_estimated ? 'estimate' : 'partial')
+    spend.cost += row.cost_usd_per_minute ?? 0
+    if (!row.price_known) spend[row.cost_estimated ? 'estimated_prices' : 'unpriced_answers']++
     if (passes(row, filter)) found.push({ row, place: placeIn(row, filter) })
     if (counts.sessions % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
   }
@@ -83,7 +81,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   const rest = recent?.next
   const total = rest ? recent.total : found.length
   if (rest) counts.sessions = total
-  const summary = ids ? null : { ...counts, per_minute: costView({ cost, costGap }) }
+  const summary = ids ? null : { ...counts, per_minute: costView(spend) }
   return { id, seesNames, found, summary, complete, rest, total }
 }
 
@@ -170,6 +168,7 @@ export function createSessionList(
     if (!summary) return { ...page, summary }
     const day = await today()
     const since = new Date(day.since).toISOString()
-    return { ...page, summary: { ...summary, today: { ...costView(day), since }, paused: pausesView(paused(), now()) } }
+    const cost = { today: { ...costView(day.counts), since } }
+    return { ...page, summary: { ...summary, ...cost, paused: pausesView(paused(), now()) } }
   }
 }

@@ -5,7 +5,7 @@
  */
 import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
-import { costGapOf } from '../../core/counters.ts'
+import { add, type Counts, costGapOf, NO_COUNTS, tokensIn } from '../../core/counters.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { namesOf } from '../../core/names.ts'
@@ -24,7 +24,6 @@ import {
 } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
-import { type CallUsage, type CostGap, gapOfSum } from '../../core/usage.ts'
 import { idOf, type ListedSession, type SessionKey } from '../../store/store.ts'
 import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schema.ts'
 import { isAtWork } from './labels.ts'
@@ -57,7 +56,9 @@ type MeterView = SessionDetail['meters'][number]
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
 
 /** Returns US dollars, in millionths; `null` if nothing is known of them. */
-export function costView({ cost = 0, costGap: gap }: Pick<CallUsage, 'cost' | 'costGap'>) {
+export function costView(counts: Counts) {
+  const { cost = 0 } = counts
+  const gap = costGapOf(counts)
   const cost_usd = gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
   return { cost_usd, price_known: gap === undefined, cost_estimated: gap === 'estimate' }
 }
@@ -100,11 +101,11 @@ function loopOf({ loopState, run }: Thread): SessionRow['loop'] {
  * Returns all meters as they are shown. `isReached`: the run is at its limit, and shows no more than that, as the end
  * that the client gets; its last answer may have used more.
  */
-function metersOf(used: Amounts, limits: Amounts | undefined, costGap: CostGap | undefined, isReached: boolean) {
+function metersOf(used: Amounts, limits: Amounts | undefined, counts: Counts, isReached: boolean) {
   return LIMITS.map((name): MeterView => {
     const max = limits?.[name] ?? 0
     const shown = isReached && max > 0 ? Math.min(used[name], max) : used[name]
-    return { name, used: name === 'cost' ? costView({ cost: shown, costGap }).cost_usd : shown, max }
+    return { name, used: name === 'cost' ? costView({ ...counts, cost: shown }).cost_usd : shown, max }
   })
 }
 
@@ -141,7 +142,7 @@ function sessionMeters(session: Session, now: number): readonly MeterView[] {
   }
   const configured = threads.at(-1)?.run.limits?.session
   const limits = configured && { ...configured, ...operator?.extended }
-  return metersOf(usedSinceReset(session, until), limits, costGapOf(counts), isReached)
+  return metersOf(usedSinceReset(session, until), limits, counts, isReached)
 }
 
 /** Returns an agent of a session. `meters`: those of the session, whose limits may be nearer than those of its run. */
@@ -153,8 +154,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   const terminal = terminalIn(run)
   // An operator may have changed the limits since the newest request.
   const inForce = run.limits && limitsInForce(run.limits, session, thread, run).run
-  const isOver = (question ?? terminal) !== undefined
-  const runMeters = metersOf(usedUntilEnd(run, now), inForce, costGapOf(run.counts), isOver)
+  const runMeters = metersOf(usedUntilEnd(run, now), inForce, run.counts, (question ?? terminal) !== undefined)
   const limits = limitsOf({ run: runMeters, session: meters })
   const share = nearestOf(limits)?.share ?? 0
   let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
@@ -220,11 +220,11 @@ function leaderOf(agents: readonly Agent[]): Agent | undefined {
  * known: 0 if it is not larger, towards 1 as it grows.
  */
 function spendRisk(iterations: readonly IterationRecord[], now: number): number {
-  const hasPrices = iterations.some(({ cost }) => cost > 0)
+  const hasPrices = iterations.some(({ counts }) => counts.cost)
   const minutes = new Map<number, number>()
-  for (const { at, cost, input, output } of iterations) {
+  for (const { at, counts } of iterations) {
     const minute = Math.floor((now - at) / MINUTE)
-    minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? cost : input + output))
+    minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? (counts.cost ?? 0) : tokensIn(counts)))
   }
   const newest = minutes.get(0) ?? 0
   minutes.delete(0)
@@ -270,18 +270,10 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
   const { number, run } = leader.thread
   const since = paceSince(iterations, run.startedAt, now)
   const seconds = Math.max(1, (now - since) / 1_000)
-  const usage = { input: 0, output: 0, cost: 0 }
-  let made = 0
-  let toolCalls = 0
-  for (const { thread, at, tools, input, output, cost } of iterations) {
-    if (thread !== number || at < since) continue
-    made++
-    toolCalls += tools.length
-    usage.input += input
-    usage.output += output
-    usage.cost += cost
-  }
-  const usedSince = amountsOf({ iterations: made, tool_calls: toolCalls, ...usage }, seconds)
+  let counts = NO_COUNTS
+  for (const { thread, at, tools, counts: made } of iterations)
+    if (thread === number && at >= since) counts = add(counts, { ...made, iterations: 1, tool_calls: tools.length })
+  const usedSince = amountsOf(counts, seconds)
   let least = Number.POSITIVE_INFINITY
   for (const { name, used, max } of leader.meters)
     if (max > 0 && usedSince[name] > 0)
@@ -291,17 +283,13 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
 
 /** Returns US dollars; `null` if no price is known. */
 function spendPerMinute(iterations: readonly IterationRecord[], startedAt: number, now: number): number | null {
-  let cost = 0
-  let costGap: CostGap | undefined
+  let counts = NO_COUNTS
   const since = paceSince(iterations, startedAt, now)
-  for (const one of iterations) {
-    if (one.at < since) continue
-    cost += one.cost
-    costGap = gapOfSum(costGap, one.costGap)
-  }
+  for (const one of iterations) if (one.at >= since) counts = add(counts, one.counts)
   // What a session spends in its first seconds is no pace; what so many iterations spend is one.
   const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE : 1_000
-  return costView({ cost: (cost * MINUTE) / Math.max(least, now - since), costGap }).cost_usd
+  const { cost = 0 } = counts
+  return costView({ ...counts, cost: (cost * MINUTE) / Math.max(least, now - since) }).cost_usd
 }
 
 /** Returns the error that the client got for a request; `null` if it got none, or left. */
@@ -341,7 +329,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
   for (const one of iterations) {
     if (one.overflow) overflows++
     last_tool = one.tools.at(-1) ?? last_tool
-    tokens_per_iteration.push(one.input + one.output)
+    tokens_per_iteration.push(tokensIn(one.counts))
   }
   const { iterations: total_iterations, tool_calls, tokens, cost } = usedSinceReset(session, now)
   const row: SessionRow = {
@@ -363,7 +351,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     total_iterations,
     tool_calls,
     tokens,
-    ...costView({ cost, costGap: costGapOf(counts) }),
+    ...costView({ ...counts, cost }),
     cost_usd_per_minute: leader && !isAtWork(shown) ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: tokens_per_iteration.slice(-SPARK),
@@ -382,15 +370,17 @@ export function rowOf(session: ListedSession, viewer: Viewer): SessionRow {
 function iterationView(one: IterationRecord): SessionDetail['iterations'][number] {
   const { thread, iteration, status, verdict, tools, tier = null, loop = null, overflow = null, said = null } = one
   const times = { at: iso(one.at), duration_ms: one.durationMs }
-  const usage = { input: one.input, output: one.output, ...costView(one) }
+  const { input = 0, output = 0 } = one.counts
+  const usage = { input, output, ...costView(one.counts) }
   return { thread, iteration, ...times, status, verdict, tier, loop, overflow, said, tools, usage }
 }
 
 function runView(run: RunRecord, key: SessionKey, viewer: Viewer): RunView {
-  const { thread, iterations, toolCalls: tool_calls, tokens, model = null, agent = null, state = null } = run
+  const { thread, counts, model = null, agent = null, state = null } = run
+  const { iterations, tool_calls, tokens } = amountsOf(counts, 0)
   const times = { started_at: iso(run.startedAt), ended_at: iso(run.endedAt) }
   const terminal = terminalView(run.terminal, key, viewer)
-  return { thread, ...times, iterations, tool_calls, tokens, ...costView(run), model, agent, state, terminal }
+  return { thread, ...times, iterations, tool_calls, tokens, ...costView(counts), model, agent, state, terminal }
 }
 
 export type ContextOf = (
@@ -454,7 +444,11 @@ export function detailOf(
     threads,
     runs,
     iterations: iterations.map(iterationView),
-    minutes: (record?.minutes ?? []).map((one) => ({ at: iso(one.at), tokens: one.tokens, ...costView(one) })),
+    minutes: (record?.minutes ?? []).map((one) => ({
+      at: iso(one.at),
+      tokens: tokensIn(one.counts),
+      ...costView(one.counts),
+    })),
     meters,
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),

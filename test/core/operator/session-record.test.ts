@@ -29,10 +29,7 @@ const run = (startedAt: number): RunRecord => ({
   thread: 1,
   startedAt,
   endedAt: startedAt + 1,
-  iterations: 1,
-  toolCalls: 0,
-  tokens: 0,
-  cost: 0,
+  counts: { runs: 1, iterations: 1 },
   state: 'completed',
   terminal: undefined,
 })
@@ -58,9 +55,7 @@ describe('the record of an iteration', () => {
         loop: 'cycle',
         overflow: undefined,
         tools: [],
-        input: 90,
-        output: 10,
-        cost: 0.5,
+        counts: { input: 90, output: 10, cost: 0.5 },
       },
     ])
   })
@@ -71,7 +66,7 @@ describe('the record of an iteration', () => {
     record = withIteration(record, 1, 1, facts({ endedAt: 3_000, verdict: 'block' }), usage(50, 5))
     record = withIteration(record, 1, 1, facts({ endedAt: 3_000, verdict: 'block' }), usage(0, 0, 0.25))
     expect(record.iterations).toMatchObject([
-      { durationMs: 2_000, verdict: 'block', tools: ['search'], input: 140, output: 15, cost: 0.25 },
+      { durationMs: 2_000, verdict: 'block', tools: ['search'], counts: { input: 140, output: 15, cost: 0.25 } },
     ])
   })
 
@@ -85,9 +80,9 @@ describe('the record of an iteration', () => {
         // A request that the run has forgotten has the number of the newest.
         for (const one of late)
           record = withIteration(record, 1, one > 8 ? one : 12, { ...asked(one), endedAt: 99_000 }, usage(0, 0, one))
-        expect(record.iterations.map(({ iteration, cost, durationMs }) => [iteration, cost, durationMs])).toEqual(
-          Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : 0, 500]),
-        )
+        expect(
+          record.iterations.map(({ iteration, counts, durationMs }) => [iteration, counts.cost, durationMs]),
+        ).toEqual(Array.from({ length: 12 }, (_, at) => [at + 1, late.includes(at + 1) ? at + 1 : undefined, 500]))
       }),
     )
   })
@@ -96,8 +91,8 @@ describe('the record of an iteration', () => {
     const failed = withIteration(EMPTY_RECORD, 1, 1, facts({ status: 500 }), undefined)
     const record = withIteration(failed, 1, 1, facts({ askedAt: 2_000, endedAt: 2_100 }), usage(1, 1))
     expect(record.iterations).toMatchObject([
-      { iteration: 1, status: 500, input: 0 },
-      { iteration: 1, status: 200, input: 1 },
+      { iteration: 1, status: 500, counts: {} },
+      { iteration: 1, status: 200, counts: { input: 1 } },
     ])
   })
 

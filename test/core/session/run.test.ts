@@ -90,10 +90,7 @@ describe('the record of a run', () => {
       thread: 2,
       startedAt: 1_000,
       endedAt: 60_000,
-      iterations: 4,
-      toolCalls: 3,
-      tokens: 330,
-      cost: 0.5,
+      counts: { runs: 1, iterations: 4, tool_calls: 3, input: 300, output: 30, cost: 0.5 },
       model: 'gpt',
       agent: 'codex',
       state: 'completed',
@@ -104,10 +101,7 @@ describe('the record of a run', () => {
   it('has what was used since a reset', () => {
     const base = { at: 11_000, counts: { iterations: 3, tool_calls: 3, input: 280, output: 20, cost: 0.25 } }
     expect(recordOf(runOf({ operator: { base } }), 1, undefined)).toMatchObject({
-      iterations: 1,
-      toolCalls: 0,
-      tokens: 30,
-      cost: 0.25,
+      counts: { iterations: 1, input: 20, output: 10, cost: 0.25 },
     })
   })
 })
