@@ -45,8 +45,11 @@ export type BodyHashes = Readonly<ReturnType<typeof hashBody>>
  * on. Equal bytes have equal hashes only under one `scope`, whose name others need not know.
  */
 export function hashBody(bytes: Uint8Array, scope: string) {
-  const state = xxh.create64(xxh.h64(scope))
+  const seed = xxh.h64(scope)
   const prefixes: bigint[] = []
+  // At once, as most of the time of a short body is that of the state.
+  if (bytes.length < BLOCK) return { whole: branded(xxh.h64Raw(bytes, seed).toString(36)), prefixes }
+  const state = xxh.create64(seed)
   let at = 0
   for (; at + BLOCK <= bytes.length; at += BLOCK) {
     state.update(bytes.subarray(at, at + BLOCK))
