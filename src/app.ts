@@ -23,7 +23,7 @@ import { adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
-import { firstSegmentsOf, routeOf } from './proxy/door/route.ts'
+import { firstSegmentsOf, remembered, routeOf } from './proxy/door/route.ts'
 import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import type { Services } from './proxy/services.ts'
@@ -54,10 +54,7 @@ export interface GovernorOptions
 }
 
 /** True for Governor's own paths, also in spellings that some server takes for them. */
-function isOpsPath(target: string): boolean {
-  for (const first of firstSegmentsOf(target)) if (RESERVED_NAMES.includes(first)) return true
-  return false
-}
+const isOpsPath = remembered((target) => firstSegmentsOf(target).some((first) => RESERVED_NAMES.includes(first)))
 
 function unneeded(): never {
   throw new Error("a route has a schema: remove `schemaController`, so that Fastify's own compilers are used")

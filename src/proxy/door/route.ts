@@ -132,11 +132,40 @@ function segmentsOf(path: string): string[] {
   return path.match(/[^/]+/g) ?? []
 }
 
+/** The most targets for which a result is remembered, and the longest one. */
+const MAX_TARGETS = 256
+
+/** Returns a function with the same results that remembers some: programs ask for few targets. A query may hold a key. */
+export function remembered<Result>(find: (target: string) => Result): (target: string) => Result {
+  const known = new Map<string, Result>()
+  return (target) => {
+    const before = known.get(target)
+    if (before !== undefined) return before
+    const result = find(target)
+    const isKept = known.size < MAX_TARGETS && target.length <= MAX_TARGETS && !target.includes('?')
+    if (isKept) known.set(target, result)
+    return result
+  }
+}
+
+type Routing = Pick<Services, 'upstreams' | 'dialects'>
+
+const posts = new WeakMap<Routing, (target: string) => Route>()
+
 /** Returns where a request goes. @throws if a built-in upstream is missing. */
-export function routeOf(
-  { upstreams, dialects }: Pick<Services, 'upstreams' | 'dialects'>,
-  { method, target, headers }: Client['head'],
-): Route {
+export function routeOf(services: Routing, head: Client['head']): Route {
+  const { method, headers } = head
+  const isMarked = ({ api }: Dialect) => api.ownHeader !== undefined && headerOf(headers, api.ownHeader) !== undefined
+  if (method !== 'POST' || services.dialects.some(isMarked)) return findRoute(services, head)
+  let routes = posts.get(services)
+  if (!routes) {
+    routes = remembered((target) => findRoute(services, { method, target, headers: [] }))
+    posts.set(services, routes)
+  }
+  return routes(head.target)
+}
+
+function findRoute({ upstreams, dialects }: Routing, { method, target, headers }: Client['head']): Route {
   const whole = pathOf(target)
   const [asked = ''] = whole.split('?', 1)
   const [, first = ''] = asked.split('/', 2)
