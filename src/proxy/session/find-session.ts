@@ -101,9 +101,14 @@ const MAX_LOOKED_UP = 2
 
 /** Returns what is known of the newest calls that a transcript shows, the newest first. Rejects if the store fails. */
 function relayedCalls(store: Store, tenant: string, { callIds }: RequestFacts) {
-  const ids = callIds.filter((all) => all.length > 0).slice(-MAX_LOOKED_UP)
-  const looked = ids.reverse().flatMap(linkedIds)
-  return Promise.all(looked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
+  const ids: Hash[] = []
+  let answers = 0
+  for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP; at--) {
+    const linked = linkedIds(callIds[at] ?? [])
+    if (linked.length > 0) answers++
+    ids.push(...linked)
+  }
+  return Promise.all(ids.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
 }
 
 /** Returns those of an answer's call ids by which it is found: a client may drop some of its calls. */
