@@ -26,18 +26,22 @@ export function createStore(
   now: () => number,
 ) {
   const statusOf = (isWhole: boolean) => ({ kind, status: isWhole ? 'ok' : 'degraded' }) as const
-  if (kind === 'memory') {
-    const store: Store = createMemoryStore(limits, now)
-    return { store, status: () => statusOf(true), open: async () => {}, close() {} }
+  switch (kind) {
+    case 'memory': {
+      const store: Store = createMemoryStore(limits, now)
+      return { store, status: () => statusOf(true), open: async () => {}, close() {} }
+    }
+    case 'redis': {
+      const { tls } = redis
+      const read = (file: string) => (file === '' ? undefined : readFileSync(file))
+      const settings: RedisSettings = {
+        ...redis,
+        tls: tls.ca || tls.cert ? { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.key) } : undefined,
+      }
+      const replica = randomBytes(8).toString('hex')
+      const store = createReplicatedStore(settings, { ...hooks, limits, now, replica })
+      const { isWhole, open, close } = store
+      return { store, status: () => statusOf(isWhole()), open, close }
+    }
   }
-  const { tls } = redis
-  const read = (file: string) => (file === '' ? undefined : readFileSync(file))
-  const settings: RedisSettings = {
-    ...redis,
-    tls: tls.ca || tls.cert ? { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.key) } : undefined,
-  }
-  const replica = randomBytes(8).toString('hex')
-  const store = createReplicatedStore(settings, { ...hooks, limits, now, replica })
-  const { isWhole, open, close } = store
-  return { store, status: () => statusOf(isWhole()), open, close }
 }

@@ -1,8 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { NO_LIMITS } from '../../../src/core/budget/meters.ts'
+import { namesOf } from '../../../src/core/names.ts'
 import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
-import { type Limit, terminalOf } from '../../../src/core/terminal.ts'
+import { GUARD_REASONS, type Limit, terminalOf } from '../../../src/core/terminal.ts'
 import { called, requestFacts, result, said, steps, system, user } from '../transcript.ts'
 
 const runOf = (changes: Partial<Run> = {}): Run => ({
@@ -31,6 +33,9 @@ const sessionOf = (...runs: readonly Run[]): Session => ({
     run,
   })),
 })
+
+/** What ends a run: a meter, a guard, or an operator. */
+const ENDS = [undefined, 'operator' as const, ...namesOf(GUARD_REASONS)]
 
 const over = 60_000 + QUIET_MS
 
@@ -66,15 +71,12 @@ describe('a run that Governor did not end', () => {
 })
 
 describe('a run whose end the client knows', () => {
-  it.each([undefined, 'operator', 'loop_guard'] as const)(
-    'has the terminal state that the client got, at once: %s',
-    (reason) => {
-      const run = runOf({ finalAnswer: finalAnswer(reason), isAnswered: true })
-      const state = run.finalAnswer?.terminal.terminal_state
-      expect(endOf(run, run.askedAt)).toBe(state)
-      expect(endBefore(run, requestFacts([user('And?')]))).toBe(state)
-    },
-  )
+  it.each(ENDS)('has the terminal state that the client got, at once: %s', (reason) => {
+    const run = runOf({ finalAnswer: finalAnswer(reason), isAnswered: true })
+    const state = run.finalAnswer?.terminal.terminal_state
+    expect(endOf(run, run.askedAt)).toBe(state)
+    expect(endBefore(run, requestFacts([user('And?')]))).toBe(state)
+  })
 
   it('has it also where the agent ended the run itself', () => {
     const { terminal } = finalAnswer()
