@@ -5,6 +5,7 @@ import { basename } from 'node:path'
 import { pino } from 'pino'
 import { type Environment, loadConfig } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
+import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import type { Call, Terminal } from './command.ts'
 import { createBill, listen } from './start.ts'
@@ -13,11 +14,11 @@ import { createBill, listen } from './start.ts'
 function governorEnvironment(env: Environment): Environment {
   const port = env['PORT'] || 8787
   const changed: Record<string, string | undefined> = { ...env }
-  for (const api of ['OPENAI', 'ANTHROPIC']) {
-    const url = env[`${api}_BASE_URL`] ?? ''
+  for (const { variable, clientVariable } of BUILT_IN_UPSTREAMS) {
+    const url = env[clientVariable] ?? ''
     // The variable may still name a Governor that ran before.
     const isGovernor = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
-    changed[`${api}_UPSTREAM_URL`] ||= env['GOVERNOR_UPSTREAM'] || isGovernor ? undefined : url
+    changed[variable] ||= env['GOVERNOR_UPSTREAM'] || isGovernor ? undefined : url
   }
   return changed
 }
@@ -62,6 +63,7 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
     OPENAI_BASE_URL: base,
     OPENAI_API_BASE: base,
     ANTHROPIC_BASE_URL: address,
+    GOOGLE_GEMINI_BASE_URL: address,
     NO_PROXY: noProxy,
     no_proxy: noProxy,
   }

@@ -22,6 +22,8 @@ export interface ToolCall {
 /** The result of the call `callId`. */
 export interface ToolResult {
   readonly callId: string
+  /** The tool, where the API names it with the result: there may be no ids. */
+  readonly name?: string
   readonly text: string
 }
 

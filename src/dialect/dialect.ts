@@ -96,6 +96,8 @@ export interface DialectRequest {
   bindsReasoning?(): boolean
   /** True if the client asks for usage in a stream. Unset if all streams of this API state it. */
   asksForUsage?(): boolean
+  /** The client asked for a stream as one list in JSON. Unset if this API has no such form. */
+  readonly isList?: boolean
   /** The session id at a path of keys in the body; `undefined` if the path holds none, or only the id of a user. */
   sessionIdAt(path: readonly string[]): string | undefined
   /** Hashes of the output format and of the forced tool that the request demands. `hasFormat`: it demands a format. */
@@ -294,6 +296,8 @@ export interface BuiltInUpstream {
   readonly url: string
   /** The environment variable that sets another one. */
   readonly variable: string
+  /** The environment variable in which its clients read their base URL. */
+  readonly clientVariable: string
   /** The path, below the base URL, of its list of models. */
   readonly models: string
   /** The provider in spans, by the names of OpenTelemetry. */
@@ -376,7 +380,13 @@ export interface Dialect {
   openText(): (frame: Frame) => string
   /**
    * A complete response with a given text: a recorded answer, or the fallback. `createdAt` is in ms since the epoch.
-   * `statesUsage`: the client asked for usage in a stream.
+   * `streams`: as events, or as one list. `statesUsage`: the client asked for usage in a stream.
    */
-  reply(answer: FinalAnswer, streams: boolean, id: string, createdAt: number, statesUsage?: boolean): GovernorReply
+  reply(
+    answer: FinalAnswer,
+    streams: boolean | 'list',
+    id: string,
+    createdAt: number,
+    statesUsage?: boolean,
+  ): GovernorReply
 }

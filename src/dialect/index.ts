@@ -1,11 +1,12 @@
 /** The dialects that Governor guards, in the order in which they may claim a path. */
 import { chat } from './chat/index.ts'
 import type { Api, BuiltInUpstream, Dialect } from './dialect.ts'
+import { gemini } from './gemini/index.ts'
 import { messages } from './messages/index.ts'
 import { openai } from './openai/api.ts'
 import { responses } from './responses/index.ts'
 
-export const DIALECTS: readonly Dialect[] = [chat, messages, responses]
+export const DIALECTS: readonly Dialect[] = [chat, messages, responses, gemini]
 
 /** The upstreams that exist in every configuration, the first first. */
 export const BUILT_IN_UPSTREAMS: readonly BuiltInUpstream[] = [...new Set(DIALECTS.map(({ api }) => api.upstream))]
@@ -31,7 +32,10 @@ const VERSION = /^v\d/
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
   let hasVersion = false
-  for (const [at, segment] of segments.entries()) {
+  // Behind `models` stands the name of one.
+  const models = segments.indexOf('models')
+  const api = models === -1 ? segments : segments.slice(0, models)
+  for (const [at, segment] of api.entries()) {
     const isVersion = VERSION.test(segment)
     // The name is no segment of an API; all behind it are.
     if ((isVersion || API_SEGMENTS.has(segment)) === (at === 0)) return undefined

@@ -1,5 +1,6 @@
 /** What every coding agent must do behind Governor: the same as without, and end well when it is warned, refused, stopped. */
 import { expect, it, onTestFinished } from 'vitest'
+import { isGemini, mayCall } from '../support/gemini.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Answer, type Received, type Script, startProvider } from '../support/provider.ts'
 import type { Ran } from './program.ts'
@@ -26,7 +27,9 @@ function turns(agent: Agent, answer: (request: Received, turn: number) => Answer
   return (request) => (agent.isTurn(request) ? answer(request, ++turn) : { text: 'Steps' })
 }
 
-function choosesNone({ json }: Received): boolean {
+function choosesNone(request: Received): boolean {
+  const { json } = request
+  if (isGemini(request)) return !mayCall(request)
   const choice = json.tool_choice as { type?: string } | string | undefined
   return choice === 'none' || (typeof choice === 'object' && choice.type === 'none')
 }

@@ -115,6 +115,7 @@ describe('governor doctor', () => {
       upstreams: {
         openai: { url: provider.url },
         anthropic: { url: `${provider.url}/v1` },
+        gemini: { url: provider.url },
         house: { url: provider.url, api_key: 'sk-good' },
       },
     })
@@ -124,6 +125,8 @@ describe('governor doctor', () => {
       'upstream openai': `ok: ${provider.url} answers with 401`,
       'key of openai': "ok: the client's own, passed on",
       'upstream anthropic': `ok: ${provider.url} answers with 401`,
+      'upstream gemini': `ok: ${provider.url} answers with 401`,
+      'key of gemini': "ok: the client's own, passed on",
       'key of anthropic': "ok: the client's own, passed on",
       'upstream house': `ok: ${provider.url} answers with 200`,
       'key of house': 'ok: held by Governor',
@@ -136,6 +139,7 @@ describe('governor doctor', () => {
       'GET /v1/models Bearer sk-good',
       'GET /v1/models undefined',
       'GET /v1/models undefined',
+      'GET /v1beta/models undefined',
     ])
   })
 
@@ -145,7 +149,11 @@ describe('governor doctor', () => {
     const { code, checks, err } = await doctorSays(
       {
         server: { port: await freePort() },
-        upstreams: { openai: { url: gone }, anthropic: { url: provider.url, api_key: 'sk-bad' } },
+        upstreams: {
+          openai: { url: gone },
+          anthropic: { url: provider.url, api_key: 'sk-bad' },
+          gemini: { url: provider.url },
+        },
       },
       { REDIS_URL: `redis://127.0.0.1:${await freePort()}` },
     )
@@ -162,7 +170,7 @@ describe('governor doctor', () => {
 
   it('tells a Governor on its port from another program there', async () => {
     const provider = await startProvider()
-    const upstreams = { openai: { url: provider.url }, anthropic: { url: provider.url } }
+    const upstreams = { openai: { url: provider.url }, anthropic: { url: provider.url }, gemini: { url: provider.url } }
     const running = await startProcess(provider.url)
     const own = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
     expect(own.checks['port']).toMatch(/^ok: Governor \S+ listens on /)
@@ -191,7 +199,7 @@ describe('governor doctor', () => {
     writeFileSync(file, lines.join('\n'))
     const { checks, code } = await doctorSays({
       server: { port: await freePort() },
-      upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url } },
+      upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url }, gemini: { url: provider.url } },
       models: [{ model: 'mine', price: { input: 0, output: 0 } }],
       usage: { journal: file },
     })
@@ -211,7 +219,7 @@ describe('governor doctor', () => {
     ] as const) {
       const { checks, code } = await doctorSays({
         server: { port: await freePort() },
-        upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url } },
+        upstreams: { openai: { url: provider.url }, anthropic: { url: provider.url }, gemini: { url: provider.url } },
         usage: { journal },
       })
       expect(checks['journal']).toBe(`wrong: can't be written: ${problem}. See usage.journal.`)

@@ -425,7 +425,7 @@ describe('a configuration', () => {
       client_override: true,
       run: { max_tool_calls: 0 },
     })
-    expect(Object.keys(upstreams)).toEqual(['openai', 'anthropic'])
+    expect(Object.keys(upstreams)).toEqual(['openai', 'anthropic', 'gemini'])
     expect(sessions).toMatchObject({ max: 10_000, ttl: 3_600_000 })
     expect(stop.text).toContain("You've reached the maximum number of tool-calling iterations allowed.")
     expect(checkConfig({}, 'nothing')).toEqual(load('{}'))

@@ -1,7 +1,9 @@
 /** Runs the contract of dialects for each of them, and for one of an API that Governor does not know. */
 import { chat } from '../../src/dialect/chat/index.ts'
+import { gemini } from '../../src/dialect/gemini/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
+import { generated, generatedEvents } from '../support/gemini.ts'
 import { events, message } from '../support/messages.ts'
 import { type Answer, chunks, completion } from '../support/provider.ts'
 import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
@@ -53,9 +55,23 @@ dialectContract('Responses', {
   calling: { reasoning: 'x', text: TEXT, calls: CALLS },
 })
 
+dialectContract('Gemini', {
+  dialect: gemini,
+  path: '/v1beta/models/m:generateContent',
+  request:
+    '{"systemInstruction":{"parts":[{"text":"Be short."}]},"tools":[{"functionDeclarations":[{"name":"read"}]}],"contents":[{"role":"user","parts":[{"text":"Go."}]}]}',
+  whole: (answer) => generated(answer, 1),
+  frames: (answer) => generatedEvents(answer, 1),
+  calling: {
+    blocks: [{ text: 'Hm. "functionCall"', thought: true, thoughtSignature: 'c2lnbmVk' }],
+    text: TEXT,
+    calls: OBJECTS,
+  } as Answer,
+})
+
 dialectContract('an API with the model in its path', {
   dialect: toy,
-  path: '/v1beta/models/m:generateContent',
+  path: '/v1/toys/m:ask',
   request:
     '{"tools":[{"functionDeclarations":[{"name":"read"}]}],"contents":[{"role":"user","parts":[{"text":"Go."}]}]}',
   whole: ({ text, calls = [] }) => ({

@@ -4,7 +4,7 @@ import { startBoth } from '../support/governor.ts'
 import type { Script } from '../support/provider.ts'
 import { toy } from '../support/toy-dialect.ts'
 
-const PATH = '/v1beta/models/toy-1:generateContent'
+const PATH = '/v1/toys/toy-1:ask'
 const OPTIONS = { dialects: [...DIALECTS, toy] }
 const CONFIG = { budget: { max_iterations: 4, caution_threshold: 0.5, warning_threshold: 0.99 } }
 

@@ -32,7 +32,7 @@ export async function startGovernor(
   const log = pino({ level: 'trace' }, { write: (line: string) => logs.push(line) })
   const checked = checkConfig(
     {
-      upstreams: { openai: { url: upstream }, anthropic: { url: upstream } },
+      upstreams: { openai: { url: upstream }, anthropic: { url: upstream }, gemini: { url: upstream } },
       ...config,
       server: { port: 0, ...(config['server'] as Tree | undefined) },
     },

@@ -104,7 +104,7 @@ export async function startProcess(
   options: LaunchOptions & { readonly env?: Readonly<Record<string, string>> } = {},
 ): Promise<Process> {
   const file = join(temporaryFolder(), 'governor.yaml')
-  const upstreams = { openai: { url: upstream }, anthropic: { url: upstream } }
+  const upstreams = { openai: { url: upstream }, anthropic: { url: upstream }, gemini: { url: upstream } }
   const server = { port: 0, ...(config['server'] as Tree | undefined) }
   // JSON is YAML as well.
   writeFileSync(file, JSON.stringify({ upstreams, ...config, server }))

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { geminiReply } from './gemini.ts'
 import { events, message } from './messages.ts'
 import { createKept, eventTexts, type Item, responseEvents, responseObject } from './responses.ts'
 
@@ -177,6 +178,13 @@ function send(response: ServerResponse, received: Received, answer: Answer, numb
     return
   }
   const { json } = received
+  const gemini = geminiReply(received, answer, number)
+  if (gemini) {
+    response.writeHead(200, { 'content-type': gemini.type, ...answer.headers })
+    for (const piece of gemini.pieces) response.write(piece)
+    response.end()
+    return
+  }
   const streams = json.stream === true
   if (received.items) {
     const whole = responseObject(json, answer, number)

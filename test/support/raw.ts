@@ -282,7 +282,7 @@ export async function listenAnswering(): Promise<Answering> {
 
 /** A Governor that several tests share; the caller closes it. */
 export async function openGovernor(upstream: string, config: Record<string, unknown> = {}, server: object = {}) {
-  const upstreams = { openai: { url: upstream }, anthropic: { url: upstream } }
+  const upstreams = { openai: { url: upstream }, anthropic: { url: upstream }, gemini: { url: upstream } }
   const checked = checkConfig({ upstreams, ...config, server: { port: 0, ...server } }, 'test')
   const governor = buildGovernor(checked, { log: pino({ level: 'silent' }) })
   const url = await governor.listen()

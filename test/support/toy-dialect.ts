@@ -16,7 +16,7 @@ const api: Api = {
   overflowError: () => ({ status: 'INVALID_ARGUMENT' }),
 }
 
-const modelIn = (path: string): string => /([^/]*):generateContent$/.exec(path)?.[1] ?? ''
+const modelIn = (path: string): string => /([^/]*):ask$/.exec(path)?.[1] ?? ''
 const callsIn = (parts: readonly Json[]) =>
   parts
     .map(({ functionCall }) => functionCall)
@@ -96,7 +96,7 @@ function noStreams(): never {
 export const toy: Dialect = {
   name: 'toy',
   api,
-  claims: (segments) => segments.at(-1)?.endsWith(':generateContent') === true,
+  claims: (segments) => segments.at(-1)?.endsWith(':ask') === true,
   read,
   modelOf: ({ path }) => modelIn(path),
   writtenCharacters: (bytes) => bytes.length,

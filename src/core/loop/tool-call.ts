@@ -163,22 +163,36 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
 }
 
 /**
- * Returns the result of each call, in order: the one with its id, equal ids one after the other. Calls and results that
- * are left are pairs by their order, if they are equally many: one side has no ids, or other ones.
+ * Returns the result of each call, in order: the one with its id, equal ids one after the other; then the one that names
+ * its tool, in the same way. Calls and results that are left are pairs by their order, if they are equally many: one side
+ * has no ids, or other ones.
  */
-function pairResults(calls: readonly { readonly id: string }[], results: readonly TranscriptResult[]) {
-  const byId = new Map<string, TranscriptResult[]>()
-  for (const result of results) {
-    const same = byId.get(result.callId)
-    if (same) same.push(result)
-    else byId.set(result.callId, [result])
-  }
-  const paired = calls.map(({ id }) => byId.get(id)?.shift())
+function pairResults(
+  calls: readonly { readonly id: string; readonly name?: string }[],
+  results: readonly TranscriptResult[],
+) {
   const left = new Set(results)
-  for (const result of paired) if (result) left.delete(result)
-  if (left.size !== paired.filter((result) => !result).length) return paired
-  const others = left.values()
-  return paired.map((result) => result ?? others.next().value)
+  const paired = new Map<number, TranscriptResult>()
+  for (const by of ['id', 'name'] as const) {
+    const waiting = new Map<string, TranscriptResult[]>()
+    for (const result of left) {
+      const { callId, name } = result
+      // An API that names the tool may have no ids.
+      const key = by === 'name' ? name : callId
+      if (key === undefined || (key === '' && name !== undefined)) continue
+      const same = waiting.get(key)
+      if (same) same.push(result)
+      else waiting.set(key, [result])
+    }
+    for (const [at, { [by]: key = '' }] of calls.entries()) {
+      const result = paired.has(at) ? undefined : waiting.get(key)?.shift()
+      if (!result) continue
+      paired.set(at, result)
+      left.delete(result)
+    }
+  }
+  const others = left.size === calls.length - paired.size ? left.values() : undefined
+  return calls.map((_, at) => paired.get(at) ?? others?.next().value)
 }
 
 function readCalls(reader: CallReader, index: number): readonly TranscriptCall[] {

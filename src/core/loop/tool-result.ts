@@ -10,6 +10,7 @@ import type { MaskMode } from './patterns.ts'
 /** The result of a call in a transcript. */
 export interface TranscriptResult {
   readonly callId: string
+  readonly name?: string | undefined
   /** Returns the text; decodes it if that was not done yet. */
   readonly text: () => string
   /** The result as its bytes stand in the request; unset if they do not hold just this result. */
@@ -23,13 +24,13 @@ export function resultsAfter(conversation: Conversation, index: number): readonl
     conversation.work?.spend(STEPS_PER_VALUE)
     const json = conversation.rawResult?.(at)
     if (json) results.push({ callId: json.callId, text: () => conversation.results(at)[0]?.text ?? '', json })
-    else for (const { callId, text } of conversation.results(at)) results.push({ callId, text: () => text })
+    else for (const { callId, name, text } of conversation.results(at)) results.push({ callId, name, text: () => text })
     // Some APIs allow no picture in a result, so that it follows in a message of a user.
     const last = results.at(-1)
     const pictures = last && conversation.role(at) === 'user' ? (conversation.pictures?.(at) ?? []) : []
     if (!last || pictures.length === 0) continue
     const text = [last.text(), ...pictures].join('\n')
-    results[results.length - 1] = { callId: last.callId, text: () => text }
+    results[results.length - 1] = { callId: last.callId, name: last.name, text: () => text }
   }
   return results
 }

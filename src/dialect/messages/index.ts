@@ -111,7 +111,7 @@ const FIELDS: RequestFields = {
   formatIn: (index) => formatIn(index, ['output_config', 'format'], ['output_format']),
   tools: ['tools'],
   choices: ['tool_choice'],
-  nested: 'tools',
+  nested: ['tools'],
   nameOf: (tool) => toolName(tool),
   forcedBy(choice) {
     if (!isObject(choice) || choice['type'] === 'auto' || choice['type'] === 'none') return undefined
@@ -340,6 +340,7 @@ export const anthropic: Api = {
     name: 'anthropic',
     url: 'https://api.anthropic.com',
     variable: 'ANTHROPIC_UPSTREAM_URL',
+    clientVariable: 'ANTHROPIC_BASE_URL',
     models: '/v1/models',
     provider: 'anthropic',
   },

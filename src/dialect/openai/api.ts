@@ -24,6 +24,7 @@ export const openai: Api = {
     name: 'openai',
     url: 'https://api.openai.com',
     variable: 'OPENAI_UPSTREAM_URL',
+    clientVariable: 'OPENAI_BASE_URL',
     models: '/v1/models',
     provider: 'openai',
   },
@@ -49,7 +50,7 @@ export const openai: Api = {
 export const OPENAI_TOOLS: Omit<RequestFields, 'formatIn'> = {
   tools: ['tools', 'functions'],
   choices: ['tool_choice', 'function_call'],
-  nested: 'tools',
+  nested: ['tools'],
   nameOf: (tool) => toolName(tool, 'function', 'custom'),
   forcedBy(choice) {
     const type = isObject(choice) ? textOf(choice['type']) : choice

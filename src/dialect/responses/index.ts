@@ -1,5 +1,5 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
-import type { Role, ToolCall } from '../../core/conversation.ts'
+import type { ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare } from '../../json/compare.ts'
@@ -42,6 +42,7 @@ import {
   type ListedItem,
   type Message,
   type MessageForm,
+  messagesOf,
   noticeIn,
   offersTools,
   type RequestFields,
@@ -61,7 +62,7 @@ import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfConte
 interface InputItem extends ListedItem {
   /** It only refers to an item that the provider stores. */
   readonly isReference: boolean
-  /** It may stand in the middle of a response, as a compaction does. */
+  /** It is a compaction, or something like it. */
   readonly isAside: boolean
 }
 
@@ -107,26 +108,6 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
 /** Returns the item for an input that is a text. */
 function readText({ start, end }: Span): InputItem {
   return { start, end, role: 'user', callCount: 0, resultCount: 0, isReference: false, isAside: false }
-}
-
-const PART: MessageForm = { role: 'part', callCount: 0, resultCount: 0 }
-
-/** Returns what each item is as a message: the first item of a response counts the calls of all of its items. */
-function messagesIn(items: readonly InputItem[]): readonly MessageForm[] {
-  const messages: MessageForm[] = []
-  let response: { role: Role; callCount: number; resultCount: number } | undefined
-  for (const { role, callCount, resultCount, isAside } of items) {
-    const isInResponse = role === 'assistant' || (isAside && response !== undefined)
-    if (response && isInResponse) {
-      response.callCount += callCount
-      messages.push(PART)
-      continue
-    }
-    const message = { role, callCount, resultCount }
-    response = isInResponse ? message : undefined
-    messages.push(message)
-  }
-  return messages
 }
 
 /** Decodes a message, which may be a response of several items, or with -1 the fields with system text. */
@@ -253,7 +234,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   if (!index) return undefined
   const { json, object, fields, items } = index
   const { isStored, storesInput, storesAnswers, stored, firstItem } = storageOf(index)
-  const messages = messagesIn(items)
+  const messages = messagesOf(items)
   const last = items.at(-1)
   const compaction = items.slice(0, MAX_KEPT).findLast((item) => item.isAside && isOfType(json, item, 'compaction'))
   const conversation = conversationOf(

@@ -36,6 +36,29 @@ export interface MessageForm {
 /** The byte offsets of one item of the list, and what it holds. */
 export interface ListedItem extends IndexedItem, MessageForm {}
 
+const PART: MessageForm = { role: 'part', callCount: 0, resultCount: 0 }
+
+/**
+ * Returns what each item is as a message, for an API with responses of several items: the first counts the calls of all.
+ * `isAside`: it may stand in the middle of a response.
+ */
+export function messagesOf(items: readonly (MessageForm & { readonly isAside?: boolean })[]): readonly MessageForm[] {
+  const messages: MessageForm[] = []
+  let response: { role: Role; callCount: number; resultCount: number } | undefined
+  for (const { role, callCount, resultCount, isAside = false } of items) {
+    const isInResponse = role === 'assistant' || (isAside && response !== undefined)
+    if (response && isInResponse) {
+      response.callCount += callCount
+      messages.push(PART)
+      continue
+    }
+    const message = { role, callCount, resultCount }
+    response = isInResponse ? message : undefined
+    messages.push(message)
+  }
+  return messages
+}
+
 /** The name of a role in a dialect. Lists are searched in order, so frequent roles come first. */
 export type NamedRole = readonly [name: string, role: Role]
 
@@ -157,8 +180,8 @@ export interface RequestFields {
   readonly tools: readonly string[]
   /** The tool choice. */
   readonly choices: readonly string[]
-  /** The key of a list of tools within a tool. */
-  readonly nested: string
+  /** The keys of lists of tools within a tool. */
+  readonly nested: readonly string[]
   /** Returns the name of a tool; empty if it has none. */
   nameOf(tool: unknown): string
   /** Returns what a tool choice forces; `undefined` if the model may answer without a call. */
@@ -294,6 +317,7 @@ const MAX_DEPTH = 4
 export function namesIn(choice: unknown, depth = 0): string[] {
   if (depth > MAX_DEPTH || typeof choice !== 'object' || choice === null) return []
   const names = isObject(choice) ? [textOf(choice['name']), textOf(choice['type'])] : []
+  if (Array.isArray(choice)) names.push(...choice.map(textOf))
   for (const value of Object.values(choice)) names.push(...namesIn(value, depth + 1))
   return names
 }
@@ -341,8 +365,8 @@ function readTools(
   for (const tool of tools) {
     const value = decode(json, tool)
     const name = api.nameOf(value)
-    const isNested = Array.isArray(propertyOf(value, api.nested))
-    const nested = isNested ? member(members(json, tool), api.nested)?.value : undefined
+    const key = api.nested.find((one) => Array.isArray(propertyOf(value, one)))
+    const nested = key === undefined ? undefined : member(members(json, tool), key)?.value
     const inner = nested && readTools(json, nested, api, isUnwanted, depth + 1)
     const isSpace = inner !== undefined && inner.names.length > 0
     names.push(...(isSpace ? inner.names : [name]))

@@ -81,6 +81,8 @@ export interface StreamDialect<P extends Part, S extends DialectState> {
   /** Ends the current response and prepares for the next. `isTaken`: the client gets the one that ended. */
   nextResponse(dialectState: S, mode: StreamMode, isTaken: boolean): void
   parse(frame: Frame, dialectState: S, isLater: boolean): P
+  /** Returns the usage of a response that states it several times. Unset if the larger of two numbers counts. */
+  joinUsage?(before: unknown, stated: unknown): unknown
   /** Returns the bytes for the client: the part's own, with a blank line at the end, if nothing in it has to change. */
   render(part: P, dialectState: S): Buffer[]
   /** The part without its calls; `undefined` if nothing is left. Unset if a part of kind `call` holds nothing else. */
@@ -365,7 +367,7 @@ function read(state: RewrittenStream, frame: Frame): { readonly part: Part; read
     }
   }
   const part = dialect.parse(frame, dialectState, responses > 0)
-  current.usage = largerUsage(current.usage, part.usage)
+  current.usage = (dialect.joinUsage ?? largerUsage)(current.usage, part.usage)
   current.isOver ||= part.isOver
   return { part, before }
 }

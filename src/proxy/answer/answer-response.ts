@@ -397,7 +397,7 @@ async function savePendingResults(
   await unlessLost(services.emit, saved, undefined)
 }
 
-function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean): GovernorReply {
+function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean | 'list'): GovernorReply {
   const said = sent.demands().hasFormat ? answer : { ...answer, text: textWithFooter(answer) }
   return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
 }
@@ -405,7 +405,7 @@ function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, stream
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked, with the headers of its end. */
 export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
   const { streams } = x.request.conversation
-  const { contentType, body } = replyFor(x, answer, streams)
+  const { contentType, body } = replyFor(x, answer, x.sent.isList ? 'list' : streams)
   const ended = terminalHeaders(answer.terminal, !streams)
   reply(x.exchange.client, 200, contentType, body, { ...governorHeaders, ...ended })
 }
