@@ -37,6 +37,7 @@ import { createMetrics } from './telemetry/metrics.ts'
 import { createWebhook, type WebhookOptions } from './telemetry/webhook.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
 import { VERSION } from './version.ts'
+import { createSocketGuard } from './websocket/upgrade.ts'
 
 export interface GovernorOptions
   extends Pick<ServiceOptions, 'dialects' | 'memory' | 'after' | 'delay' | 'semanticConventions'> {
@@ -237,7 +238,13 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
       return api.errorBody(kind, message, code, status)
     },
   })
-  handleUpgrades(clients.server, services, { websocket: config.server.websocket, connectTimeout, isOwnPath: isOpsPath })
+  const { first_byte: firstByte, idle } = config.timeouts
+  const guard = createSocketGuard(services, {
+    connect: connectTimeout,
+    carry: { silence: clientIdle, firstByte, idle },
+  })
+  const { websocket } = config.server
+  handleUpgrades(clients.server, services, { websocket, guard, connectTimeout, isOwnPath: isOpsPath })
   const app = fastify({
     serverFactory: (serveOps) => clients.server.on('request', requestListener(services, serveOps)),
     clientErrorHandler: clients.refuseUnreadable,

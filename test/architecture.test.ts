@@ -84,6 +84,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:',
   ],
+  websocket: ['dialect/dialect.ts', 'http/', 'proxy/', 'sse/', 'websocket/', 'ws', 'node:'],
   dashboard: ['node:fs', 'fastify'],
   // What runs in the browser.
   'dashboard/page': [

@@ -65,8 +65,9 @@ const server = section({
     'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that stops ' +
       'Governor (Docker, systemd, Kubernetes) more time than this.',
   ),
-  websocket: choice(['refuse', 'tunnel'], 'refuse').describe(
-    'What happens to WebSocket upgrades on guarded paths. refuse: 426, and clients use POST at once; tunnel: ' +
+  websocket: choice(['guard', 'refuse', 'tunnel'], 'refuse').describe(
+    'What happens to WebSocket upgrades on guarded paths. guard: the requests on a WebSocket of the Responses API are ' +
+      'guarded as those over HTTP, and other APIs are refused; refuse: 426, and clients use POST at once; tunnel: ' +
       'Governor passes them through, unguarded. It always tunnels them on other paths.',
   ),
 }).describe('Where Governor listens, and who may use it.')

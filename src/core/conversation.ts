@@ -45,6 +45,8 @@ export interface Conversation {
   readonly offersTools: boolean
   /** The request asks for a summary of the history by a feature of its API, and is no step of a run. */
   readonly isCompaction?: boolean
+  /** The request asks for no answer: the provider only reads it, as the next request continues from it. */
+  readonly isWarmUp?: boolean
   /** The history begins with the provider's own summary of what stood before it. */
   readonly isCompacted?: boolean
   /** The system text before the conversation; empty if there is none. */

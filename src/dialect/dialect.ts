@@ -264,7 +264,7 @@ export interface ResponseMetadata {
 
 /** A request before any part of it is read. */
 export interface RequestInput {
-  /** The path of the client's URL, without the query. */
+  /** The path of the client's URL, without the query; ends in `STEERED` if the response has begun already. */
   readonly path: string
   /** Its query, without `?`; it may hold a key. Unset if it has none. */
   readonly query?: string | undefined
@@ -272,6 +272,37 @@ export interface RequestInput {
   readonly body: Buffer
   /** What the same dialect read of an earlier body that begins with the same bytes. */
   readonly known?: KnownItems | undefined
+}
+
+/** The end of the path for a request that was never sent: the provider answers it by itself. */
+export const STEERED = '/steered'
+
+/** A message of a provider. */
+export interface SocketEvent {
+  /** `begin`, `part`, `end`: of a response; `error`: in its place, or its end; `unsteered`: none follows a steered one. */
+  readonly kind: 'begin' | 'part' | 'end' | 'error' | 'unsteered' | 'other'
+  /** The id of the response that begins. */
+  readonly id?: string
+  /** `undefined` if it names none. */
+  readonly lane: string | undefined
+  /** Of an error: what would be the status and the raw headers of a reply over HTTP. */
+  readonly status?: number
+  readonly headers?: readonly string[]
+}
+
+/** How an API goes over a connection of messages (WebSocket): in lanes, each with one response after the other. */
+export interface SocketForm {
+  /** Reads a client's message; `undefined` if it is no request. `headers`: raw headers that it states for itself. */
+  readRequest(message: Buffer): { readonly lane: string; readonly headers: readonly string[] } | undefined
+  readEvent(message: Buffer): SocketEvent
+  /** Returns the id of the response that a client's message steers: another one may follow it without a request. */
+  steeredBy(message: Buffer): string | undefined
+  /** Returns what the response after a steered one answers, as a request: that of the steered one goes on with the message. */
+  steered(request: Buffer, message: Buffer): Buffer
+  /** Returns an event as one of this lane: unchanged if it names the lane. */
+  inLane(event: Buffer, lane: string): Buffer
+  /** Returns the event for the reply that an error would be over HTTP: unchanged if it is one. */
+  errorEvent(status: number, body: Buffer): Buffer
 }
 
 /** Why Governor answers a request with an error of its own. */
@@ -376,6 +407,8 @@ export interface Dialect {
    */
   withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
   openFilter(): ToolCallFilter
+  /** Unset if the API is guarded over HTTP alone. */
+  readonly socket?: SocketForm
   /** Returns a function that takes the frames of one response and returns the text that each adds. */
   openText(): (frame: Frame) => string
   /**

@@ -98,7 +98,13 @@ export function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made,
   const text = fill(services.policies.budget.settings.policy.texts.paused, meter)
   const { newId, now } = services
   const said = { text, model, terminal }
-  const { contentType, body } = dialect.reply(said, sent.isList ? 'list' : streams, newId(), now(), sent.asksForUsage?.())
+  const { contentType, body } = dialect.reply(
+    said,
+    sent.isList ? 'list' : streams,
+    newId(),
+    now(),
+    sent.asksForUsage?.(),
+  )
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
   reply(client, 200, contentType, body, {

@@ -11,7 +11,7 @@ const USAGE = {
   total_tokens: 110,
 }
 
-function inputOf(request: ChatBody): Item[] {
+export function inputOf(request: ChatBody): Item[] {
   const input = request['input']
   if (typeof input === 'string') return [{ type: 'message', role: 'user', content: input }]
   return Array.isArray(input) ? (input as Item[]) : []
@@ -131,7 +131,7 @@ function refusal(message: string, param: string): { readonly status: number; rea
 }
 
 /** Returns what is wrong with a conversation, in the provider's words; `undefined` if it is valid. */
-function faultOf(items: readonly Item[]): string | undefined {
+export function faultOf(items: readonly Item[]): string | undefined {
   const ids = (type: string) => items.filter((item) => item['type'] === type).map((item) => item['call_id'] as string)
   const [calls, outputs] = [ids('function_call'), ids('function_call_output')]
   const open = calls.find((id) => !outputs.includes(id))

@@ -156,7 +156,7 @@ export function callsLast({ callCounts }: RequestFacts): boolean {
 
 /** Returns whether a request takes part in a tool loop: it offers tools or contains results. */
 export function isAgentic(conversation: Conversation): boolean {
-  if (conversation.isCompaction) return false
+  if (conversation.isCompaction || conversation.isWarmUp) return false
   if (conversation.offersTools) return true
   for (let at = 0; at < conversation.length; at++) if (conversation.resultCount(at) > 0) return true
   return false

@@ -28,7 +28,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Dialect, StoredHistory } from '../dialect.ts'
+import { type Dialect, STEERED, type StoredHistory } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -55,6 +55,7 @@ import {
 import { firstId } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
+import { CREATE, responsesSocket } from './socket.ts'
 import { responsesStream } from './stream.ts'
 import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
 
@@ -187,7 +188,7 @@ function announceIn({ json, object, fields, list, items }: RequestIndex, text: s
 const FIELDS: RequestFields = { ...OPENAI_TOOLS, formatIn: (index) => formatIn(index, ['text', 'format']) }
 
 /** What a request and its provider keep of the conversation. */
-function storageOf(index: RequestIndex) {
+function storageOf(index: RequestIndex, isMessage: boolean) {
   const { json, items } = index
   const response = textOf(fieldOf(index, 'previous_response_id'))
   const stated = fieldOf(index, 'conversation') ?? null
@@ -195,10 +196,11 @@ function storageOf(index: RequestIndex) {
   const isConversation = conversation !== ''
   const previous = response || conversation || undefined
   const first = items.find(({ role }) => role === 'assistant')
-  const storesAnswers = fieldOf(index, 'store') !== false
+  // A connection keeps its newest responses, also those that the provider does not store.
+  const storesAnswers = isMessage || fieldOf(index, 'store') !== false
   // The provider stores the input and shows it to the model whenever the conversation continues. Not so if nothing is
   // stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
-  const storesInput = response !== '' || stated !== null || (storesAnswers && !first)
+  const storesInput = isMessage || response !== '' || stated !== null || (storesAnswers && !first)
   const isStored = storesInput && storesAnswers
   const stored: StoredHistory = {
     previous,
@@ -233,7 +235,10 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
   const { json, object, fields, items } = index
-  const { isStored, storesInput, storesAnswers, stored, firstItem } = storageOf(index)
+  const isSteered = path.endsWith(STEERED)
+  // It is a message of a WebSocket.
+  const isMessage = stringIn(json, fields, 'type') === CREATE
+  const { isStored, storesInput, storesAnswers, stored, firstItem } = storageOf(index, isMessage)
   const messages = messagesOf(items)
   const last = items.at(-1)
   const compaction = items.slice(0, MAX_KEPT).findLast((item) => item.isAside && isOfType(json, item, 'compaction'))
@@ -242,6 +247,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
     messageOf,
     {
       hasParts: true,
+      ...(isMessage ? { streams: true, isWarmUp: fieldOf(index, 'generate') === false } : {}),
       // A prompt that the provider stores may have tools.
       offersTools: offersTools(index, FIELDS) || (!member(fields, 'tools') && isObject(fieldOf(index, 'prompt'))),
       isCompaction: COMPACTION.test(path) || (last?.isAside === true && isOfType(json, last, 'compaction_trigger')),
@@ -265,11 +271,12 @@ const read: Dialect['read'] = ({ path, body, known }) => {
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem: compaction ? stringIn(json, members(json, compaction), 'id') || undefined : firstItem,
     notice(text, channel) {
+      if (isSteered) return undefined
       if (!storesInput) return endsForProgram(index, items.length) ? undefined : noticeIn(index, text, channel, add)
       const edit = channel === 'user' ? undefined : addToText(json, object, fields, 'instructions', text)
       return edit && [edit]
     },
-    announce: (text) => announceIn(index, text),
+    announce: (text) => (isSteered ? [] : announceIn(index, text)),
     banTools(ban, forced) {
       const edits: Edit[] = []
       if (ban === 'choice_none') edits.push(setMember(object, fields, 'tool_choice', '"none"'))
@@ -289,6 +296,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
       continueAfterBlock(index, blockedMessages, isStored, stored.isConversation),
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, conversation, FIELDS, add),
+    ...(isSteered ? { dropTools: () => [] } : {}),
   }
 }
 
@@ -301,4 +309,5 @@ export const responses: Dialect = {
   claims: (segments) => segments.at(segments.at(-1) === 'compact' ? -2 : -1) === 'responses',
   read,
   responseId: firstId,
+  socket: responsesSocket,
 }

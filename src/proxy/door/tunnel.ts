@@ -1,4 +1,4 @@
-/** Upgraded connections: refused on guarded paths, where they would hide a session, and passed on elsewhere. */
+/** Upgraded connections: guarded, or refused, on guarded paths, where they would hide a session; passed on elsewhere. */
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'
@@ -9,8 +9,10 @@ import { failureOf, invalidStatus } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
-export interface TunnelSettings {
-  readonly websocket: 'refuse' | 'tunnel'
+export interface UpgradeSettings {
+  readonly websocket: 'guard' | 'refuse' | 'tunnel'
+  /** Opens a WebSocket whose requests are guarded. */
+  readonly guard: (request: IncomingMessage, socket: Duplex, first: Buffer, route: Route) => void
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
   readonly isOwnPath: (target: string) => boolean
@@ -18,6 +20,23 @@ export interface TunnelSettings {
 
 function errorBody(message: string, code: string): string {
   return DEFAULT_API.errorBody('invalid_request', message, code, 400)
+}
+
+/** Answers an upgrade so that the client sends its requests over HTTP, which agents do at once. */
+export function useHttp(socket: Duplex): void {
+  const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
+  endWithError(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
+}
+
+/** Gives the client an upstream's answer that is no upgrade; the connection ends with it. */
+export function passRefusal(answer: IncomingMessage, client: Duplex): void {
+  // Node removes the chunked coding from the body.
+  const passed = withoutGovernorHeaders(answer.rawHeaders)
+  const headers = withoutFields(passed, new Set(['connection', 'transfer-encoding']))
+  headers.push('Connection', 'close')
+  client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
+  // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
+  pipeline(answer, client, () => client.destroy())
 }
 
 /** How many chunks, of at most 64 KB each, a client may send before the upstream answers. */
@@ -81,13 +100,7 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
       answer.destroy()
       return void call.emit('error', invalid)
     }
-    // It is no upgrade. Node removes the chunked coding from the body, which then ends with the connection.
-    const passed = withoutGovernorHeaders(answer.rawHeaders)
-    const headers = withoutFields(passed, new Set(['connection', 'transfer-encoding']))
-    headers.push('Connection', 'close')
-    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
-    // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
-    pipeline(answer, client, leave)
+    passRefusal(answer, client)
   })
   call.on('error', (error) => {
     if (client.destroyed) return
@@ -101,11 +114,11 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
 
 const NO_TUNNELS = 'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
 const SHUTTING_DOWN = 'Governor is shutting down: try again.'
-const POST_ONLY = 'Governor guards this path over POST only: fall back to HTTP, or set server.websocket: tunnel.'
+const POST_ONLY = 'Here this path works over POST only: fall back to HTTP. See server.websocket.'
 const INVALID_HEADERS = 'Governor could not pass this upgrade on: its headers are not valid.'
 
 /** Handles every request for an upgrade or a CONNECT tunnel on a server. */
-export function handleUpgrades(server: http.Server, services: Services, settings: TunnelSettings): void {
+export function handleUpgrades(server: http.Server, services: Services, settings: UpgradeSettings): void {
   // A client sends CONNECT if it uses Governor as a forward proxy.
   server.on('connect', (_: IncomingMessage, socket: Duplex) => {
     socket.on('error', () => socket.destroy())
@@ -126,9 +139,10 @@ export function handleUpgrades(server: http.Server, services: Services, settings
     }
     socket.on('error', () => socket.destroy())
     if (services.draining.aborted) return endWithError(socket, 503, errorBody(SHUTTING_DOWN, 'shutting_down'))
-    if (settings.websocket === 'refuse' && routeOf(services, { method: 'POST', target, headers: rawHeaders }).dialect) {
-      const upgrade = ['Upgrade', 'HTTP/1.1', 'Connection', 'Upgrade, close']
-      return endWithError(socket, 426, errorBody(POST_ONLY, 'upgrade_required'), upgrade)
+    const guarded = routeOf(services, { method: 'POST', target, headers: rawHeaders })
+    if (settings.websocket !== 'tunnel' && guarded.dialect) {
+      if (settings.websocket === 'guard') return settings.guard(request, socket, rest, guarded)
+      return useHttp(socket)
     }
     const route = routeOf(services, { method, target, headers: rawHeaders })
     const refusal = accessRefusal(services, route, rawHeaders)

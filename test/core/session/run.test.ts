@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { NO_LIMITS } from '../../../src/core/budget/meters.ts'
 import { namesOf } from '../../../src/core/names.ts'
 import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'

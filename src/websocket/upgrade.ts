@@ -1,0 +1,121 @@
+/** Opens guarded WebSockets: upstream first, so that the client gets the provider's own answer to the upgrade. */
+import type { IncomingMessage } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { WebSocket, WebSocketServer } from 'ws'
+import {
+  headerOf,
+  pairsOf,
+  type RawHeaders,
+  responseHeaders,
+  withoutFields,
+  withoutGovernorHeaders,
+} from '../http/headers.ts'
+import { endWithError } from '../http/server.ts'
+import { failureOf } from '../http/upstream.ts'
+import { accessRefusal, type Route, upstreamHead } from '../proxy/door/route.ts'
+import { passRefusal, useHttp } from '../proxy/door/tunnel.ts'
+import type { Services } from '../proxy/services.ts'
+import { carry, type SocketPair } from './connection.ts'
+
+/** Milliseconds; 0 is no limit. */
+export interface SocketLimits {
+  readonly connect: number
+  readonly carry: SocketPair['limits']
+}
+
+/** The longest message, in bytes: where ChatGPT's backend closes a connection. */
+const MAX_MESSAGE = 16 * 1024 * 1024
+
+/** Milliseconds for which an upstream counts as one without WebSockets: clients use HTTP meanwhile. */
+const REMEMBERED_MS = 600_000
+
+/** Answers to an upgrade that say nothing against WebSockets. */
+const PASSED: ReadonlySet<number | undefined> = new Set([401, 403, 429])
+
+/** Fields of a handshake that each side makes for itself (RFC 6455, section 11.3). */
+const HANDSHAKE = new Set(['key', 'accept', 'version', 'extensions', 'protocol'].map((name) => `sec-websocket-${name}`))
+
+/** What both sides have in common. Compression would take six times the CPU. */
+const OPTIONS = { perMessageDeflate: false, maxPayload: MAX_MESSAGE }
+
+/** Returns headers as an object, where Node's client and `ws` take them. */
+function asObject(headers: RawHeaders): Record<string, string[]> {
+  const fields: Record<string, string[]> = Object.create(null)
+  for (const [name, value] of pairsOf(withoutFields(headers, HANDSHAKE)))
+    fields[name] = [...(fields[name] ?? []), value]
+  return fields
+}
+
+/** Returns what opens a guarded WebSocket for an upgrade, whose first bytes after the head are `first`. */
+export function createSocketGuard(services: Services, limits: SocketLimits) {
+  /** Until when the upstreams without WebSockets are remembered. */
+  const refusedUntil = new Map<string, number>()
+  return (request: IncomingMessage, client: Duplex, first: Buffer, route: Route): void => {
+    const { rawHeaders: headers, url: target = '/' } = request
+    const { upstream, dialect } = route
+    const refusal = accessRefusal(services, route, headers)
+    if (refusal) return endWithError(client, refusal.status, refusal.body)
+    if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
+    const sent = upstreamHead(route, headers, services)
+    const names = headerOf(headers, 'sec-websocket-protocol')?.split(',') ?? []
+    const options = { ...OPTIONS, headers: asObject(sent.headers), handshakeTimeout: limits.connect || undefined }
+    let socket: WebSocket
+    try {
+      socket = new WebSocket(
+        `${upstream.origin}${sent.path}`,
+        names.map((name) => name.trim()),
+        options,
+      )
+    } catch {
+      // It throws on fields that no handshake can have.
+      return useHttp(client)
+    }
+    const remember = () => void refusedUntil.set(upstream.name, services.now() + REMEMBERED_MS)
+    // Node reports that a client left only on a connection that is read. It may send nothing before the 101.
+    const leave = () => socket.terminate()
+    const early = [first]
+    const keep = (chunk: Buffer) => {
+      early.push(chunk)
+      client.pause()
+    }
+    client.on('data', keep).on('end', leave).on('close', leave)
+    let answer: IncomingMessage | undefined
+    socket.once('upgrade', (response) => {
+      answer = response
+    })
+    socket.once('unexpected-response', (_, response) => {
+      if (PASSED.has(response.statusCode)) return passRefusal(response, client)
+      response.destroy()
+      remember()
+      useHttp(client)
+    })
+    const failed = (error: Error) => {
+      if (client.destroyed) return
+      const { code, detail } = failureOf(error, upstream)
+      services.emit({ kind: 'tunnel_failed', upstream: upstream.name, failure: code, detail })
+      if (/timed out/.test(error.message)) remember()
+      useHttp(client)
+    }
+    socket.once('error', failed)
+    socket.once('open', () => {
+      client.off('data', keep).off('end', leave).off('close', leave)
+      socket.off('error', failed)
+      const server = new WebSocketServer({
+        ...OPTIONS,
+        noServer: true,
+        handleProtocols: () => socket.protocol || false,
+      })
+      const relayed = withoutFields(withoutGovernorHeaders(responseHeaders(answer?.rawHeaders ?? [])), HANDSHAKE)
+      server.on('headers', (lines) => {
+        for (const [name, value] of pairsOf(relayed)) lines.push(`${name}: ${value}`)
+      })
+      client.once('close', leave)
+      server.handleUpgrade(request, client, Buffer.concat(early), (accepted) => {
+        client.off('close', leave).resume()
+        const head = { target, headers }
+        const { socket: form } = dialect
+        if (form) carry({ services, route, form, head, client: accepted, upstream: socket, limits: limits.carry })
+      })
+    })
+  }
+}
