@@ -44,6 +44,8 @@ export interface ScriptedCall {
   readonly id?: string
   readonly name: string
   readonly arguments: unknown
+  /** Of tools, as in Responses. */
+  readonly namespace?: string
   readonly isCustom?: true
 }
 

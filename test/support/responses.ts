@@ -34,6 +34,7 @@ export function outputOf(answer: Answer, number: number): Item[] {
         type: call.isCustom ? 'custom_tool_call' : 'function_call',
         status: 'completed',
         name: call.name,
+        ...(call.namespace === undefined ? {} : { namespace: call.namespace }),
         ...(call.isCustom ? { input: text } : { arguments: text }),
         call_id: call.id ?? `call_${number}_${index}`,
       }
