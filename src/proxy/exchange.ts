@@ -103,7 +103,8 @@ async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Pr
 
 /**
  * Tells the client that the upstream did not answer. After a fault of Governor's own it sends the client's own bytes,
- * unless the run is over or the client has got a part of a response; else no client is left waiting either.
+ * unless the run is over, a call was blocked, or the client has got a part of a response; else no client is left
+ * waiting either.
  */
 async function lastResort(x: Exchange, turn: Turn | undefined, error: Error): Promise<void> {
   if (error instanceof ClientGone || x.client.isGone()) return
@@ -111,7 +112,8 @@ async function lastResort(x: Exchange, turn: Turn | undefined, error: Error): Pr
   // Without Governor the client would get the bytes that it could not decode.
   if (!failure || (failure.code === 'upstream_undecodable' && turn?.decision.kind === 'filter_calls')) {
     noteFault(x.services.emit, error)
-    if (turn && turn.decision.verdict !== 'stop' && x.client.status() === 0) {
+    const isJudged = turn?.decision.verdict === 'stop' || turn?.state.decided.verdict === 'block'
+    if (turn && !isJudged && x.client.status() === 0) {
       noteVerdict(x, 'allow')
       return relayUnguarded(x, turn.call).catch((other) => lastResort(x, undefined, other))
     }

@@ -20,12 +20,12 @@ import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { type Head, isSuccess } from '../http/upstream.ts'
 import { isEventStream, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
-import { beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
+import { type Answer, beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { countFault, noteFault } from './fault.ts'
-import { type AnswerVariant, askForAnswer, passError } from './final-answer.ts'
+import { type AnswerVariant, askForAnswer, endAfterFault, passError } from './final-answer.ts'
 import { announcementFor, isUnsupported, placesFor, type RequestVariant, type SpokenRequest } from './request-edits.ts'
 import { mayBeUnsupported, sendModel, sendSpoken } from './send-model.ts'
 import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
@@ -42,6 +42,8 @@ interface Filtering {
   readonly filter: ResponseFilter
   /** The variant of the request that the provider accepted. */
   readonly variant: SpokenRequest
+  /** A call was blocked: from then on the client's own bytes could bring it again. */
+  firstBlock: Block | undefined
 }
 
 /** Sends the request and gives the client the response without blocked calls. @throws {UpstreamFailed} */
@@ -55,7 +57,15 @@ export async function filterCalls(turn: Turn): Promise<void> {
   const filter = (await isEventStream(response))
     ? streamFilter(x, client, lease, response)
     : bodyFilter(x, client, lease)
-  await judgeResponses({ x, client, filter, variant }, response)
+  const filtering: Filtering = { x, client, filter, variant, firstBlock: undefined }
+  try {
+    await judgeResponses(filtering, response)
+  } catch (error) {
+    const { firstBlock } = filtering
+    const isFault = !(error instanceof UpstreamFailed) || error.failure.code === 'upstream_undecodable'
+    if (!firstBlock || !isFault || client.to.status() !== 0 || client.to.isGone()) throw error
+    endAfterFault(answerOf(filtering, [], firstBlock), error)
+  }
 }
 
 /** Reads responses until one has calls that go to the client, or the run is over. */
@@ -109,13 +119,15 @@ async function judge(x: Turn, calls: readonly ToolCall[], isAgain: boolean): Pro
   const { services, request, runState, state } = x
   const judged = { request, runState, isAgain, now: services.now() }
   const judgement = await updateSession(x, NOTHING_BLOCKED, judgeCalls, calls, judged)
-  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
   const block = judgement.blocked.find((one) => one !== undefined)
   if (block) state.decided = { ...state.decided, verdict: 'block', said: block.text }
+  for (const { guard, error } of judgement.faults) countFault(services.emit, error, guard)
   return judgement
 }
 
-function noteBlocks({ x, client }: Filtering, blocks: readonly Block[]): void {
+function noteBlocks(filtering: Filtering, blocks: readonly Block[]): void {
+  const { x, client } = filtering
+  filtering.firstBlock ??= blocks[0]
   const { exchange, names, runState } = x
   if (!runState.thread.noticeSent) void changeSession(x, changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
@@ -190,22 +202,27 @@ function isRefusedForm(head: Head): boolean {
   return mayBeUnsupported(head, true) || head.overflow !== undefined
 }
 
-/** Ends a run: the model is asked for its answer, without tools, after all responses or without the blocked ones. */
-async function endRun(
-  { x, client, filter, variant }: Filtering,
-  rounds: readonly BlockedMessage[],
-  { guard, ask, fallback }: Block,
-): Promise<void> {
-  const { sent, runState, policy, services, exchange } = x
-  const max = policy.enabled ? policy.run.iterations : 0
-  const meter = { name: 'iterations', used: runState.iteration, max } as const
-  noteVerdict(exchange, 'stop')
+/** Returns where a run stands in its limit of iterations, for the text that ends it. */
+function meterOf({ policy, runState }: Turn) {
+  return { name: 'iterations', used: runState.iteration, max: policy.enabled ? policy.run.iterations : 0 } as const
+}
+
+/** Begins the last answer of a run that a guard ends. */
+function answerOf({ x, client }: Filtering, rounds: readonly BlockedMessage[], { guard, fallback }: Block): Answer {
+  noteVerdict(x.exchange, 'stop')
   client.governorHeaders = { ...client.governorHeaders, 'x-governor-verdict': 'stop' }
-  const how = { isStop: true, fallback, rounds, hasFooter: services.policies.stop.hasFooter }
+  const how = { isStop: true, fallback, rounds, hasFooter: x.services.policies.stop.hasFooter }
   const ended = { ...x, governorHeaders: client.governorHeaders }
-  const answer = beginAnswer(ended, { meter, reason: guard }, client, how)
+  return beginAnswer(ended, { meter: meterOf(x), reason: guard }, client, how)
+}
+
+/** Ends a run: the model is asked for its answer, without tools, after all responses or without the blocked ones. */
+async function endRun(filtering: Filtering, rounds: readonly BlockedMessage[], block: Block): Promise<void> {
+  const { x, filter, variant } = filtering
+  const { sent } = x
+  const answer = answerOf(filtering, rounds, block)
   await filter.become(answer)
-  const notice = fill(ask, meter)
+  const notice = fill(block.ask, meterOf(x))
   const last = rounds.at(-1)
   const results = last?.results.with(-1, `${last.results.at(-1)}\n\n${notice}`) ?? []
   const continued = last && sent.continueAfterBlock(rounds.with(-1, { ...last, results }))

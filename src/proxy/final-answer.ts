@@ -68,13 +68,19 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   } catch (error) {
     if (!isStop || error instanceof UpstreamFailed || exchange.client.status() !== 0 || exchange.client.isGone())
       throw error
-    // After a fault of Governor the client gets the fallback text, as the limit stays reached.
-    noteFault(services.emit, error)
-    const terminal = answer.terminal(false)
-    keepEnd(turn, fallback, terminal)
-    const { model } = x.request.conversation
-    sendAnswer(x, { text: fallback, model, terminal, footer: answer.footer }, client.governorHeaders)
+    endAfterFault(answer, error)
   }
+}
+
+/** Gives the client the fallback text after a fault of Governor: the limit stays reached, and a blocked call blocked. */
+export function endAfterFault(
+  { x, client, fallback: text, terminal: terminalFor, footer }: Answer,
+  error: unknown,
+): void {
+  noteFault(x.services.emit, error)
+  const terminal = terminalFor(false)
+  keepEnd(x, text, terminal)
+  sendAnswer(x, { text, model: x.request.conversation.model, terminal, footer }, client.governorHeaders)
 }
 
 /** Returns the variants of a stopped request: first those that keep the prompt cache, none for no request. */
