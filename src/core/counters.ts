@@ -121,6 +121,12 @@ export function countsOf(usage: CallUsage): Counts {
   return counts
 }
 
+/** Returns those of counts that are counted with requests, and not of answers. */
+export function countedWithRequests(counts: Counts): Counts {
+  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
+  return countsBy(counts, NO_COUNTS, (amount, _, name) => (rows[name]?.ofAnswer ? 0 : amount))
+}
+
 /** Returns the tokens of all prompts and answers. */
 export function tokensIn({ input = 0, output = 0 }: Counts): number {
   return input + output

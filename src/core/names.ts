@@ -15,5 +15,7 @@ export function tableBy<Name extends string, Row>(
   names: readonly Name[],
   rowOf: (name: Name) => Row,
 ): Record<Name, Row> {
-  return Object.fromEntries(names.map((name) => [name, rowOf(name)])) as Record<Name, Row>
+  const table = {} as Record<Name, Row>
+  for (const name of names) table[name] = rowOf(name)
+  return table
 }

@@ -1,7 +1,7 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/meters.ts'
 import { succeed, succeedInSession } from '../core/context-window.ts'
-import { add, countsOf } from '../core/counters.ts'
+import { add, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
@@ -72,8 +72,8 @@ export function observeAside(
       const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])
       void unlessLost(emit, linked, undefined)
       countBill(x, model, policy, answer, (usage) => {
-        const counts = { thread: 0, isNewRun: false, iteration: 0, toolCalls: 0 }
-        emitAnswered(x, { model, session: name, apiId: idOf(key), ...counts, usage })
+        const place = { thread: 0, isNewRun: false, iteration: 0, counts: NO_COUNTS }
+        emitAnswered(x, { model, session: name, apiId: idOf(key), ...place, usage })
         const billed = store.update(key, (session = NEW_SESSION) => ({
           session: { ...session, counts: add(session.counts, countsOf(usage)) },
           result: undefined,
@@ -142,7 +142,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
   const { model } = request.conversation
   const { run, thread, isNewRun } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
-  const place = { thread: thread.number ?? 0, isNewRun, iteration, toolCalls: run.counts.tool_calls ?? 0 }
+  const place = { thread: thread.number ?? 0, isNewRun, iteration, counts: run.counts }
   if (!isLater || usage.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
   state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? { isCut: answer.isCut } : answer), undefined)

@@ -5,6 +5,7 @@
 
 import type { Tier } from '../core/budget/budget-notices.ts'
 import { type Amounts, amountsOf, type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
+import type { Counts } from '../core/counters.ts'
 import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
@@ -125,8 +126,8 @@ export interface Answered extends OfSession {
   readonly isNewRun: boolean
   /** Of the run; 0 for the final answer that Governor asks for. */
   readonly iteration: number
-  /** The tool calls of the run before this answer. */
-  readonly toolCalls: number
+  /** What its run had counted before this answer. */
+  readonly counts: Counts
   readonly usage: CallUsage
   /** Set if the span of the request is recorded. */
   readonly facts?: ResponseFacts | undefined

@@ -6,6 +6,20 @@
 import { access, constants, type FileHandle, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
+import {
+  add,
+  COUNTERS,
+  type CounterName,
+  type CounterRow,
+  type Counts,
+  costGapOf,
+  countedWithRequests,
+  countsOf,
+  minus,
+  NO_COUNTS,
+  tokensIn,
+} from '../core/counters.ts'
+import { namesOf } from '../core/names.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
 import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
 
@@ -35,24 +49,21 @@ function identityOf({ session, apiId, thread, client, model, upstream }: Answere
   }
 }
 
-const NOTHING = {
-  /** 1 if the run began since the line before; several runs without an id may share a line. */
-  runs: 0,
-  iterations: 0,
-  calls: 0,
-  /** Tokens; the next two are parts of `input`, reasoning is a part of `output`. */
-  input: 0,
-  cached_input: 0,
-  cache_write: 0,
-  output: 0,
-  reasoning: 0,
-  cost_usd: 0,
+type JournalName = Extract<(typeof COUNTERS)[CounterName], { readonly journal: string }>['journal']
+
+/** Returns what a line says of counts: all amounts that the journal has, also those that are 0. */
+function amountsOf(counts: Counts) {
+  const amounts: Record<string, number> = {}
+  for (const name of namesOf(COUNTERS)) {
+    const { journal }: CounterRow = COUNTERS[name]
+    if (journal) amounts[journal] = counts[name] ?? 0
+  }
   /** False if the cost lacks calls without a known price, or estimates them. */
-  price_known: true,
+  return { ...(amounts as Record<JournalName, number>), price_known: costGapOf(counts) === undefined }
 }
 
 /** A line of the journal: what was used since the line before of the same run. */
-export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & typeof NOTHING> {
+export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & ReturnType<typeof amountsOf>> {
   readonly time: string
   /** How the run ended; `null` while it goes on, or where it was left in the middle. */
   readonly end: string | null
@@ -150,47 +161,40 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 }
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
-function begin(event: Answered, before: Pick<Answered, 'iteration' | 'toolCalls'> | undefined) {
-  return {
-    of: identityOf(event),
-    used: { ...NOTHING },
-    /** The highest iteration, and the tool calls, that are counted in a line. */
-    iteration: before?.iteration ?? 0,
-    // Calls before the first answer that Governor sees of a run are not counted.
-    toolCalls: before?.toolCalls ?? (event.iteration <= 2 ? 0 : event.toolCalls),
-  }
+function begin(event: Answered, before: Pick<OpenRun, 'iteration' | 'counted'> | undefined): OpenRun {
+  // Calls before the first answer that Governor sees of a run are not counted.
+  const counted = before?.counted ?? (event.iteration <= 2 ? NO_COUNTS : countedWithRequests(event.counts))
+  return { of: identityOf(event), used: NO_COUNTS, iteration: before?.iteration ?? 0, counted }
 }
 
-type OpenRun = ReturnType<typeof begin>
+interface OpenRun {
+  readonly of: ReturnType<typeof identityOf>
+  /** Since the line before. Several runs without an id may share a line. */
+  used: Counts
+  /** The highest iteration, and what requests have counted, that are counted in a line. */
+  iteration: number
+  counted: Counts
+}
 
 const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
 
-function add(run: OpenRun, event: Answered): void {
-  const { used } = run
-  const { iteration, toolCalls, apiId, usage } = event
+function count(run: OpenRun, event: Answered): void {
+  const { iteration, apiId, usage } = event
+  const more = minus(countedWithRequests(event.counts), run.counted)
   // Runs without an id share a line; the same iteration again is a model that was asked again.
-  if (isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)) {
-    used.iterations++
-    if (iteration === 1) used.runs++
-    run.iteration = iteration
-  }
-  used.calls += Math.max(0, toolCalls - run.toolCalls)
-  run.toolCalls = Math.max(run.toolCalls, toolCalls)
-  used.input += usage.input
-  used.cached_input += usage.cachedInput ?? 0
-  used.cache_write += usage.cacheWrite ?? 0
-  used.output += usage.output
-  used.reasoning += usage.reasoning ?? 0
-  used.cost_usd = Math.round((used.cost_usd + (usage.cost ?? 0)) * 1e9) / 1e9
-  if (usage.costGap) used.price_known = false
+  const isNext = isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)
+  if (isNext) run.iteration = iteration
+  const steps = { iterations: Number(isNext), runs: Number(isNext && iteration === 1) }
+  run.counted = add(run.counted, more)
+  run.used = add(run.used, add(countsOf(usage), { ...more, ...steps }))
 }
 
 /** Returns the lines of runs; none for a run that goes on and has used nothing. */
 function textOf(runs: readonly OpenRun[], end: string | null, time: string): string {
   let text = ''
   for (const { of, used } of runs)
-    if (end !== null || used.input + used.output + used.cost_usd > 0)
-      text += `${JSON.stringify({ time, ...of, ...used, end } satisfies JournalLine)}\n`
+    if (end !== null || tokensIn(used) + (used.cost ?? 0) > 0)
+      text += `${JSON.stringify({ time, ...of, ...amountsOf(used), end } satisfies JournalLine)}\n`
   return text
 }
 
@@ -209,7 +213,7 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): 
   const before = open.get(key)
   const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
   const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
-  if (before && isSame) return add(before, event)
+  if (before && isSame) return count(before, event)
   const [oldest] = open
   if (before) write([before], null)
   else if (oldest && open.size >= MAX_OPEN) {
@@ -218,7 +222,7 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): 
   }
   const run = begin(event, isNewRun ? undefined : before)
   open.set(key, run)
-  add(run, event)
+  count(run, event)
 }
 
 function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, write: Write): void {
@@ -260,8 +264,8 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
     write([...open.values()], null)
     for (const [key, run] of open) {
       // A run that used nothing in this hour was left in the middle.
-      if (run.used.input + run.used.output === 0) open.delete(key)
-      run.used = { ...NOTHING }
+      if (tokensIn(run.used) === 0) open.delete(key)
+      run.used = NO_COUNTS
     }
     cancel = after(HOUR - (now() % HOUR), endHour)
   }

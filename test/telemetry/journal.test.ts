@@ -49,7 +49,7 @@ function startWriter(path: string, name: string) {
     /** Counts an answer of a new session; returns the session. */
     answer(): string {
       const session = `${name}-${sessions++}-`.padEnd(200, 'x')
-      const place = { thread: 1, isNewRun: true, iteration: 1, toolCalls: 0 }
+      const place = { thread: 1, isNewRun: true, iteration: 1, counts: {} }
       const usage = { input: 1, output: 1, estimated: false }
       const whose = { session, apiId: session, client: 'agent', model: 'm', upstream: 'openai' }
       journal.record({ kind: 'answered', ...whose, ...place, usage })

@@ -57,7 +57,7 @@ describe('the cost by model', () => {
     for (let at = 0; at < 150; at++)
       metrics.record({
         ...{ kind: 'answered', upstream: 'openai', model: `model-${at}`, client: undefined, thread: 1 },
-        ...{ isNewRun: true, iteration: 1, toolCalls: 0 },
+        ...{ isNewRun: true, iteration: 1, counts: {} },
         usage: { input: 1, output: 1, cost: 0.5, estimated: false },
       })
     const { text } = await metrics.render()

@@ -1,9 +1,8 @@
 /**
  * The meters of a run, one row each: the configuration, the notices, the API and the ends of runs are made of these
- * rows. A new meter is a row here; one of something that is not counted yet is counted in `usage.ts` or
- * `count-request.ts`.
+ * rows. A new meter is a row here; what it reads is a row of `COUNTERS`.
  */
-import type { Counts } from '../counters.ts'
+import type { CounterName, Counts } from '../counters.ts'
 import { namesOf, tableBy } from '../names.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
@@ -50,6 +49,8 @@ export interface MeterRow {
   /** What it counts; empty if the numbers say it, as `$5.00` does. */
   readonly unit: string
   readonly format: (used: number, max: number) => FormattedAmounts
+  /** What it adds up; unset for one of time, and for the context window. */
+  readonly counters?: readonly CounterName[]
   /** It counts steps that the model can plan with; a single token, cent or second means nothing. */
   readonly isCounted?: true
   /** `used` includes the current request, so that `max` itself is still allowed. */
@@ -77,6 +78,7 @@ export const METERS = {
     word: 'Iteration',
     unit: 'iterations',
     format: whole,
+    counters: ['iterations'],
     isCounted: true,
     includesCurrent: true,
     limit: {
@@ -91,6 +93,7 @@ export const METERS = {
     word: 'Tool call',
     unit: 'tool calls',
     format: whole,
+    counters: ['tool_calls'],
     isCounted: true,
     limit: {
       setting: 'max_tool_calls',
@@ -104,6 +107,7 @@ export const METERS = {
     word: 'Tokens',
     unit: 'tokens',
     format: tokens,
+    counters: ['input', 'output'],
     limit: {
       setting: 'max_tokens',
       value: 'count',
@@ -118,6 +122,7 @@ export const METERS = {
     word: 'Cost',
     unit: '',
     format: dollars,
+    counters: ['cost'],
     limit: {
       setting: 'max_cost_usd',
       value: 'decimal',
@@ -181,12 +186,15 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return tableBy(LIMITS, amount)
 }
 
-/** Returns what the meters with a limit read of counts. */
-export function amountsOf(
-  { iterations = 0, tool_calls = 0, input = 0, output = 0, cost = 0 }: Counts,
-  seconds: number,
-): Amounts {
-  return { iterations, tool_calls, tokens: input + output, cost, seconds }
+/** Returns what the meters with a limit read of counts, and of a time. */
+export function amountsOf(counts: Counts, seconds: number): Amounts {
+  return amountsBy((name) => {
+    const { counters }: MeterRow = METERS[name]
+    if (!counters) return seconds
+    let amount = 0
+    for (const counter of counters) amount += counts[counter] ?? 0
+    return amount
+  })
 }
 
 /** No limit on any meter. */
