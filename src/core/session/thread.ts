@@ -51,53 +51,73 @@ interface Fit {
   readonly users: number
 }
 
-/**
- * Returns the thread that a request continues; `undefined` if it begins one. The first of these that exists, as
- * docs/threads.md shows in transcripts:
- * - the thread that the client names;
- * - the thread that has counted the same bytes;
- * - the thread with the response that it continues from;
- * - the thread whose client got the newest answer that it shows, see `shownAnswer`;
- * - the thread whose newest answer it shows, see `fitOf`;
- * - the thread whose client got an older answer that it shows;
- * - the thread whose history it replaces by a summary, see `compactedThread`.
- */
-export function findThread(
-  { threads }: Session,
-  facts: RequestFacts,
-  name: string,
-  now: number,
-): Continuation | undefined {
-  if (name !== '') {
-    const named = threads.findLast((thread) => thread.name === name)
-    return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
+/** A request whose thread is looked for. */
+interface Search {
+  readonly facts: RequestFacts
+  readonly now: number
+  /** The name that the client gives its thread; empty if it gives none. */
+  readonly name: string
+  /** The threads of that name. */
+  readonly threads: readonly Thread[]
+  /** See `shownAnswer`; unset where the client names the thread. */
+  readonly shown: ShownAnswer | undefined
+}
+
+/** The request begins a thread. */
+const NEW = 'new'
+
+/** The cases of docs/threads.md, in their order; a case that does not apply returns `undefined`. */
+const CASES: readonly ((search: Search) => Continuation | typeof NEW | undefined)[] = [
+  function isNamed({ name, threads, facts }) {
+    if (name === '') return undefined
+    const named = threads.at(-1)
+    return named && !forks(named, facts) ? continuationIn(named, facts) : NEW
+  },
+  function hasSameBytes({ threads, facts }) {
+    const thread = threads.findLast(({ run }) => retryOf(run, facts))
+    return thread && { thread, showsRun: !facts.isPrompt }
+  },
+  function continuesResponse({ threads, facts }) {
+    const { previous, system, userMessageHashes } = facts
+    if (previous === undefined) return undefined
+    const linked = threads.findLast(({ responses }) => responses?.includes(previous))
+    const thread = linked ?? newestOfOne(threads.filter((one) => one.system === system))
+    if (!thread || forks(thread, facts)) return NEW
+    return { thread, isNewRun: userMessageHashes.length > 0, showsRun: linked !== undefined }
+  },
+  function showsLastRelayed({ shown, facts }) {
+    return shown && (shown.isNewest || isNextOf(shown)) ? (branchAfter(shown, facts) ?? NEW) : undefined
+  },
+  function showsNewestKnown({ threads, facts }) {
+    let best: Fit | undefined
+    for (const thread of threads) {
+      const fit = fitOf(thread, facts)
+      if (fit && (!best || isBetter(fit, best))) best = fit
+    }
+    return best && continuationBy(best, facts)
+  },
+  function showsOlderRelayed({ shown, facts }) {
+    return shown && (branchAfter(shown, facts) ?? NEW)
+  },
+  function replacesHistory({ threads, facts, now }) {
+    const thread = compactedThread(threads, facts, now)
+    // A harness asks for the summary with a message that is not seen again.
+    const last = thread?.userMessageHashes.at(-1)
+    const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
+    return thread && { thread, dropsMessage }
+  },
+]
+
+/** Returns the thread that a request continues, by the first case that applies; `undefined` if it begins one. */
+export function findThread(session: Session, facts: RequestFacts, name: string, now: number): Continuation | undefined {
+  const threads = session.threads.filter((thread) => thread.name === name)
+  const shown = name === '' ? shownAnswer(threads, facts) : undefined
+  const search = { facts, now, name, threads, shown }
+  for (const find of CASES) {
+    const found = find(search)
+    if (found) return found === NEW ? undefined : found
   }
-  const unnamed = threads.filter((thread) => thread.name === '')
-  for (let at = unnamed.length - 1; at >= 0; at--) {
-    const thread = unnamed[at]
-    if (thread && retryOf(thread.run, facts)) return { thread, showsRun: !facts.isPrompt }
-  }
-  const { previous } = facts
-  if (previous !== undefined) {
-    const linked = unnamed.findLast(({ responses }) => responses?.includes(previous))
-    const thread = linked ?? newestOfOne(unnamed.filter(({ system }) => system === facts.system))
-    if (!thread || forks(thread, facts)) return undefined
-    return { thread, isNewRun: facts.userMessageHashes.length > 0, showsRun: linked !== undefined }
-  }
-  const shown = shownAnswer(unnamed, facts)
-  if (shown && (shown.isNewest || isNextOf(shown))) return branchAfter(shown, facts)
-  let best: Fit | undefined
-  for (const thread of unnamed) {
-    const fit = fitOf(thread, facts)
-    if (fit && (!best || isBetter(fit, best))) best = fit
-  }
-  if (best) return continuationBy(best, facts)
-  if (shown) return branchAfter(shown, facts)
-  const thread = compactedThread(unnamed, facts, now)
-  // A harness asks for the summary with a message that is not seen again.
-  const last = thread?.userMessageHashes.at(-1)
-  const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
-  return thread && { thread, dropsMessage }
+  return undefined
 }
 
 /**
