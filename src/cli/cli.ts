@@ -156,7 +156,7 @@ Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 }
 
 /** Parses a command line as Node does. Throws `UsageError`. */
-function parse(args: readonly string[]) {
+function parseArguments(args: readonly string[]) {
   const options: NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']> = {
     ...COMMAND_FLAGS,
     config: { type: 'string' },
@@ -185,7 +185,7 @@ function parse(args: readonly string[]) {
 /** Runs the command line `typed`, without node and script; returns the exit code. Reports what is wrong in it. */
 export async function run(typed: readonly string[], terminal: Terminal): Promise<number> {
   try {
-    const { values, positionals } = parse(typed)
+    const { values, positionals } = parseArguments(typed)
     const [name = 'start', ...args] = positionals
     if (values['help'] || name === 'help' || values['version']) {
       terminal.out(values['help'] || name === 'help' ? help() : `${VERSION}\n`)

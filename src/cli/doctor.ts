@@ -29,7 +29,7 @@ interface Reply {
 }
 
 /** Sends a GET request; the status is 0 if there was no answer in time, and the reply empty if it is not JSON. */
-async function ask(url: string, headers: Readonly<Record<string, string>> = {}) {
+async function askGovernor(url: string, headers: Readonly<Record<string, string>> = {}) {
   let status = 0
   let reply: Reply | null = null
   try {
@@ -55,7 +55,7 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
     return ['ok', `${host}:${port} is free`]
   } catch (error) {
     const address = addressOf(host, port)
-    const { status, reply } = await ask(`${address}/health`)
+    const { status, reply } = await askGovernor(`${address}/health`)
     if (status === 200 && reply.version) return ['ok', `Governor ${reply.version} listens on ${address}`]
     return ['wrong', listenProblem(error, host, port)]
   }
@@ -82,7 +82,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
 async function checkUpstream(address: string, { name, origin, holdsKey }: Upstream, [accessKey]: readonly string[]) {
   const found = new Map<string, Finding>()
   const path = BUILT_IN_UPSTREAMS.find((one) => one.name === name)?.models ?? `/${name}/v1/models`
-  const { status, reply } = await ask(`${address}${path}`, {
+  const { status, reply } = await askGovernor(`${address}${path}`, {
     ...(accessKey ? { authorization: `Bearer ${accessKey}` } : {}),
     // Without a name in the path, Governor tells the two by this header.
     ...(name === 'anthropic' ? { 'anthropic-version': '2023-06-01' } : {}),
@@ -147,7 +147,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   say('prices', await checkPrices(config))
   if (config.store === 'memory') say('store', ['ok', 'memory: sessions are forgotten at the end'])
   else {
-    const { reply } = await ask(`${address}/ready`)
+    const { reply } = await askGovernor(`${address}/ready`)
     const isUp = reply.store?.status === 'ok'
     say('store', isUp ? ['ok', 'redis answers'] : ['wrong', 'redis does not answer: see redis.url'])
   }

@@ -22,7 +22,7 @@ const CLIENTS = [
 const DEFAULTS = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
 
 /** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
-async function ask(terminal: Terminal) {
+async function askQuestions(terminal: Terminal) {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
   const answer = async <Value>(question: string, otherwise: Value, read: (text: string) => Value | undefined) => {
@@ -49,7 +49,7 @@ async function ask(terminal: Terminal) {
 
 /** Writes the file. Throws `CommandError` if there is one already, or it can't be written. */
 export async function init({ flags: { yes } }: Call, terminal: Terminal): Promise<number> {
-  const { client, dollars, mode } = yes ? DEFAULTS : await ask(terminal)
+  const { client, dollars, mode } = yes ? DEFAULTS : await askQuestions(terminal)
   const { name, use } = client
   const text = `# Governor in front of ${name}: ${use}
 # governor check-config says what is wrong here, governor --help names the commands.

@@ -40,7 +40,7 @@ export function baseContext(config: number | undefined, known: KnownWindow, list
 }
 
 /** Returns the known window after the provider listed the model with `window`. */
-export function declare(known: KnownWindow, window: number): KnownWindow {
+export function windowAfterListing(known: KnownWindow, window: number): KnownWindow {
   return isWindow(window) ? { ...known, declared: window } : known
 }
 
@@ -51,7 +51,7 @@ function statedLimit(overflow: Overflow): number | undefined {
 }
 
 /** Returns the known window after an overflow: only a stated limit changes it, and only downwards. */
-export function learn(known: KnownWindow, overflow: Overflow): KnownWindow {
+export function windowAfterOverflow(known: KnownWindow, overflow: Overflow): KnownWindow {
   const limit = statedLimit(overflow)
   if (limit === undefined) return known
   const before = statedWindow(known)
@@ -59,7 +59,7 @@ export function learn(known: KnownWindow, overflow: Overflow): KnownWindow {
 }
 
 /** Returns the known window after the provider accepted a prompt of this size: smaller stated windows were wrong. */
-export function succeed(known: KnownWindow, promptTokens: number): KnownWindow {
+export function windowAfterAcceptance(known: KnownWindow, promptTokens: number): KnownWindow {
   const { declared, learned } = known
   const keepsDeclared = declared !== undefined && declared >= promptTokens
   const keepsLearned = learned !== undefined && learned >= promptTokens
@@ -96,7 +96,7 @@ function isOf({ upstream, model }: Reduction, of: ModelPlace): boolean {
 }
 
 /** Returns the reductions after an overflow: to its limit, or the standard tier. `ttl`: milliseconds that they hold. */
-export function reduce(
+export function reductionsAfterOverflow(
   reductions: readonly Reduction[],
   { upstream, model, overflow, now, ttl }: ModelPlace & { overflow: Overflow; now: number; ttl: number },
 ): readonly Reduction[] {
@@ -109,7 +109,7 @@ export function reduce(
 }
 
 /** Returns the reductions after the provider accepted a prompt of this size: smaller windows end. */
-export function succeedInSession(reductions: readonly Reduction[], of: ModelPlace, promptTokens: number) {
+export function reductionsAfterAcceptance(reductions: readonly Reduction[], of: ModelPlace, promptTokens: number) {
   const kept = reductions.filter((reduction) => !isOf(reduction, of) || reduction.tokens >= promptTokens)
   return kept.length < reductions.length ? kept : reductions
 }

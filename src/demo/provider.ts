@@ -19,7 +19,7 @@ export interface Script {
 export type ScriptedProvider = Awaited<ReturnType<typeof startScriptedProvider>>
 
 /** Returns the message of the model: a call as long as it is offered tools, else its answer. */
-function messageOf(body: Body, number: number, { calls, answer, whenBlocked }: Script) {
+function answerTo(body: Body, number: number, { calls, answer, whenBlocked }: Script) {
   const last = body.messages.at(-1)?.content
   const isBlocked = typeof last === 'string' && last.startsWith('[LOOP GUARD] Blocked')
   if (whenBlocked !== undefined && isBlocked) return { role: 'assistant', content: whenBlocked }
@@ -36,7 +36,7 @@ export async function startScriptedProvider(script: Script) {
   const server = http.createServer(async (request, response) => {
     const body: Body = JSON.parse(await text(request))
     const number = received.push(body)
-    const message = messageOf(body, number, script)
+    const message = answerTo(body, number, script)
     const head = { id: `chatcmpl-${number}`, created: Math.floor(Date.now() / 1000), model: body.model }
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     for (const choice of [

@@ -1,6 +1,6 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/meters.ts'
-import { succeed, succeedInSession } from '../core/context-window.ts'
+import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
 import { add, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
@@ -46,7 +46,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
     // The client gets no calls of a last answer.
     relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
-    settle: (answer) => settle(x, answer),
+    settle: (answer) => noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
@@ -113,7 +113,7 @@ function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstrea
   emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, ...fields })
 }
 
-function settle(turn: Turn, answer: Answered): void {
+function noteCompleted(turn: Turn, answer: Answered): void {
   const { exchange, state, request, policy, runState, services, decision } = turn
   const { upstream } = exchange.route
   const { model } = request.conversation
@@ -125,10 +125,10 @@ function settle(turn: Turn, answer: Answered): void {
   if (!usage.estimated) {
     // A prompt of so many tokens was accepted: a window that seemed to be smaller is larger.
     const { input, lastInput: tokens = input } = usage
-    services.windows.change({ upstream, model }, succeed, tokens)
+    services.windows.change({ upstream, model }, windowAfterAcceptance, tokens)
     const { reductions } = runState
-    if (reductions !== undefined && succeedInSession(reductions, request, tokens) !== reductions)
-      void changeSession(turn, changeReductions, (known) => succeedInSession(known, request, tokens))
+    if (reductions !== undefined && reductionsAfterAcceptance(reductions, request, tokens) !== reductions)
+      void changeSession(turn, changeReductions, (known) => reductionsAfterAcceptance(known, request, tokens))
   }
   if (answer.callsNothing && state.isWarned) {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })

@@ -93,8 +93,8 @@ function within<Result>(promise: Promise<Result>, ms: number, problem: string): 
   })
 }
 
-function messageOf(error: unknown): string {
-  if (error instanceof AggregateError && error.message === '') return messageOf(error.errors[0])
+function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError && error.message === '') return reasonOf(error.errors[0])
   return error instanceof Error ? error.message : String(error)
 }
 
@@ -102,7 +102,7 @@ function messageOf(error: unknown): string {
 function report(state: State, error: unknown): void {
   const isNews = state.problem === ''
   state.isWhole = false
-  state.problem = messageOf(error)
+  state.problem = reasonOf(error)
   if (isNews && !state.isClosed) state.hooks.changed(false, state.problem)
 }
 
@@ -138,7 +138,7 @@ function fail(state: State, client: RedisClient, error: unknown): void {
 }
 
 /** Sends a command, and waits for its answer at most as long as a command may take. */
-async function ask(state: State, client: RedisClient, command: readonly string[]): Promise<unknown> {
+async function sendCommand(state: State, client: RedisClient, command: readonly string[]): Promise<unknown> {
   const { hooks, library, settings } = state
   const began = performance.now()
   const sent = client.send(command)
@@ -150,7 +150,7 @@ async function ask(state: State, client: RedisClient, command: readonly string[]
   } catch (error) {
     if (!(error instanceof LateError)) {
       const isReply = library && error instanceof library.ErrorReply
-      if (!isReply || UNUSABLE.test(messageOf(error).slice(0, UNUSABLE_WITHIN))) fail(state, client, error)
+      if (!isReply || UNUSABLE.test(reasonOf(error).slice(0, UNUSABLE_WITHIN))) fail(state, client, error)
       throw error
     }
     // The outcome will be known when `sent` settles.
@@ -184,7 +184,7 @@ async function check(state: State, client: RedisClient): Promise<void> {
   const isNew = !state.isUp
   let problem: unknown
   try {
-    problem = await state.hooks.probe((command) => ask(state, client, command), client.parts?.() ?? 1)
+    problem = await state.hooks.probe((command) => sendCommand(state, client, command), client.parts?.() ?? 1)
   } catch (error) {
     if (isNew) throw error
     problem = error
@@ -230,7 +230,7 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
     isWhole: () => state.isWhole,
     async send(command: readonly string[]): Promise<unknown> {
       if (!state.isUp || !state.client) throw new Error(state.problem)
-      return ask(state, state.client, command)
+      return sendCommand(state, state.client, command)
     },
     /** Connects for the first time; resolves when that succeeded or failed. */
     open: () => connect(state),

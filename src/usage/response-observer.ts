@@ -237,9 +237,9 @@ function joined(chunks: readonly Buffer[]): Buffer {
 function settleKept(observed: Observed): void {
   const { head, headLength, tail, tailLength, tailBytes, length } = observed
   const whole = headLength + tailLength === length ? joined([...head, ...tail]) : undefined
-  if (!whole) return settle(observed, joined(head), joined(tail), whole, length)
+  if (!whole) return reportAnswer(observed, joined(head), joined(tail), whole, length)
   const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
-  settle(observed, whole.subarray(0, headLength), end, whole, length)
+  reportAnswer(observed, whole.subarray(0, headLength), end, whole, length)
 }
 
 function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {
@@ -288,7 +288,7 @@ function decoding(decoder: NonNullable<ReturnType<typeof decoderFor>>) {
 }
 
 /** Reports a body of `length` bytes by its parts, as a dialect reads them. */
-function settle(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
+function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
   const { target, streams, ending } = observed
   const { dialect, requestBytes, withFacts, fault } = target
   const body = { head, tail, whole, streams, withCalls: target.begin !== undefined }

@@ -2,16 +2,16 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   baseContext,
-  declare,
   effectiveContext,
   type KnownWindow,
-  learn,
   NO_WINDOW,
   type Reduction,
-  reduce,
+  reductionsAfterAcceptance,
+  reductionsAfterOverflow,
   STANDARD_TIER,
-  succeed,
-  succeedInSession,
+  windowAfterAcceptance,
+  windowAfterListing,
+  windowAfterOverflow,
 } from '../../src/core/context-window.ts'
 import type { Overflow } from '../../src/overflow/meaning.ts'
 
@@ -43,7 +43,7 @@ describe('the base context', () => {
     fc.assert(
       fc.property(known, overflow, (before, what) => {
         if (what.recovery === 'shrink_context') return
-        expect(learn(before, what)).toEqual(before)
+        expect(windowAfterOverflow(before, what)).toEqual(before)
       }),
     )
   })
@@ -53,7 +53,7 @@ describe('the base context', () => {
       fc.property(known, fc.array(overflow), (before, refusals) => {
         let now = before
         for (const refusal of refusals) {
-          const next = learn(now, refusal)
+          const next = windowAfterOverflow(now, refusal)
           const [was, is] = [
             baseContext(undefined, now, undefined).tokens,
             baseContext(undefined, next, undefined).tokens,
@@ -68,16 +68,16 @@ describe('the base context', () => {
   it('loses its learned limit when a larger prompt succeeds, but not when a smaller one does', () => {
     fc.assert(
       fc.property(tokens, tokens, (limit, prompt) => {
-        const learned = learn(NO_WINDOW, { recovery: 'shrink_context', limit })
-        expect(succeed(learned, prompt).learned).toBe(prompt > limit ? undefined : limit)
+        const learned = windowAfterOverflow(NO_WINDOW, { recovery: 'shrink_context', limit })
+        expect(windowAfterAcceptance(learned, prompt).learned).toBe(prompt > limit ? undefined : limit)
       }),
     )
   })
 
   it('ignores an absurd window from any source', () => {
     for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
-      expect(learn(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
-      expect(declare(NO_WINDOW, limit)).toBe(NO_WINDOW)
+      expect(windowAfterOverflow(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)
+      expect(windowAfterListing(NO_WINDOW, limit)).toBe(NO_WINDOW)
     }
   })
 })
@@ -85,7 +85,7 @@ describe('the base context', () => {
 describe('the effective context', () => {
   const base = { tokens: 1_000_000, source: 'catalogue' } as const
   const refused = (what: Overflow, now = 0, before: readonly Reduction[] = []) =>
-    reduce(before, { ...of, overflow: what, now, ttl: 100 })
+    reductionsAfterOverflow(before, { ...of, overflow: what, now, ttl: 100 })
 
   it('is the base, or a smaller number with a reason and an expiry', () => {
     expect(effectiveContext(base, [], of, 0)).toEqual({ tokens: 1_000_000 })
@@ -104,7 +104,7 @@ describe('the effective context', () => {
       tokens: STANDARD_TIER,
       reason: 'tier',
     })
-    expect(learn(NO_WINDOW, { recovery: 'tier_downgrade' })).toBe(NO_WINDOW)
+    expect(windowAfterOverflow(NO_WINDOW, { recovery: 'tier_downgrade' })).toBe(NO_WINDOW)
   })
 
   it('is never larger than the base, whatever is refused', () => {
@@ -119,12 +119,12 @@ describe('the effective context', () => {
 
   it('is restored by a larger accepted prompt in the session; the number of reductions is bounded', () => {
     const reduced = refused({ recovery: 'shrink_context', limit: 1_000 })
-    expect(succeedInSession(reduced, of, 1_001)).toEqual([])
-    expect(succeedInSession(reduced, of, 1_000)).toBe(reduced)
-    expect(succeedInSession(reduced, other, 9_000)).toBe(reduced)
+    expect(reductionsAfterAcceptance(reduced, of, 1_001)).toEqual([])
+    expect(reductionsAfterAcceptance(reduced, of, 1_000)).toBe(reduced)
+    expect(reductionsAfterAcceptance(reduced, other, 9_000)).toBe(reduced)
     let many: readonly Reduction[] = []
     for (let at = 0; at < 50; at++) {
-      many = reduce(many, {
+      many = reductionsAfterOverflow(many, {
         upstream: 'u',
         model: `m${at}`,
         overflow: { recovery: 'tier_downgrade' },

@@ -51,7 +51,7 @@ function makePlace({ streams, now }: State): void {
   first.response.destroy()
 }
 
-function write({ response }: EventStream, text: string): void {
+function writeText({ response }: EventStream, text: string): void {
   if (response.writableLength > MAX_WAITING) response.destroy()
   else response.write(text)
 }
@@ -74,7 +74,7 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
         const row = session && rowOf({ key, session }, { now: now(), seesNames, pauses: pauses() })
         if (row) text += eventText(state, number, 'session', JSON.stringify(row))
       }
-      if (text !== '') for (const page of pages) write(page, text)
+      if (text !== '') for (const page of pages) writeText(page, text)
     }
     await new Promise((resolve) => setImmediate(resolve))
   }
@@ -100,7 +100,7 @@ export function createSessionEvents(
   const state: State = { store, pauses, now, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
   const timer = setInterval(() => {
-    for (const stream of state.streams) write(stream, eventText(state, state.last, 'ping'))
+    for (const stream of state.streams) writeText(stream, eventText(state, state.last, 'ping'))
   }, PING_MS).unref()
   const changed = (keys: readonly SessionKey[]) => {
     const changes: Change[] = []
@@ -126,7 +126,7 @@ export function createSessionEvents(
       const missed = missedSince(state, headers['last-event-id']?.toString())
       const number = missed?.[0] ? missed[0].number - 1 : state.last
       // A page that gets `reload` loads the whole list, like a new page.
-      write(stream, `retry: 1000\n${eventText(state, number, missed ? 'ready' : 'reload')}`)
+      writeText(stream, `retry: 1000\n${eventText(state, number, missed ? 'ready' : 'reload')}`)
       const newest = new Map<SessionKey, Change>()
       for (const change of missed ?? []) {
         // Last, so that the ids of the events grow: a page that is cut off again goes on after the last of them.

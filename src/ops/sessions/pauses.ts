@@ -12,7 +12,7 @@ import { idOf, type Store } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import { problem } from '../problem.ts'
 import { type Paused, pauseBody, resumeBody } from './api-schema.ts'
-import { parse, sessionIn } from './session-in.ts'
+import { sessionIn, validated } from './session-in.ts'
 
 /** What operators have set, how it is changed, and what it may name. */
 export interface PauseSources {
@@ -56,7 +56,7 @@ export function pauseRoutes(app: FastifyInstance, sources: PauseSources): void {
   const view = (): Paused => ({ paused: pausesView(pauses.current, now()) })
   app.get('/governor/pause', view)
   app.post('/governor/pause', async ({ body, admin }) => {
-    const { for: length, reason, hold, ...given } = parse(pauseBody, body ?? undefined, 'body')
+    const { for: length, reason, hold, ...given } = validated(pauseBody, body ?? undefined, 'body')
     const scope = await scopeOf(sources, given)
     const since = now()
     const [, count, unit = 's'] = /^(\d+)([smhd])$/.exec(length ?? '') ?? []
@@ -69,7 +69,7 @@ export function pauseRoutes(app: FastifyInstance, sources: PauseSources): void {
     return view()
   })
   app.post('/governor/resume', async ({ body, admin }) => {
-    const given = parse(resumeBody, body ?? undefined, 'body')
+    const given = validated(resumeBody, body ?? undefined, 'body')
     // A session that is forgotten is still resumed by its id.
     const isKnown = pauses.current.some(({ session }) => session !== undefined && session === given.session)
     const scope = isKnown ? given : await scopeOf(sources, { session: given.session })

@@ -10,7 +10,7 @@ import { listQuery, type SessionDetail } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import { type PauseSources, pauseRoutes } from './pauses.ts'
-import { parse, sessionIn } from './session-in.ts'
+import { sessionIn, validated } from './session-in.ts'
 import { createSessionList } from './session-list.ts'
 import { answerView, type ContextOf, detailOf, transcriptOf } from './view.ts'
 
@@ -53,7 +53,7 @@ async function act(
   request: FastifyRequest,
   { name, body, change }: Action,
 ): Promise<SessionDetail> {
-  const given = parse(body, request.body ?? undefined, 'body')
+  const given = validated(body, request.body ?? undefined, 'body')
   const { thread, ...details } = given
   const idempotencyKey = request.headers['idempotency-key']?.toString()
   const { key } = await sessionIn(sources.store, idIn(request))
@@ -94,7 +94,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
     return replyToProblem(error, reply)
   })
   const list = createSessionList(store, now, newId, dayCost.today, () => pauses.current)
-  app.get('/governor/sessions', async ({ query, admin }) => list(parse(listQuery, query, 'query'), admin.seesNames))
+  app.get('/governor/sessions', async ({ query, admin }) => list(validated(listQuery, query, 'query'), admin.seesNames))
   pauseRoutes(app, sources)
   const path = '/governor/sessions/:id'
   app.get(path, async (request) => showDetail(sources, await sessionIn(store, idIn(request)), request.admin))

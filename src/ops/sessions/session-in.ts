@@ -4,7 +4,7 @@ import { idsNamed, keyOf, type ListedSession, type Store } from '../../store/sto
 import { problem, RequestProblem } from '../problem.ts'
 
 /** Returns what was given, if it has that shape. @throws {RequestProblem} */
-export function parse<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
+export function validated<Shape extends z.ZodType>(shape: Shape, given: unknown, what: string): z.output<Shape> {
   const { success, data, error } = shape.safeParse(given)
   if (success) return data
   const [issue] = error.issues

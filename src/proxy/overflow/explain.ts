@@ -1,5 +1,5 @@
 /** Adds the meaning of an overflow to a provider's error, by an edit of its bytes, and records it. */
-import { learn, type Reduction, reduce } from '../../core/context-window.ts'
+import { type Reduction, reductionsAfterOverflow, windowAfterOverflow } from '../../core/context-window.ts'
 import { parseForeign } from '../../core/json-object.ts'
 import { changeReductions } from '../../core/session/transitions.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
@@ -110,12 +110,12 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const body = turn ? undefined : bodyOf(call)
   const model = turn?.request.conversation.model ?? (body && dialect.modelOf({ path: route.asked, body })) ?? ''
   const at = { upstream, model }
-  windows.change(at, learn, overflow)
+  windows.change(at, windowAfterOverflow, overflow)
   const { recovery } = overflow
   if (turn && recovery !== 'loop_refused') turn.state.overflow = recovery
   const ttl = policies.overflow.effectiveTtl
   const refusal = { upstream: upstream.name, model: keptName(model), overflow, now: now(), ttl }
-  const reduced = (reductions: readonly Reduction[]) => reduce(reductions, refusal)
+  const reduced = (reductions: readonly Reduction[]) => reductionsAfterOverflow(reductions, refusal)
   if (turn) void changeSession(turn, changeReductions, reduced)
   emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.names })
   const reductions = reduced(turn?.runState.reductions ?? [])

@@ -1,5 +1,5 @@
 /** Reads context windows from the lists of models that clients ask for. */
-import { declare, isWindow } from '../../core/context-window.ts'
+import { isWindow, windowAfterListing } from '../../core/context-window.ts'
 import { parseForeign, propertyOf } from '../../core/json-object.ts'
 import { decoded } from '../../http/body.ts'
 import { headerOf } from '../../http/headers.ts'
@@ -91,7 +91,7 @@ export function observeModelList(
       try {
         const plain = await decoded(Buffer.concat(chunks), headerOf(headers, 'content-encoding'), MAX_DECODED)
         const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
-        for (const { model, window } of models) services.windows.change({ upstream, model }, declare, window)
+        for (const { model, window } of models) services.windows.change({ upstream, model }, windowAfterListing, window)
       } catch {
         // A body that is not a list of models is no error.
       }
