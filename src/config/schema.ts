@@ -65,7 +65,7 @@ const server = section({
     'How long running responses may go on after SIGTERM before Governor cuts them. Give the program that stops ' +
       'Governor (Docker, systemd, Kubernetes) more time than this.',
   ),
-  websocket: choice(['guard', 'refuse', 'tunnel'], 'refuse').describe(
+  websocket: choice(['guard', 'refuse', 'tunnel'], 'guard').describe(
     'What happens to WebSocket upgrades on guarded paths. guard: the requests on a WebSocket of the Responses API are ' +
       'guarded as those over HTTP, and other APIs are refused; refuse: 426, and clients use POST at once; tunnel: ' +
       'Governor passes them through, unguarded. It always tunnels them on other paths.',

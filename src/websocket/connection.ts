@@ -47,7 +47,7 @@ interface OpenRequest {
   /** The provider has ended a response to it. */
   hasEnded: boolean
   /** What came of a response that has begun, until somebody reads it. */
-  early: { readonly event: SocketEvent; readonly data: Buffer }[] | undefined
+  early: Message[] | undefined
 }
 
 /** A message of the client that waits for the requests before it; without one, a request. */
@@ -313,7 +313,7 @@ function dispatch(c: Connection, lane: Lane, attempt: Attempt, body: DispatchOpt
     request.early = undefined
     request.isSent = true
     if (!early) send(c, c.upstream, { data, isBinary: false })
-    else for (const { event, data: came } of early) take(c, lane, attempt, event, came)
+    else for (const message of early) fromUpstream(c, message)
     pass(c)
   }
   handler.onConnect?.((reason = CLOSED) => abort(c, attempt, reason))
@@ -331,16 +331,15 @@ function abort(c: Connection, attempt: Attempt, reason: Error): void {
   balance(c)
 }
 
-const OTHER: SocketEvent = { kind: 'other', lane: undefined }
-
 function fromUpstream(c: Connection, message: Message): void {
   const { lanes } = c
-  const event = message.isBinary ? OTHER : c.form.readEvent(message.data)
-  // A provider that knows no lanes, or reports an error of the whole connection, names none.
-  const [only] = lanes.size === 1 ? lanes.values() : []
+  if (message.isBinary) return send(c, c.client, message)
+  const event = c.form.readEvent(message.data)
+  const isFree = event.kind === 'other' || event.kind === 'unsteered'
+  // A provider that knows no lanes names none, nor does an error of the whole connection.
+  const [only] = lanes.size === 1 && !isFree ? lanes.values() : []
   const lane = event.lane === undefined ? (lanes.get('') ?? only) : lanes.get(event.lane)
   const [attempt] = lane?.attempts ?? []
-  const isFree = event.kind === 'other' || event.kind === 'unsteered'
   if (lane && event.kind === 'unsteered') lane.steered = undefined
   if (lane && attempt && (attempt.hasHead || !isFree)) return take(c, lane, attempt, event, message.data)
   if (lane?.steered && !lane.current && event.kind === 'begin') {
@@ -351,7 +350,7 @@ function fromUpstream(c: Connection, message: Message): void {
   }
   const { early } = lane?.current ?? {}
   if (early) {
-    early.push({ event, data: message.data })
+    early.push(message)
     return balance(c)
   }
   // What comes before a response needs no waiting; what comes after one must not arrive before its end.
@@ -362,8 +361,8 @@ function fromUpstream(c: Connection, message: Message): void {
 /** Takes an event of a response. */
 function take(c: Connection, lane: Lane, attempt: Attempt, event: SocketEvent, data: Buffer): void {
   const isEnd = event.kind === 'end' || event.kind === 'error'
-  if (event.lane === undefined) lane.isNamed = false
   if (event.kind === 'begin') lane.response = event.id ?? ''
+  if (event.lane === undefined) lane.isNamed = false
   attempt.heardAt = performance.now()
   if (isEnd) {
     lane.attempts.shift()

@@ -96,7 +96,8 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
       if (/timed out/.test(error.message)) remember()
       useHttp(client)
     }
-    socket.once('error', failed)
+    // An error after it has opened is followed by its close.
+    socket.on('error', () => undefined).once('error', failed)
     socket.once('open', () => {
       client.off('data', keep).off('end', leave).off('close', leave)
       socket.off('error', failed)

@@ -20,7 +20,8 @@ const drive: Drive = async (url, prompt) => {
   return ran.code === 0 ? { ...ran, stderr: '' } : ran
 }
 
-describe('codex', () => {
+// The scripted provider has no WebSockets: codex over its own is in codex-websocket.agent.ts.
+describe('codex over HTTP', () => {
   behavesBehindGovernor(drive, {
     call: (command) => ({ name: 'exec_command', arguments: { cmd: command } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,

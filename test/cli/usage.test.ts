@@ -238,7 +238,7 @@ budget:
     const config = fileWith('server: { host: 127.0.0.2, port: 1 }\nlog: { level: warn }\n')
     const env = { HOST: '127.0.0.3', PORT: '2', OPENAI_UPSTREAM_URL: 'http://127.0.0.1:1', LOG_LEVEL: '' }
     const loaded = loadConfig({ config, port: '3', upstream: ['anthropic=http://127.0.0.1:2'] }, env).config
-    expect(loaded.server).toMatchObject({ host: '127.0.0.3', port: 3, websocket: 'refuse' })
+    expect(loaded.server).toMatchObject({ host: '127.0.0.3', port: 3, websocket: 'guard' })
     expect(loaded.log.level).toBe('warn')
     expect(loaded.upstreams['openai']?.url).toBe('http://127.0.0.1:1')
     expect(loaded.upstreams['anthropic']?.url).toBe('http://127.0.0.1:2')

@@ -412,7 +412,7 @@ describe('a configuration', () => {
       host: '127.0.0.1',
       port: 8787,
       drain_timeout: 30_000,
-      websocket: 'refuse',
+      websocket: 'guard',
     })
     expect(budget).toMatchObject({
       enabled: true,

@@ -1,4 +1,4 @@
-/** Upgrades: WebSockets refused where they would hide a session, passed through elsewhere; all others ignored. */
+/** Upgrades that are not guarded: WebSockets refused where they would hide a session, passed through elsewhere; all others ignored. */
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
@@ -17,7 +17,7 @@ beforeAll(async () => {
     gateway: { url: upstream.url, headers: { 'CF-AIG-Authorization': 'Bearer own' } },
     absent: { url: 'http://127.0.0.1:1' },
   }
-  governor = await openGovernor(upstream.url, { upstreams })
+  governor = await openGovernor(upstream.url, { upstreams }, { websocket: 'refuse' })
   open = await openGovernor(upstream.url, { upstreams }, { websocket: 'tunnel', access_keys: ['mine'] })
 })
 afterAll(async () => {
@@ -41,7 +41,7 @@ async function tunnel(url = governor.url, target = '/v1/realtime?model=gpt-realt
   return { client, wire, request }
 }
 
-describe('a WebSocket on a guarded path', () => {
+describe('a WebSocket on a guarded path, where none is guarded', () => {
   it.each([
     ...['/v1/responses', '/v1/responses?x=1', '/openai/v1/responses', '/keyed/responses', '/v1/chat/completions'],
     'http://api.example/v1/responses',

@@ -29,7 +29,7 @@ async function start(script: SocketScript, config: { [key: string]: unknown } = 
 
 describe.each([
   ['openai 6', (baseURL: string) => new ResponsesWS(new OpenAI({ apiKey: 'sk', baseURL }))],
-  ['openai 7', (baseURL: string) => new ResponsesWS7(new OpenAI7({ apiKey: 'sk', baseURL }))],
+  ['openai 7', (baseURL: string) => new ResponsesWS7(new OpenAI7({ apiKey: 'sk', baseURL })) as unknown as ResponsesWS],
 ] as const)('ResponsesWS of %s', (_, open) => {
   /** Asks until an answer calls no tool; returns the responses. */
   async function run(url: string, stream?: string): Promise<Item[]> {
