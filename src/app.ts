@@ -215,6 +215,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
       const of = { upstream, model }
       return { base: windows.base(of), effective: windows.effective(of, reductions) }
     },
+    mode: () => (services.policies.observesOnly ? 'observe' : 'enforce'),
     isLoopGuardOff() {
       const { settings, rules } = services.policies.loop
       return !settings.enabled && rules.every((rule) => !rule.settings.enabled)

@@ -7,8 +7,9 @@ import { type Environment, loadConfig } from '../config/load.ts'
 import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
 import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
+import { createBill } from './bill.ts'
 import type { Call, Terminal } from './command.ts'
-import { createBill, listen } from './start.ts'
+import { listen, observeText } from './start.ts'
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
@@ -43,13 +44,15 @@ function runProgram(file: string, args: readonly string[], env: Environment, ter
 /** Guards one program until it ends, and returns its exit code. Throws `ConfigError`. */
 export async function run({ args: [file = '', ...args], flags }: Call, terminal: Terminal): Promise<number> {
   const here = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
-  const { config: given } = loadConfig(here, governorEnvironment(terminal.env))
+  const { config: given } = loadConfig(here, governorEnvironment(terminal.env), { 'stop.footer': true })
   const config = { ...given, usage: { journal: given.usage.journal || DEFAULT_JOURNAL } }
   // The screen is the program's: Governor logs only if it is asked to.
   const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
   const bill = createBill()
   const { governor, address } = await listen(config, terminal, log, bill.record)
-  terminal.err(`governor: guards ${file} at ${address}, page ${governor.page}\n`)
+  terminal.err(
+    `governor: guards ${file} at ${address}, page ${governor.page}\n${observeText(config.mode, terminal.env)}`,
+  )
   // Two programs do not read the variables of base URLs.
   const provider = { options: { baseURL: `${address}/v1` } }
   const opencode = JSON.stringify({ provider: { openai: provider, anthropic: provider } })
@@ -70,7 +73,7 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   if (basename(file) === 'codex') args.unshift('-c', `openai_base_url="${address}/v1"`)
   const code = await runProgram(file, args, env, terminal)
   await governor.close()
-  terminal.err(bill.text())
+  terminal.err(bill.text(config.mode === 'observe'))
   if (bill.facts().requests === 0)
     terminal.err(`          ${file} sent no request through Governor: docs/clients.md says what it has to be told\n`)
   return code

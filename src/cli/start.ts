@@ -5,17 +5,17 @@ import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
-import { tokens } from '../core/budget/meters.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
 import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
 import { holdsKey } from '../proxy/door/route.ts'
-import type { Emit, ProxyEvent } from '../telemetry/event.ts'
+import { ASKING, type Emit } from '../telemetry/event.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
 import { VERSION } from '../version.ts'
+import { createBill, spokenLine } from './bill.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
-import { counted, fitted, jsonLine } from './terminal-text.ts'
+import { jsonLine } from './terminal-text.ts'
 
 const STDOUT = 1
 
@@ -77,41 +77,6 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
   }
 }
 
-/** Creates the bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
-export function createBill() {
-  // Requests are all that clients sent, guarded or not, also those that failed.
-  const sums = { requests: 0, iterations: 0, tokens: 0, cost_usd: 0, notices: 0, loops: 0, stops: 0 }
-  const unpriced = new Set<string>()
-  return {
-    record(event: ProxyEvent) {
-      if (event.kind === 'request_ended') {
-        sums.requests++
-        const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
-        if (isIteration && event.status === 200) sums.iterations++
-      }
-      if (event.kind === 'answered') {
-        sums.tokens += event.usage.input + event.usage.output
-        sums.cost_usd += event.usage.cost ?? 0
-      }
-      if (event.kind === 'unpriced_model' && unpriced.size < 3) unpriced.add(fitted(event.model, 40).trimEnd())
-      if (event.kind === 'notice') sums.notices++
-      if (event.kind === 'loop') sums.loops++
-      if (event.kind === 'stopped') sums.stops++
-    },
-    facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),
-    text(): string {
-      const { requests, iterations, cost_usd: cost, notices, loops, stops } = sums
-      const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'
-      const names = unpriced.size > 0 ? ` (price not known: ${[...unpriced].join(', ')})` : ''
-      const used = `${tokens(sums.tokens, 0).used} tokens, ${dollars}${names}`
-      return (
-        `governor: ${counted(requests, 'request')}, ${counted(iterations, 'iteration')}, ${used}\n` +
-        `          ${counted(notices, 'notice')}, ${counted(loops, 'loop')}, ${counted(stops, 'stop')}\n`
-      )
-    },
-  }
-}
-
 /** Runs Governor until a signal stops it, and returns the exit code. Throws `ConfigError`. */
 export async function start({ flags }: Call, terminal: Terminal): Promise<number> {
   const loaded = loadConfig(flags, terminal.env)
@@ -128,10 +93,18 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
   // For people: the time, the message, and its facts.
   const write = (line: string) => {
     const { level: _, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
+    // Questions have a line of their own.
+    if (msg === ASKING) return
     terminal.err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
   }
   const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, { write })
   return serve(loaded, flags, terminal, log, true)
+}
+
+/** Returns the line that says that Governor only observes, and what may have told it so; empty if it guards. */
+export function observeText(mode: Config['mode'], env: Environment): string {
+  const origin = env['GOVERNOR_OBSERVE'] ? ' (GOVERNOR_OBSERVE)' : ''
+  return mode === 'observe' ? `  mode   observe${origin}: it only counts, and stops, blocks and tells nothing\n` : ''
 }
 
 /** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
@@ -139,7 +112,14 @@ const SAME_SIGNAL_MS = 1000
 
 async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger, isForPeople: boolean) {
   const bill = createBill()
-  const { governor, address } = await listen(config, terminal, log, bill.record)
+  const pageOf = (id: string) => `${governor.page}#${id}`
+  const seesNames = config.ops.names !== 'token'
+  const onEvent: Emit = (event) => {
+    bill.record(event)
+    const line = isForPeople ? spokenLine(event, seesNames, pageOf) : undefined
+    if (line) terminal.err(`${new Date().toLocaleTimeString('en-GB').slice(0, 5)} ${line}\n`)
+  }
+  const { governor, address } = await listen(config, terminal, log, onEvent)
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   // A reload requires the file that was read: without it, the defaults would silently come back.
   terminal.onSignal('SIGHUP', () => reload(governor, config, { ...flags, config: file }, terminal, log))
@@ -154,10 +134,11 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
   })
   const upstreams: Record<string, string> = {}
   for (const [name, { url }] of Object.entries(config.upstreams)) upstreams[name] = new URL(url).origin
+  const { mode } = config
   const { max_iterations } = config.budget
   const { page } = governor
   log.info(
-    { address, page, version: VERSION, config: file ?? null, store: config.store, upstreams, max_iterations },
+    { address, page, version: VERSION, config: file ?? null, store: config.store, mode, upstreams, max_iterations },
     'listening',
   )
   const { host, access_keys } = config.server
@@ -166,7 +147,7 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
     log.warn({ host }, 'anybody who reaches this address can use the upstream keys: set server.access_keys')
   if (isForPeople) {
     terminal.err(
-      `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n` +
+      `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n${observeText(mode, terminal.env)}` +
         `  page   ${page}\n` +
         `  agent  OPENAI_BASE_URL=${address}/v1 or ANTHROPIC_BASE_URL=${address}\n`,
     )
@@ -175,7 +156,7 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
   log.info({}, 'draining')
   const isComplete = await governor.drain()
   log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
-  if (isForPeople) terminal.err(`\n${bill.text()}`)
+  if (isForPeople) terminal.err(`\n${bill.text(mode === 'observe')}`)
   return 0
 }
 

@@ -3,7 +3,7 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { namesOf } from '../core/names.ts'
 import type { SessionDetail, SessionRow } from '../ops/sessions/api-schema.ts'
-import { headText, labelOf, nextLimit, ORDERS } from '../ops/sessions/labels.ts'
+import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import { askSession, type Connection, connect, INCOMPLETE, listSessions } from './sessions-client.ts'
@@ -119,10 +119,10 @@ function refusal(error: unknown): string {
 async function refresh(connection: Connection, screen: Screen): Promise<void> {
   const { order: sort, search: q, detail } = screen
   try {
-    const { sessions, total, summary, complete } = await listSessions(connection, { limit: MOST_ROWS, sort, q })
+    const { sessions, total, summary, complete, mode } = await listSessions(connection, { limit: MOST_ROWS, sort, q })
     screen.rows = sessions
     screen.total = total
-    screen.head = summary ? headText(summary) : ''
+    screen.head = [mode === 'observe' ? OBSERVES : '', summary ? headText(summary) : ''].filter(Boolean).join(' · ')
     screen.isPaused = summary !== null && summary.paused.length > 0
     const newer = detail && (await askSession(connection, detail.id))
     // A key may have closed it, or opened another one.

@@ -182,8 +182,11 @@ export function checkConfig(tree: Json, name: string, source: Source = {}): Conf
 
 export type Loaded = ReturnType<typeof loadConfig>
 
-/** Loads and checks the configuration; `file` is the name of the file, if there was one. Throws `ConfigError`. */
-export function loadConfig(flags: Flags, env: Environment) {
+/**
+ * Loads and checks the configuration; `file` is the name of the file, if there was one. `defaults`: values by path that
+ * hold where nothing else sets them. Throws `ConfigError`.
+ */
+export function loadConfig(flags: Flags, env: Environment, defaults: Readonly<Record<string, unknown>> = {}) {
   const home = env['HOME'] || env['USERPROFILE']
   const inHome = home ? [`${home}/.config/governor/governor.yaml`] : []
   const usual = ['governor.yaml', 'config/governor.yaml', ...inHome]
@@ -192,6 +195,10 @@ export function loadConfig(flags: Flags, env: Environment) {
   const yaml = file === undefined ? undefined : parseYaml(readText(file), file, env)
   const tree = yaml?.contents ?? {}
   if (!isObject(tree)) throw new ConfigError(`${name}: found ${describe(tree)}: expected keys and values`)
+  for (const [path, value] of Object.entries(defaults)) {
+    const keys = path.split('.')
+    if (valueAt(tree, keys) === undefined) setAt(tree, keys, value)
+  }
   const texts = new Set(yaml?.expanded)
   const origins = new Map<string, string>()
   for (const [path, value, origin] of valuesSet(flags, env)) {

@@ -19,6 +19,8 @@ export interface Setting {
 
 const OBSERVE = { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' }
 
+const TRUTH = { '1': 'true', '0': 'false' }
+
 const ROWS = [
   {
     path: 'upstreams.NAME.url',
@@ -52,6 +54,12 @@ const ROWS = [
   { path: 'budget.run.max_tokens', flag: 'max-tokens', value: 'NUMBER', help: 'tokens per run, such as 250k or 2M' },
   { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'NUMBER', help: 'seconds per run' },
   { path: 'mode', flag: 'observe', words: OBSERVE, help: 'count and report; add, block and stop nothing' },
+  {
+    path: 'stop.footer',
+    flag: 'footer',
+    words: TRUTH,
+    help: 'end the last answer of a stopped run with a line that says why (with run: the default)',
+  },
   { path: 'redis.url', variable: 'REDIS_URL', help: 'the server of the store redis' },
   { path: 'store', variable: 'REDIS_URL', always: 'redis' },
   {

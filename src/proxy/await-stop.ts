@@ -51,7 +51,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
 
 /** Waits for an answer to the question about a limit; returns `undefined` if the question is over. */
 async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): Promise<HoldOutcome | undefined> {
-  const { services, exchange, key, names, counted } = turn
+  const { services, exchange, key, names, counted, request } = turn
   const { now, draining, policies, store, emit } = services
   const { askTimeout } = policies.stop
   const until = now() + askTimeout
@@ -62,7 +62,8 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   if (!asked || left <= 0) return undefined
   if (asked.isNew) {
     const wait = { seconds: Math.round(left / 1_000), until: now() + left }
-    emitFor(exchange, { kind: 'operator_asked', ...names, meter, used: Math.min(used, max), max, ...wait })
+    const { agent: client } = request
+    emitFor(exchange, { kind: 'operator_asked', ...names, client, meter, used: Math.min(used, max), max, ...wait })
   }
   for (const end = performance.now() + left; ; ) {
     if (exchange.client.isGone()) return 'client_gone'

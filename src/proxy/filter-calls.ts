@@ -128,10 +128,10 @@ async function judge(x: Turn, calls: readonly ToolCall[], isAgain: boolean): Pro
 function noteBlocks(filtering: Filtering, blocks: readonly Block[]): void {
   const { x, client } = filtering
   filtering.firstBlock ??= blocks[0]
-  const { exchange, names, runState } = x
+  const { exchange, names, runState, request } = x
   if (!runState.thread.noticeSent) void changeSession(x, changeThread, { noticeSent: true })
   for (const { guard, tool, loop } of blocks) {
-    emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, ...names })
+    emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, client: request.agent, ...names })
     noteVerdict(exchange, 'block', loop?.pattern)
   }
   const loop = blocks.at(-1)?.loop

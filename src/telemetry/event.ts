@@ -13,7 +13,7 @@ import { isNameIn } from '../core/names.ts'
 import { type Pause, pausedWhom } from '../core/operator/pause.ts'
 import type { EndedRun } from '../core/operator/session-record.ts'
 import type { WarningReaction } from '../core/session/session.ts'
-import type { CallGuardName, TerminalReason } from '../core/terminal.ts'
+import type { CallGuardName, Terminal, TerminalReason } from '../core/terminal.ts'
 import type { CallUsage, ResponseFacts } from '../core/usage.ts'
 import type { Recovery } from '../overflow/meaning.ts'
 
@@ -76,6 +76,14 @@ interface OfSession {
   /** Its id in the API: two tenants may use the same name. */
   readonly apiId?: string | undefined
 }
+
+/** An event that its person wants to know of; `client`: its program, if it names one. */
+interface OfAgent extends OfSession {
+  readonly client?: string | undefined
+}
+
+/** What the log says of a question; a terminal shows it in other words. */
+export const ASKING = 'limit reached: waiting for an operator to extend or stop the run'
 
 /** One request from its first byte to its last; times in milliseconds. */
 export interface RequestEnded extends OfSession {
@@ -393,7 +401,7 @@ const EVENTS = {
     },
   }),
   /** A call of a response was blocked. `pattern`: of the loop, or the guard that blocks calls for another reason. */
-  call_blocked: row<OfSession & { pattern: Pattern | CallGuardName; tool: string }>({
+  call_blocked: row<OfAgent & { pattern: Pattern | CallGuardName; tool: string }>({
     span: ['block', 'pattern', 'tool'],
     metrics: {
       governor_loops_total: {
@@ -417,9 +425,9 @@ const EVENTS = {
     },
   }),
   /** `by`: an answer of the model, the fallback text, or the agent's own request for a last answer ended the run. */
-  stopped: row<OfSession & { reason: TerminalReason; by: 'model' | 'fallback' | 'agent' }>({
+  stopped: row<OfAgent & { reason: TerminalReason; by: 'model' | 'fallback' | 'agent'; terminal?: Terminal }>({
     span: ['stop', 'reason', 'by'],
-    log: ['info', 'run ended'],
+    log: ({ session, apiId: session_id, reason, by }) => ['info', 'run ended', { session, session_id, reason, by }],
     metrics: {
       governor_stops_total: {
         help: 'Ended runs by reason, and by the source of their last answer.',
@@ -622,10 +630,10 @@ const EVENTS = {
    * A request that a limit would stop waits for an operator, for at most `seconds`, until then in milliseconds since the
    * epoch. `used` is at most `max`: the request that waits does not count yet.
    */
-  operator_asked: row<OfSession & { meter: LimitName; used: number; max: number; seconds: number; until: number }>({
+  operator_asked: row<OfAgent & { meter: LimitName; used: number; max: number; seconds: number; until: number }>({
     log: ({ session, apiId: session_id, meter, used, max, seconds }) => [
       'warn',
-      'limit reached: waiting for an operator to extend or stop the run',
+      ASKING,
       { session, session_id, meter, used, max, seconds },
     ],
     message(event) {

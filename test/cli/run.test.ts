@@ -58,8 +58,35 @@ describe('a program that governor run guards', () => {
     expect(printed.out).toBe('tool_limit_reached\n')
     expect(printed.err).toMatch(/^governor: guards \S+ at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\n/)
     expect(printed.err).toMatch(
-      /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n$/,
+      /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n {10}node · task: stopped at 5 of 5 iterations, with an answer\n$/,
     )
+  })
+
+  it.each([
+    [[], {}, true],
+    [[], { GOVERNOR_FOOTER: 'false' }, false],
+  ] as const)(
+    'reads at the end of its last answer why it ended, unless that is off (%j, %j)',
+    async (flags, env, isOn) => {
+      const provider = await startProvider(runaway())
+      onTestFinished(() => provider.close())
+      const agent = join(temporaryFolder(), 'agent.mjs')
+      writeFileSync(agent, AGENT.replace('console.log(governor.terminal_state)', 'console.log(message.content)'))
+      const given = { OPENAI_BASE_URL: `${provider.url}/v1`, ...env }
+      const { ended, printed } = governorRun([...flags, '--max-iterations', '2', '--', process.execPath, agent], given)
+      expect(await ended).toBe(7)
+      expect(printed.out.includes('— stopped by governor: 2 of 2 iterations')).toBe(isOn)
+    },
+  )
+
+  it('is told at the start and at the end that Governor only observes, and what it would have done', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const env = { OPENAI_BASE_URL: `${provider.url}/v1`, GOVERNOR_OBSERVE: '1' }
+    const { ended, printed } = governorRun(['--max-iterations', '5', '--', process.execPath, agentFile()], env)
+    expect(await ended).toBe(7)
+    expect(printed.err).toContain('\n  mode   observe (GOVERNOR_OBSERVE): it only counts')
+    expect(printed.err).toMatch(/0 stops\n {10}only observed: would have stopped 1\n$/)
   })
 
   it('gets the variables of both APIs, and no proxy for this machine', async () => {

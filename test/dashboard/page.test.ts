@@ -348,7 +348,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
       'Session',
       'Client',
       'Model',
-      'Iterations',
+      'Limit',
       'Cost',
       'Tokens',
     ])

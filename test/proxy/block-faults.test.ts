@@ -56,7 +56,7 @@ async function startBlocked(dialect: DialectName, stream: boolean) {
     return searcher(request)
   })
   onTestFinished(() => model.close())
-  const dialects = GUARDED.map((one) => breakable(one, calls, one.api.upstream))
+  const dialects = GUARDED.map((one) => breakable(one, calls, one.api.upstream.name))
   const store = breakable({ ...createStore(1_000) }, calls, 'store')
   const running = await startGovernor(model.url, {}, { dialects, store })
   const isBlocked = (from: number) => running.events.slice(from).some(({ kind }) => kind === 'call_blocked')

@@ -1,7 +1,7 @@
 /** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
 import { render } from 'preact'
 import { useState } from 'preact/hooks'
-import { headParts, headText, ORDERS, pausedText } from '../../ops/sessions/labels.ts'
+import { headParts, headText, OBSERVES, ORDERS, pausedText } from '../../ops/sessions/labels.ts'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
 import { List } from './list.tsx'
@@ -77,6 +77,7 @@ function Head({ store }: { store: Store }) {
           ))}
         </p>
       )}
+      {store.page?.mode === 'observe' && <p class="chip warn">{OBSERVES}</p>}
       <p id="connection" role="status" class={isLost ? 'lost' : ''}>
         {text}
       </p>

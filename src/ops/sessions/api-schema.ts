@@ -245,6 +245,7 @@ export const sessionPage = named('SessionPage', {
   next: text.describe('Give it as `cursor` for the next page.'),
   total: count.describe('Of all pages together.'),
   summary: summary.nullable().describe('Of all sessions, whatever the filters; null with `name`.'),
+  mode: z.enum(['enforce', 'observe']).describe('observe: Governor only counts, and stops, blocks and tells nothing.'),
   complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
 })
 

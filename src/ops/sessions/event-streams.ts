@@ -138,7 +138,7 @@ export function createSessionEvents(
     },
     /** Has all pages load their lists again. */
     reload(): void {
-      for (const stream of state.streams) write(stream, eventText(state, state.last, 'reload'))
+      for (const stream of state.streams) writeText(stream, eventText(state, state.last, 'reload'))
     },
     close(): void {
       clearInterval(timer)

@@ -174,6 +174,9 @@ export function pausedText({ session, key, upstream, since, until, reason }: Pau
   return `PAUSED: ${whom}, since ${clock(since)}${end}${reason === null ? '' : `: ${reason}`}`
 }
 
+/** What a head line says where Governor only observes. */
+export const OBSERVES = 'observes only: stops and blocks nothing'
+
 /** Returns the numbers of a head line, each with its unit. `isAlert`: a person is needed. */
 export function headParts({ at_work, need_you, per_minute, today }: NonNullable<SessionPage['summary']>) {
   const parts = [

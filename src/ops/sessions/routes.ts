@@ -6,7 +6,7 @@ import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
-import { listQuery, type SessionDetail } from './api-schema.ts'
+import { listQuery, type SessionDetail, type SessionPage } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
 import { openApi } from './openapi.ts'
 import { type PauseSources, pauseRoutes } from './pauses.ts'
@@ -28,6 +28,8 @@ export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, P
   readonly newId: () => string
   readonly contextOf: ContextOf
   readonly emit: Emit
+  /** Whether Governor acts on its decisions, or only observes. */
+  readonly mode: () => SessionPage['mode']
   /** What users and assistants say is kept. */
   readonly keepsTranscripts: boolean
   readonly dayCost: Pick<DayCost, 'today'>
@@ -94,7 +96,10 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
     return replyToProblem(error, reply)
   })
   const list = createSessionList(store, now, newId, dayCost.today, () => pauses.current)
-  app.get('/governor/sessions', async ({ query, admin }) => list(validated(listQuery, query, 'query'), admin.seesNames))
+  app.get('/governor/sessions', async ({ query, admin }): Promise<SessionPage> => {
+    const page = await list(validated(listQuery, query, 'query'), admin.seesNames)
+    return { ...page, mode: sources.mode() }
+  })
   pauseRoutes(app, sources)
   const path = '/governor/sessions/:id'
   app.get(path, async (request) => showDetail(sources, await sessionIn(store, idIn(request)), request.admin))

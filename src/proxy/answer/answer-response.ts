@@ -312,7 +312,7 @@ async function record(
   const { services, exchange, request, counted, names } = x
   const { terminal_reason: reason } = terminal
   const by = !isStop ? 'agent' : terminal.has_final_answer ? 'model' : 'fallback'
-  emitFor(exchange, { kind: 'stopped', reason, by, ...names })
+  emitFor(exchange, { kind: 'stopped', reason, by, terminal, client: request.agent, ...names })
   const recorded = (kept?.arguments ?? text).slice(0, MAX_RECORDED)
   keepEnd(x, recorded, terminal)
   // A truncated answer is not replayed: a client that asks again may get a whole one.

@@ -1,0 +1,112 @@
+/** What Governor says to people on a terminal: a line for each stop, block and question, and the bill at the end. */
+import { fill } from '../core/budget/budget-notices.ts'
+import { LIMITS, METERS, tokens } from '../core/budget/meters.ts'
+import { REASONS, type Terminal } from '../core/terminal.ts'
+import type { ProxyEvent } from '../telemetry/event.ts'
+import { counted, fitted, visible } from './terminal-text.ts'
+
+/** Returns how a run ended, `stopped at 60 of 60 iterations, with an answer`. */
+export function endText(
+  { terminal_reason: reason, budget_used: used, budget_max: max, has_final_answer: hasAnswer }: Terminal,
+  isByAgent = false,
+): string {
+  const { footer, mayResume } = REASONS[reason]
+  const name = LIMITS.find((one) => METERS[one].limit.reason === reason)
+  const why = name ? fill(footer, { name, used, max }) : footer
+  const how = `${isByAgent ? 'ended itself' : 'stopped'}${mayResume ? ' at ' : ': '}${why.trimEnd()}`
+  return `${how}, ${hasAnswer ? 'with' : 'without'} an answer`
+}
+
+/** Characters of a client's or a session's name. */
+const MAX_NAME = 40
+/** A name that says nothing to people. */
+const ID = /^[\da-f-]{16,}$/i
+
+/** Returns the program and the session of an event, `claude-cli · fix the parser: `; empty if neither is known. */
+function subjectOf(client: string | undefined, session: string | undefined, seesNames: boolean): string {
+  const name = seesNames && session !== undefined && !ID.test(session) ? session : undefined
+  const known = [client, name].filter((one) => one !== undefined)
+  return known.length === 0 ? '' : `${known.map((one) => fitted(one, MAX_NAME).trimEnd()).join(' · ')}: `
+}
+
+/** Returns the line for an event that its person wants to know of: a stop, a block, a question. */
+export function spokenLine(event: ProxyEvent, seesNames: boolean, pageOf: (id: string) => string): string | undefined {
+  let what: string
+  if (event.kind === 'stopped') what = event.terminal ? endText(event.terminal, event.by === 'agent') : 'stopped'
+  else if (event.kind === 'call_blocked') what = `blocked a repeated call of ${visible(event.tool).slice(0, MAX_NAME)}`
+  else if (event.kind === 'operator_asked') {
+    const { meter: name, used, max, seconds } = event
+    what = `asks: ${fill('{used} of {max} {unit}', { name, used, max }).trimEnd()}; extend or stop within ${seconds} s`
+  } else return undefined
+  const { session, apiId, client } = event
+  return `${subjectOf(client, session, seesNames)}${what}${apiId === undefined ? '' : ` · ${pageOf(apiId)}`}`
+}
+
+/** How many stops a bill names; the others are counted. */
+const MAX_NAMED = 20
+/** How many sessions it knows of that Governor would have stopped. */
+const MAX_OBSERVED = 10_000
+
+/** Creates the bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
+export function createBill() {
+  // Requests are all that clients sent, guarded or not, also those that failed. `observed`: stops, had it guarded.
+  const sums = {
+    requests: 0,
+    iterations: 0,
+    tokens: 0,
+    cost_usd: 0,
+    notices: 0,
+    loops: 0,
+    blocks: 0,
+    stops: 0,
+    observed: 0,
+  }
+  const unpriced = new Set<string>()
+  const ends: string[] = []
+  /** Sessions whose newest request would have been stopped. */
+  const beyond = new Set<string>()
+  return {
+    record(event: ProxyEvent) {
+      if (event.kind === 'request_ended') {
+        sums.requests++
+        const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
+        if (isIteration && event.status === 200) sums.iterations++
+        const { apiId = '', observed } = event
+        if (observed !== 'stop') beyond.delete(apiId)
+        else if (!beyond.has(apiId)) {
+          sums.observed++
+          if (beyond.size < MAX_OBSERVED) beyond.add(apiId)
+        }
+      }
+      if (event.kind === 'answered') {
+        sums.tokens += event.usage.input + event.usage.output
+        sums.cost_usd += event.usage.cost ?? 0
+      }
+      if (event.kind === 'unpriced_model' && unpriced.size < 3) unpriced.add(fitted(event.model, 40).trimEnd())
+      if (event.kind === 'notice') sums.notices++
+      if (event.kind === 'loop') sums.loops++
+      if (event.kind === 'call_blocked') sums.blocks++
+      if (event.kind === 'stopped') {
+        sums.stops++
+        const { terminal, by, client, session } = event
+        if (terminal && ends.length < MAX_NAMED)
+          ends.push(subjectOf(client, session, true) + endText(terminal, by === 'agent'))
+      }
+    },
+    facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),
+    /** `isObserving`: Governor guards nothing. */
+    text(isObserving: boolean): string {
+      const { requests, iterations, cost_usd: cost, notices, loops, blocks, stops, observed } = sums
+      const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'
+      const names = unpriced.size > 0 ? ` (price not known: ${[...unpriced].join(', ')})` : ''
+      const used = `${tokens(sums.tokens, 0).used} tokens, ${dollars}${names}`
+      const done = [counted(notices, 'notice'), counted(loops, 'loop')]
+      if (blocks > 0) done.push(counted(blocks, 'block'))
+      done.push(counted(stops, 'stop'))
+      const lines = [done.join(', '), ...ends]
+      if (isObserving) lines.push(`only observed: would have stopped ${observed}`)
+      const summary = `governor: ${counted(requests, 'request')}, ${counted(iterations, 'iteration')}, ${used}\n`
+      return summary + lines.map((line) => `          ${line}\n`).join('')
+    },
+  }
+}
