@@ -161,7 +161,8 @@ function sectionNode(properties: Properties, values: unknown, place: Place): YAM
     before = []
     if (value === undefined) {
       // A key without a default stands in a comment, which YAML attaches to the next key.
-      const [example = ''] = node.examples ?? []
+      const [given = ''] = node.examples ?? []
+      const example = isObject(given) ? stringify(given, FLOW).trimEnd() : given
       before = [...lines, `${key}: ${example}`.replace('NAME', (place.name ?? '').toUpperCase()).trimEnd()]
       continue
     }

@@ -2,12 +2,13 @@
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { basename, dirname, join } from 'node:path'
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Logger } from 'pino'
 import { policiesOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { RESERVED_NAMES } from './config/upstreams.ts'
-import { limitsCost } from './core/budget/policy.ts'
+import { limitsCost, limitsTime } from './core/budget/policy.ts'
 import { countsOf } from './core/counters.ts'
 import { pausedPart } from './core/operator/pause.ts'
 import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
@@ -32,10 +33,11 @@ import { createPauses } from './store/pauses.ts'
 import { isFirst } from './store/shared-values.ts'
 import type { Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
-import { createJournal } from './telemetry/journal.ts'
+import { createJournal, journalFile } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
 import { createWebhook, type WebhookOptions } from './telemetry/webhook.ts'
 import { createDayCost, type DayCost } from './usage/day-cost.ts'
+import { createUsageState } from './usage/usage-state.ts'
 import { VERSION } from './version.ts'
 import { createSocketGuard } from './websocket/upgrade.ts'
 
@@ -51,6 +53,8 @@ export interface GovernorOptions
   readonly proxies?: Proxies | undefined
   /** The file of pauses, where the store is in memory; unset: a restart forgets them. */
   readonly pauseFile?: string | undefined
+  /** Where sums of limits are kept if there is no journal; unset: in memory alone. */
+  readonly stateFolder?: string | undefined
   readonly onEvent?: Emit
 }
 
@@ -141,6 +145,20 @@ function closeIfUnread(request: http.IncomingMessage, answer: FastifyReply): voi
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
+/** Keeps the sums of scopes of time in a file, beside the journal if there is one. */
+function createStateFile({ usage: { journal } }: Config, stateFolder: string | undefined, { ledger, emit }: Services) {
+  const folder = journal === '' ? stateFolder : dirname(journalFile(journal))
+  if (folder === undefined) return undefined
+  const file = createUsageState({
+    path: join(folder, 'usage.state'),
+    ledger,
+    failed: (problem) => emit({ kind: 'sums_not_kept', problem }),
+    setAside: (name) => emit({ kind: 'sums_set_aside', file: basename(name) }),
+  })
+  ledger.keepWith(file.look, file.changed)
+  return file
+}
+
 function createParts(config: Config, options: GovernorOptions) {
   const { now = createSteadyClock(), memory = Number.POSITIVE_INFINITY } = options
   const { sessions, redis } = config
@@ -170,7 +188,10 @@ function createParts(config: Config, options: GovernorOptions) {
     failed: (problem) => emit({ kind: 'pauses_failed', problem }),
   })
   const services = createServices(config, { ...options, store, transport, emit, draining, now, pauses })
-  return { config, state, telemetry, opened, services, pauses }
+  // Where replicas share a store, that keeps the sums.
+  const isOwn = config.store === 'memory' && !options.store
+  const stateFile = isOwn ? createStateFile(config, options.stateFolder, services) : undefined
+  return { config, state, telemetry, opened, services, pauses, stateFile }
 }
 
 type Parts = ReturnType<typeof createParts>
@@ -206,6 +227,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     ...services,
     version: VERSION,
     access,
+    policies: () => services.policies,
     dayCost: state.dayCost,
     pauses,
     keyNames: () => new Set<string>(),
@@ -268,7 +290,7 @@ export type Governor = ReturnType<typeof buildGovernor>
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
-  const { state, services, telemetry, opened, pauses } = parts
+  const { state, services, telemetry, opened, pauses, stateFile } = parts
   const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
   const close = async (): Promise<void> => {
     state.draining.abort()
@@ -278,6 +300,8 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     await clients.destroyConnections()
     await services.catalogue.loading
     await app.close()
+    services.ledger.close()
+    await stateFile?.close()
     telemetry.webhook?.close()
     await telemetry.journal?.close()
     await services.transport.destroy()
@@ -295,7 +319,8 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     async listen(): Promise<string> {
       // A limit on cost can't wait until the first response asks for its price.
       const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
-      const [problem] = await Promise.all([prices, app.ready(), opened.open()])
+      const sums = limitsTime(services.policies.budget) ? stateFile?.open() : undefined
+      const [problem] = await Promise.all([prices, app.ready(), opened.open(), sums])
       if (problem) throw problem
       await pauses.open()
       await app.listen({ host: config.server.host, port: config.server.port })

@@ -20,6 +20,8 @@ import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
 import { createSharedValues } from './store/shared-values.ts'
 import { createTracing } from './telemetry/tracing.ts'
 import { createCatalogue } from './usage/catalogue.ts'
+import { createEstimates } from './usage/estimates.ts'
+import { createLedger } from './usage/ledger.ts'
 import { VERSION } from './version.ts'
 
 /** Milliseconds between two checks whether the machine slept; a shorter sleep does not count. */
@@ -101,6 +103,8 @@ export function createServices(config: Config, options: ServiceOptions) {
     policies: policiesOf(config),
     pauses: options.pauses ?? { current: [], subscribe: () => () => {} },
     catalogue,
+    ledger: createLedger(store, now, newId()),
+    estimates: createEstimates(),
     unpricedModels: new Set<string>(),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
     harnessRegistry: registryOf(config),

@@ -23,7 +23,7 @@ const AN_ID = 'the id of a session (governor sessions lists them)'
 
 const COMMANDS = {
   start: { help: 'listen and guard (the default)' },
-  init: { help: 'write a governor.yaml of ten lines after three questions', flags: ['yes'] },
+  init: { help: 'write a governor.yaml of ten lines after four questions', flags: ['yes'] },
   doctor: { help: 'check configuration, port, upstreams, keys, prices and store', flags: ['json'] },
   run: {
     usage: '-- COMMAND…',
@@ -69,6 +69,14 @@ const COMMANDS = {
     flags: ['session', 'key', 'for', 'hold', 'reason', 'json', 'url'],
   },
   resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'] },
+  budget: {
+    usage: '[SCOPE DOLLARS [SUBJECT]]',
+    help:
+      'what is used of the limits of an hour, a day, a week and a month; budget day 30 sets one until it begins anew, ' +
+      'budget day 8 alice that of one subject',
+    takes: [0, 3, ''],
+    flags: ['json', 'url'],
+  },
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
     flags: ['json', 'url'],
@@ -112,6 +120,8 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
     case 'pause':
     case 'resume':
       return (await import('./pause.ts')).pause(name, call, terminal)
+    case 'budget':
+      return (await import('./budget.ts')).budget(call, terminal)
     case 'suggest':
       return (await import('./suggest.ts')).suggest(call, terminal)
   }

@@ -1,4 +1,4 @@
-/** `governor init`: writes a configuration of ten lines after three questions. */
+/** `governor init`: writes a configuration of ten lines after four questions. */
 
 import { writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
@@ -19,7 +19,7 @@ const CLIENTS = [
   { name: 'another client', use: `its base URL: ${ADDRESS}/v1, or ${ADDRESS} for Anthropic's API` },
 ] as const
 
-const DEFAULTS = { client: CLIENTS[0], dollars: 5, mode: 'enforce' }
+const DEFAULTS = { client: CLIENTS[0], dollars: 5, perDay: 20, mode: 'enforce' }
 
 /** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
 async function askQuestions(terminal: Terminal) {
@@ -36,28 +36,34 @@ async function askQuestions(terminal: Terminal) {
   }
   const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
   const client = await answer(`Which client?\n${names}[1] `, DEFAULTS.client, (text) => CLIENTS[Number(text) - 1])
-  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, (text) => {
+  const amountIn = (text: string) => {
     const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(text)?.[1])
     return Number.isFinite(amount) ? amount : undefined
-  })
+  }
+  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, amountIn)
   const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
     text === 'enforce' || text === 'observe' ? text : undefined,
   )
+  const perDay = await answer(
+    'Most dollars a day, all tasks together, 0 for no limit? [20] ',
+    DEFAULTS.perDay,
+    amountIn,
+  )
   input.close()
-  return { client, dollars, mode }
+  return { client, dollars, perDay, mode }
 }
 
 /** Writes the file. Throws `CommandError` if there is one already, or it can't be written. */
 export async function init({ flags: { yes } }: Call, terminal: Terminal): Promise<number> {
-  const { client, dollars, mode } = yes ? DEFAULTS : await askQuestions(terminal)
+  const { client, dollars, perDay, mode } = yes ? DEFAULTS : await askQuestions(terminal)
   const { name, use } = client
   const text = `# Governor in front of ${name}: ${use}
 # governor check-config says what is wrong here, governor --help names the commands.
 mode: ${mode.padEnd(22)}# enforce; or observe: count and report, change nothing
 budget:
   max_iterations: 300       # model calls from one human message to the next
-  run:
-    max_cost_usd: ${String(dollars).padEnd(12)}# dollars in the same time; 0: no limit
+  run: { max_cost_usd: ${dollars} }  # dollars in the same time; 0: no limit
+  day: { max_cost_usd: ${perDay} } # dollars a day, all together; governor budget shows them
 usage:
   journal: ${DEFAULT_JOURNAL} # governor report adds it up
 `

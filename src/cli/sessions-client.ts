@@ -19,7 +19,12 @@ export function connect({ url, port }: Call['flags'], env: Environment, signal?:
 }
 
 /** Asks the API, or posts a `body`. Throws `CommandError`. */
-export async function send<Reply>({ base, token, signal }: Connection, path: string, body?: object): Promise<Reply> {
+export async function send<Reply>(
+  { base, token, signal }: Connection,
+  path: string,
+  body?: object,
+  method: 'POST' | 'PATCH' = 'POST',
+): Promise<Reply> {
   const patience = AbortSignal.timeout(PATIENCE)
   let response: Response
   let text: string
@@ -27,7 +32,7 @@ export async function send<Reply>({ base, token, signal }: Connection, path: str
     response = await fetch(`${base}/governor/${path}`, {
       headers: { 'content-type': 'application/json', ...(token ? { authorization: `Bearer ${token}` } : {}) },
       signal: signal ? AbortSignal.any([signal, patience]) : patience,
-      ...(body ? { method: 'POST', body: JSON.stringify(body) } : {}),
+      ...(body ? { method, body: JSON.stringify(body) } : {}),
     })
     text = await response.text()
   } catch (cause) {
@@ -60,6 +65,11 @@ export async function listSessions(connection: Connection, query: Readonly<Recor
 /** Asks about one session, or does something to it if there is a `body`. */
 export function askSession<Reply = SessionDetail>(connection: Connection, id: string, action = '', body?: object) {
   return send<Reply>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, body)
+}
+
+/** Asks for what is used of the limits of scopes of time, or sets some of them if there is a `body`. */
+export function askBudget<Reply>(connection: Connection, body?: object): Promise<Reply> {
+  return send<Reply>(connection, 'budget', body, 'PATCH')
 }
 
 /** Returns the id of the session whose id begins with a text, or whose client calls it so. */

@@ -67,6 +67,7 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     maxOpenFiles: terminal.maxOpenFiles,
     // Beside the journal, or where that is by default.
     pauseFile: join(dirname(journalFile(config.usage.journal || DEFAULT_JOURNAL)), 'pauses.json'),
+    stateFolder: dirname(journalFile(DEFAULT_JOURNAL)),
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
   })
   try {

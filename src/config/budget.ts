@@ -2,6 +2,7 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/budget-notices.ts'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
+import { scopeSections, timeZone } from './scopes.ts'
 import { choice, count, filled, flag, key, section, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
@@ -113,6 +114,8 @@ export const budget = z.strictObject({
     max_iterations: key(limit, 0).describe('Model calls.'),
     ...limits,
   }).describe('Limits per session, all its runs and sub-agents together; 0 is no limit.'),
+  ...scopeSections,
+  time_zone: timeZone,
   unknown_price: choice(['warn', 'estimate', 'refuse'], 'warn').describe(
     'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, which the log, ' +
       "the webhook, the API and the page say; estimate: they count as calls of the provider's dearest known model; " +
@@ -120,7 +123,8 @@ export const budget = z.strictObject({
   ),
   texts: section(texts).describe(
     `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), {unit} (${[...units].join(', ')}; ` +
-      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}. The texts of `stop` take the ' +
-      'same ones, and {limit} (iteration, tool call, token, cost, time).',
+      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}, {period} (today, this hour; nothing ' +
+      'for a run). The texts of `stop` take the same ones, and {limit} (iteration, tool call, token, cost, time), ' +
+      "{reached} (`the cost limit of this run`, `today's cost limit`), {resets} (the end of the period).",
   ),
 })

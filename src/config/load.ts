@@ -37,8 +37,15 @@ function readText(file: string): string {
 function setAt(tree: Json, path: readonly string[], value: unknown): void {
   let inner = tree
   for (const key of path.slice(0, -1)) {
-    const inside: Json = isObject(inner[key]) ? inner[key] : {}
-    inner[key] = inside
+    const before = inner[key]
+    // Of a list of limits, what is meant is the one for all requests.
+    const inList = Array.isArray(before)
+      ? before.find((one) => isObject(one) && (one['per'] ?? 'all') === 'all')
+      : before
+    const inside: Json = isObject(inList) ? inList : {}
+    if (Array.isArray(before)) {
+      if (inside !== inList) before.push(inside)
+    } else inner[key] = inside
     inner = inside
   }
   inner[path.at(-1) ?? ''] = value
@@ -127,6 +134,21 @@ interface Source {
   readonly yaml?: YamlFile | undefined
 }
 
+/** Returns issues; in place of one about a choice of forms, those about the form that the value has, if it has one. */
+function inForm(issues: readonly z.core.$ZodIssue[], tree: Json): readonly z.core.$ZodIssue[] {
+  return issues.flatMap((issue) => {
+    if (issue.code !== 'invalid_union' || typeof valueAt(tree, issue.path) !== 'object') return issue
+    const isOfForm = (one: z.core.$ZodIssue) => one.path.length > 0 || one.code !== 'invalid_type'
+    const form = issue.errors.find((errors) => errors.length > 0 && errors.every(isOfForm))
+    return form
+      ? inForm(
+          form.map((one) => ({ ...one, path: [...issue.path, ...one.path] })),
+          tree,
+        )
+      : issue
+  })
+}
+
 /** Returns the lines of a message about an issue. `name`: what messages call the tree. */
 function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins, yaml }: Source): string[] {
   const path = issue.path.map(String).join('.')
@@ -156,7 +178,7 @@ function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins
  * - Where the schema expects no text, the number or the truth value that a text is written as takes its place.
  */
 function mend(tree: Json, issues: readonly z.core.$ZodIssue[], texts: ReadonlySet<string> | undefined): void {
-  for (const issue of issues) {
+  for (const issue of inForm(issues, tree)) {
     if (issue.code !== 'invalid_type' && issue.code !== 'invalid_union') continue
     const value = valueAt(tree, issue.path)
     let mended = value
@@ -177,7 +199,11 @@ export function checkConfig(tree: Json, name: string, source: Source = {}): Conf
   mend(tree, first.error.issues, source.texts)
   const { success, data, error } = configSchema.safeParse(tree, { error: expected })
   if (success) return data
-  throw new ConfigError(error.issues.flatMap((issue) => messagesOf(issue, tree, name, source)).join('\n'))
+  throw new ConfigError(
+    inForm(error.issues, tree)
+      .flatMap((issue) => messagesOf(issue, tree, name, source))
+      .join('\n'),
+  )
 }
 
 export type Loaded = ReturnType<typeof loadConfig>

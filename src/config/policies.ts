@@ -7,6 +7,7 @@ import type { LoopPolicy } from '../core/loop/patterns.ts'
 import { ROWS } from '../overflow/rows.ts'
 import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
+import { calendarOf, scopesOf } from './scopes.ts'
 
 /** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
@@ -57,6 +58,8 @@ function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSetting
       ...camelKeys(policy),
       run: amountsOf({ ...policy.run, max_iterations }),
       session: amountsOf(policy.session),
+      scopes: budget.enabled ? scopesOf(budget) : [],
+      calendar: calendarOf(budget.time_zone),
       thresholds: { style, caution, warning, adaptive },
       trackerEvery: tracker.every,
       announce: [],
@@ -68,6 +71,7 @@ function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSetting
         stopInLoop: stop.loop_text,
         fallback: stop.fallback_text,
         unpriced: stop.unpriced_text,
+        closed: stop.closed_text,
         operatorStop: stop.operator_text,
         operatorFallback: stop.operator_fallback_text,
         paused: stop.paused_text,

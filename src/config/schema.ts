@@ -90,12 +90,16 @@ const stop = section({
       'without tools.',
   ),
   limit_text: text(DEFAULT_TEXTS.stopAtLimit).describe(
-    'The same at a limit on cost, tokens or time, which is {limit}: cost, token or time.',
+    'The same at a limit on cost, tokens or time, and at each limit of a scope of time; {reached} names it.',
   ),
   loop_text: text(DEFAULT_TEXTS.stopInLoop).describe('The same for a run that the loop guard ends.'),
   fallback_text: text(DEFAULT_TEXTS.fallback).describe('The answer of a stopped run if its model gives none.'),
   unpriced_text: text(DEFAULT_TEXTS.unpriced).describe(
     'The answer where budget.unknown_price is refuse and the price of the model is not known.',
+  ),
+  closed_text: text(DEFAULT_TEXTS.closed).describe(
+    'The answer to a new run, and to a request without tools, once a limit of an hour, a day, a week or a month is ' +
+      'reached; the model is not asked.',
   ),
   operator_text: text(DEFAULT_TEXTS.operatorStop).describe(
     'What Governor asks the model of a run that an operator has stopped.',
@@ -109,12 +113,13 @@ const stop = section({
   mode: choice(['answer', 'ask'], 'answer').describe(
     'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: ' +
       'Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. ' +
-      'Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes are not ' +
-      'asked about.',
+      'Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes, and those ' +
+      'at a limit of an hour, a day, a week or a month, are not asked about.',
   ),
   ask_timeout: key(duration, '20s').describe(
     'How long Governor holds such a request, or one of an agent that was paused with hold; then it gets the final ' +
-      'answer. Clients wait without a byte, so this must be shorter than their timeouts.',
+      'answer. So long, too, waits a request that does not fit into an hour, a day, a week or a month only because of ' +
+      'what others in flight may use. Clients wait without a byte, so this must be shorter than their timeouts.',
   ),
   footer: flag(false).describe(
     'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 ' +

@@ -51,6 +51,12 @@ const ROWS = [
   },
   { path: 'budget.run.max_tool_calls', flag: 'max-tool-calls', value: 'NUMBER', help: 'tool calls per run' },
   { path: 'budget.run.max_cost_usd', flag: 'max-cost', value: 'DOLLARS', help: 'US dollars per run' },
+  {
+    path: 'budget.day.max_cost_usd',
+    flag: 'max-cost-per-day',
+    value: 'DOLLARS',
+    help: 'US dollars a day, all together',
+  },
   { path: 'budget.run.max_tokens', flag: 'max-tokens', value: 'NUMBER', help: 'tokens per run, such as 250k or 2M' },
   { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'NUMBER', help: 'seconds per run' },
   { path: 'mode', flag: 'observe', words: OBSERVE, help: 'count and report; add, block and stop nothing' },

@@ -10,7 +10,18 @@ import {
   type Thresholds,
   type Tier,
 } from './budget/budget-notices.ts'
-import { costLimit, isExhausted, type LimitName, type LimitPair, type Meter, metersOf } from './budget/meters.ts'
+import type { ScopeLimits } from './budget/ledger.ts'
+import {
+  type AnyLimitName,
+  costLimit,
+  isExhausted,
+  type LimitName,
+  type LimitPair,
+  type Meter,
+  metersOf,
+  type TimeMeter,
+} from './budget/meters.ts'
+import type { Calendar } from './budget/scopes.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'
@@ -25,6 +36,9 @@ export interface BudgetPolicy extends LimitPair {
   readonly enabled: boolean
   /** The limits that are announced, if an operator has changed the limits since: the same in every request of a run. */
   readonly stated?: LimitPair['run'] | undefined
+  /** The limits of scopes of time; none while the budget is disabled. */
+  readonly scopes: readonly ScopeLimits[]
+  readonly calendar: Calendar
   readonly thresholds: Thresholds
   /** Style tracker: iterations between two statements, from 1. */
   readonly trackerEvery: number
@@ -78,8 +92,8 @@ export type Decision =
       readonly speech: Speech
       readonly limit: Limit
       readonly fallback: string
-      /** The model is not asked, as its price is not known. */
-      readonly isUnpriced?: true
+      /** Why the model is not asked: its price is not known, or a limit of a scope of time is reached before the run begins. */
+      readonly unsent?: 'unpriced' | 'closed'
       /** The loop that ends the run. */
       readonly loop?: GuardEnd['loop']
     }
@@ -175,6 +189,8 @@ export interface DecisionInput {
   readonly mayBlock?: boolean | undefined
   /** A guard ends the run. */
   readonly guardEnd?: GuardEnd | undefined
+  /** The meters of scopes of time: those that may end the run, and those that are only observed. */
+  readonly time?: { readonly enforced: readonly TimeMeter[]; readonly observed: readonly TimeMeter[] } | undefined
 }
 
 /** Returns the decision on a request. */
@@ -193,28 +209,36 @@ export function decide(input: DecisionInput): Decision {
     const { guard: reason, ask, fallback, loop } = input.guardEnd
     const max = policy.enabled ? policy.run.iterations : 0
     const meter = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
-    return { ...stop(input, { meter, reason }, '', false, ask), fallback, loop }
+    return { ...stop(input, { meter, reason }, '', undefined, ask), fallback, loop }
   }
   if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
-    return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, true)
+    return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, 'unpriced')
   }
-  const meters = [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session)]
-  let spent: Meter<LimitName> | undefined
+  const { enforced = [], observed = [] } = input.time ?? {}
+  const ofRun = [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session, 'session')]
+  const meters = [...ofRun, ...enforced]
+  let spent: Meter<AnyLimitName> | undefined
   let isRaised = true
   for (const meter of meters) {
     if (!isExhausted(meter)) continue
     spent ??= meter
-    const { terminal_reason, budget_max } = ended?.terminal ?? {}
-    if (terminal_reason === reasonOf({ meter }) && budget_max === meter.max) isRaised = false
+    const { terminal_reason, budget_max, scope } = ended?.terminal ?? {}
+    const isSameScope = (scope ?? meter.scope ?? 'run') === (meter.scope ?? 'run')
+    if (terminal_reason === reasonOf({ meter }) && budget_max === meter.max && isSameScope) isRaised = false
   }
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && !isRaised) return replay(ended)
+  // Nothing has come of the run yet, so that there is nothing to sum up.
+  const closed = runState.iteration === 1 ? enforced.find(isExhausted) : undefined
+  if (closed) return stop(input, { meter: closed }, policy.texts.closed, 'closed')
   if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
-  return proceed(input, speechOf(input, meters))
+  // A run under way is no new one.
+  const decision = proceed(input, speechOf(input, [...ofRun, ...enforced.filter(({ name }) => name !== 'runs')]))
+  return 'resumesRun' in decision && observed.some(isExhausted) ? { ...decision, observed: 'stop' } : decision
 }
 
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
@@ -248,22 +272,22 @@ function replay(answer: FinalAnswer): Decision {
 }
 
 /**
- * Asks for a final answer; not if `isUnpriced`, as it would cost nobody knows how much. `ask`, `fallback`: templates of the
- * request and of the answer in its place.
+ * Asks for a final answer, unless that has to stay `unsent`. `ask`, `fallback`: templates of the request and of the answer
+ * in its place.
  */
 function stop(
   { policy, asksForSummary }: DecisionInput,
   limit: Limit,
   fallback: string,
-  isUnpriced = false,
-  ask = policy.texts[REASONS[reasonOf(limit)].text ?? 'stop'],
+  unsent: 'unpriced' | 'closed' | undefined = undefined,
+  ask = policy.texts[limit.meter.time ? 'stopAtLimit' : (REASONS[reasonOf(limit)].text ?? 'stop')],
 ) {
   const { channel, enabled } = policy
-  const notice = asksForSummary || isUnpriced ? undefined : fill(ask, limit.meter)
-  const announcement = enabled && !isUnpriced ? announcementOf(policy) : undefined
+  const notice = asksForSummary || unsent ? undefined : fill(ask, limit.meter)
+  const announcement = enabled && !unsent ? announcementOf(policy) : undefined
   const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
-  return isUnpriced ? { ...stopped, isUnpriced } : stopped
+  return unsent ? { ...stopped, unsent } : stopped
 }
 
 function proceed(input: DecisionInput, speech: Speech | undefined): Decision {

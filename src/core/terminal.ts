@@ -1,7 +1,8 @@
 /** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
 
 import { fill, type NoticeTexts } from './budget/budget-notices.ts'
-import { LIMITS, type LimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
+import { ALL_LIMITS, type AnyLimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
+import type { ScopeName } from './budget/scopes.ts'
 import type { Counts } from './counters.ts'
 import type { Pattern } from './loop/patterns.ts'
 
@@ -22,6 +23,10 @@ export interface Terminal {
   readonly truncated?: true
   readonly budget_used: number
   readonly budget_max: number
+  /** Of the limit; unset in what an older version recorded. */
+  readonly scope?: ScopeName
+  /** When a limit of a scope of time begins anew (RFC 3339). */
+  readonly resets_at?: string
   readonly session: string
 }
 
@@ -44,7 +49,7 @@ export interface FinalAnswer {
 
 /** The limit that stopped a run. */
 export interface Limit {
-  readonly meter: Meter<LimitName>
+  readonly meter: Meter<AnyLimitName>
   /** Set if a guard or an operator ended the run, and not the meter. */
   readonly reason?: CallGuardName | 'operator' | 'paused'
 }
@@ -102,11 +107,11 @@ export const GUARD_REASONS = {
 /** The reasons why runs end. Those of limits come from the meters. */
 export const REASONS: Readonly<Record<TerminalReason, ReasonRow>> = {
   ...(Object.fromEntries(
-    LIMITS.map((name) => {
+    ALL_LIMITS.map((name) => {
       const { isCounted, limit }: MeterRow = METERS[name]
       const state = isCounted ? 'tool_limit_reached' : 'budget_exceeded'
       const text = isCounted ? 'stop' : 'stopAtLimit'
-      return [limit.reason, { state, text, footer: '{used} of {max} {unit}', mayResume: true }]
+      return [limit.reason, { state, text, footer: '{used} of {max} {unit} {period}', mayResume: true }]
     }),
   ) as Readonly<Record<LimitReason, ReasonRow>>),
   ...GUARD_REASONS,
@@ -142,6 +147,8 @@ export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolea
     ...(isTruncated ? { truncated: true } : {}),
     budget_used: usedAtEnd(meter),
     budget_max: meter.max,
+    scope: meter.scope ?? 'run',
+    ...(meter.time ? { resets_at: new Date(meter.time.resetsAt).toISOString() } : {}),
     session,
   }
 }

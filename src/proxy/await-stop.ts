@@ -1,5 +1,5 @@
 /** What a request waits for before a stop, silently: an operator, and another request for the last answer. */
-import type { LimitName, Meter } from '../core/budget/meters.ts'
+import { isOfRuns, type LimitName, type Meter } from '../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../core/operator/operator.ts'
 import { noteDelivery } from '../core/session/transitions.ts'
 import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../store/store.ts'
@@ -23,6 +23,8 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
   try {
     while (services.policies.stop.asks && held.decision.kind === 'stop') {
       const { limit, speech } = held.decision
+      // An operator extends a run, and raises a limit of a scope of time in another place.
+      if (!isOfRuns(limit.meter)) break
       // A higher limit does not make a price known. An agent that asks for its last answer itself gets no notice.
       if (limit.reason !== undefined || speech.notice === undefined) break
       if (draining.aborted || held.exchange.client.isGone()) break

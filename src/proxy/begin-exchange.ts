@@ -1,21 +1,46 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
+import type { Ask, ScopeLimits, Standing } from '../core/budget/ledger.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import type { TokenUsage } from '../core/usage.ts'
+import type { DialectRequest } from '../dialect/dialect.ts'
 import { withReadableCodings } from '../http/body.ts'
 import { type Client, type GovernorHeaders, reply } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import type { InFlight } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
+import type { Place } from '../usage/ledger.ts'
 import { type Route, upstreamHead } from './door/route.ts'
 import type { Services } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
 
-/** A request of a session that is no step of a run: a title, a summary. */
+/** A request that is no step of a run: a title, a summary. */
 export interface AsideRequest {
-  readonly found: FoundSession
-  readonly model: string
+  /** The session that pays for it; unset if it has none. */
+  readonly found: FoundSession | undefined
+  readonly asked: DialectRequest
   readonly policy: BudgetPolicy
+}
+
+/** A request in the scopes of time that count it. */
+export interface Charge {
+  readonly policy: BudgetPolicy
+  readonly places: readonly Place[]
+  /** Names the model in estimates. */
+  readonly model: string
+  readonly bytes: number
+  ask: Ask
+  /** Returns US dollars; `undefined` while prices are loaded. */
+  readonly priceOf: (of: TokenUsage) => number | undefined
+  /** The newest question where it stands, in each place. */
+  asked: Promise<readonly Standing[]>
+  /** The newest answer. */
+  known: readonly Standing[]
+  /** Responses that are read for what they used. */
+  open: number
+  isCounted: boolean
+  isOver: boolean
 }
 
 /** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for what is to come. */
@@ -39,6 +64,10 @@ export interface Exchange {
   decided: Partial<RequestEnded> | undefined
   /** Set if only its bill is counted. */
   aside?: AsideRequest
+  /** Set if scopes of time count it. */
+  charge?: Charge
+  /** The limits of that key, besides those for all. */
+  keyScopes?: readonly ScopeLimits[]
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */

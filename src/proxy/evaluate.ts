@@ -2,8 +2,14 @@
 
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
-import type { Conversation } from '../core/conversation.ts'
-import { type BudgetPolicy, type Decision, decide, decideWithoutBudget, observeOnly } from '../core/decide.ts'
+import {
+  type BudgetPolicy,
+  type Decision,
+  type DecisionInput,
+  decide,
+  decideWithoutBudget,
+  observeOnly,
+} from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
 import { inMode } from '../core/loop/patterns.ts'
@@ -22,6 +28,7 @@ import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
+import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
 import { countFault, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
@@ -78,7 +85,7 @@ export async function evaluate(
       const named = namedSession(headers, tenant, asked, services.identity)
       const pause = pauseFor(exchange, named)
       if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
-      if (named) noteAside(exchange, named, conversation)
+      noteAside(exchange, dialect, named, asked, json, tenant)
       // A compaction belongs to the session of the history that it contains.
       if (named || !conversation.isCompaction) return undefined
     }
@@ -96,7 +103,7 @@ export async function evaluate(
       return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, transcript, facts, found), found)
     if (isAside) {
       // Without a name it begins no session.
-      if (await isKnown(services, found)) noteAside(exchange, found, conversation)
+      if (await isKnown(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
       return undefined
     }
     // It shows a result, or names what it continues.
@@ -127,10 +134,26 @@ async function pausedIn(
   return { pause, sent, found, made: Math.max(0, isRetry ? iteration : iteration - 1), max }
 }
 
-/** Notes the session that pays for a request which is no step of a run. */
-function noteAside(exchange: Exchange, found: FoundSession, { model }: Conversation): void {
-  const policy = policyFor(settingsFor(exchange.services.policies.budget, subjectOf(exchange, model)), {})
-  exchange.aside = { found, model, policy }
+/** Notes a request which is no step of a run, if a session pays for it, or scopes of time count it. */
+function noteAside(
+  exchange: Exchange,
+  dialect: Dialect,
+  found: FoundSession | undefined,
+  asked: DialectRequest,
+  json: Buffer,
+  tenant: string,
+): void {
+  const { model } = asked.conversation
+  const budget = policyFor(settingsFor(exchange.services.policies.budget, subjectOf(exchange, model)), {})
+  const policy = withKeyScopes(exchange, budget)
+  const isCharged = policy.scopes.length > 0
+  if (found || isCharged) exchange.aside = { found, asked, policy }
+  if (isCharged && !exchange.charge) beginCharge(exchange, { dialect, json, model, tenant, policy, isNewRun: false })
+}
+
+/** Returns a policy with the limits of the access key. */
+function withKeyScopes({ keyScopes = [] }: Exchange, policy: BudgetPolicy): BudgetPolicy {
+  return keyScopes.length === 0 ? policy : { ...policy, scopes: [...policy.scopes, ...keyScopes] }
 }
 
 /** Returns whether the store holds a session. */
@@ -152,12 +175,18 @@ async function countAndDecide(
   await services.windows.refresh({ upstream: route.upstream, model: conversation.model })
   const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
   const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: request.thread }
+  const { budget } = request
+  const isNewRun = facts.iteration === 1 && facts.endsInUserMessage
+  const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
+  const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
   const { session, result: runState } = await countIn(services, request, found, key, counted)
+  const time = charge && (await timeMeters(exchange, charge, runState))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
   const { limits = request.limits, stated } = runState.run
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
-  const decision = decideOn(exchange, request, sent, runState, policy)
+  const decision = decideOn(exchange, request, sent, runState, policy, time)
+  if (charge && decision.kind === 'stop' && !decision.unsent) holdLastAnswer(exchange, charge)
   // Only a request that is edited needs to know which edits the model refuses.
   let refusedEdits: readonly UnsupportedEdit[] = []
   if (decision.kind !== 'allow' || decision.speech) {
@@ -220,7 +249,7 @@ function requestOf(
     iterations: wholeNumber(header('x-governor-max-iterations')),
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
   }
-  const budget = policyFor(settingsFor(budgets, subject), declared)
+  const budget = withKeyScopes(exchange, policyFor(settingsFor(budgets, subject), declared))
   const newest = transcript.assistantMessages.at(-1)
   return {
     now: services.now(),
@@ -306,6 +335,7 @@ function decideOn(
   sent: DialectRequest,
   runState: RunState,
   policy: BudgetPolicy,
+  time: DecisionInput['time'],
 ): Decision {
   const { services, route } = exchange
   const { emit, windows, catalogue } = services
@@ -326,6 +356,7 @@ function decideOn(
     asksForSummary: request.facts.asksForSummary,
     mayBlock,
     guardEnd,
+    time,
   }
   const decision = isolated(emit, 'budget', () => {
     const isWindowAsked = contextTokens !== undefined && policy.enabled
@@ -340,6 +371,6 @@ function decideOn(
   })
   const made = decision ?? decideWithoutBudget(known)
   const final = request.observesOnly ? observeOnly(made) : made
-  if (final.kind === 'stop' && final.isUnpriced) noteUnpricedModel(services, model, upstream, 'refuse')
+  if (final.kind === 'stop' && final.unsent === 'unpriced') noteUnpricedModel(services, model, upstream, 'refuse')
   return final
 }

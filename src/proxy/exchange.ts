@@ -10,6 +10,7 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
+import { refuseAside } from './charge.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
@@ -57,7 +58,11 @@ export async function exchange(services: Services, client: Client, route = route
     x.bodyReadAt = performance.now()
     const found = await evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body, lease))
     if (found === 'answered') return
-    if (typeof found !== 'object') return refuseUnread(x) || (await relayUnguarded(x, callFor(x, body), found))
+    if (typeof found !== 'object') {
+      if (refuseUnread(x)) return
+      if (x.charge && x.aside && (await refuseAside(x, x.aside))) return
+      return await relayUnguarded(x, callFor(x, body), found)
+    }
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     if (turn.decision.kind === 'stop') {
       turn = await awaitStop(turn, () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body)))

@@ -57,7 +57,7 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   const x = { ...turn, call: withoutCompression(turn.call) }
   const client = openClientStream(exchange.client, governorHeaders)
   const fallback = isStop ? decision.fallback : ''
-  const hasFooter = isStop && !decision.isUnpriced && services.policies.stop.hasFooter
+  const hasFooter = isStop && !decision.unsent && services.policies.stop.hasFooter
   const answer = beginAnswer(x, decision.limit, client, { isStop, fallback, rounds: [], hasFooter })
   try {
     if (isStop) return await askForAnswer(answer, stopVariants(x, decision))
@@ -84,8 +84,8 @@ export function endAfterFault(
 }
 
 /** Returns the variants of a stopped request: first those that keep the prompt cache, none for no request. */
-function stopVariants(x: Turn, { speech: { notice }, isUnpriced }: Stop): AnswerVariant[] {
-  if (isUnpriced) return []
+function stopVariants(x: Turn, { speech: { notice }, unsent }: Stop): AnswerVariant[] {
+  if (unsent) return []
   const { sent, policy } = x
   // Every request of a run has it, also the last one, as the system text begins the prompt.
   const announcing = announcementFor(x)

@@ -25,6 +25,7 @@ import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/e
 import { costOf } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
+import { countCharge } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
 import { agentNameOf, idsIn, linkCalls, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
@@ -37,6 +38,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   if (!isSuccess(head)) return undefined
   // Where the run ends with the response, the text that the client gets is kept, and not the provider's.
   const isEnd = decision.kind === 'stop' || decision.kind === 'self_stop'
+  if (exchange.charge) exchange.charge.open++
   return observeResponse({
     dialect,
     head,
@@ -51,23 +53,26 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   })
 }
 
-/** Returns an observer for the response to a request that is no step of a run: its session pays for it. */
+/** Returns an observer for the response to a request that is no step of a run: its session, if it has one, pays for it. */
 export function observeAside(
   x: Exchange,
-  { found, model, policy }: AsideRequest,
+  { found, asked, policy }: AsideRequest,
   call: UpstreamCall,
   head: Head,
 ): ResponseObserver | undefined {
   const { services, route } = x
   const { store, emit } = services
-  const { tenant, id, name } = found
-  if (!route.dialect || !isSuccess(head) || id === undefined) return undefined
-  const key = sessionKey(tenant, id)
+  const { tenant, id, name } = found ?? {}
+  const { model } = asked.conversation
+  if (!route.dialect || !isSuccess(head)) return undefined
+  const key = tenant === undefined || id === undefined ? undefined : sessionKey(tenant, id)
+  if (x.charge) x.charge.open++
   return observeResponse({
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body),
     settle(answer) {
+      if (!key || !found) return countBill(x, model, policy, answer, () => undefined)
       // The history goes on from the compaction.
       const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])
       void unlessLost(emit, linked, undefined)
@@ -87,14 +92,17 @@ export function observeAside(
 
 /** Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once. */
 function countBill(
-  { services, route: { upstream } }: Exchange,
+  x: Exchange,
   model: string,
   policy: BudgetPolicy,
   { usage, bill = {} }: Answered,
   note: (usage: CallUsage, isLater: boolean) => void,
 ): void {
+  const { services, charge } = x
+  const { upstream } = x.route
   const { catalogue } = services
   const noteAll = (known: CallUsage, isLater: boolean) => {
+    if (charge) countCharge(x, charge, known, isLater)
     note(known, isLater)
     // If the prices can't be loaded, that was said once for all models.
     if (known.costGap === undefined || !catalogue.isLoaded) return

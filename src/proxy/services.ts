@@ -17,6 +17,8 @@ import type { SessionKey, Store } from '../store/store.ts'
 import type { Emit } from '../telemetry/event.ts'
 import type { Tracing } from '../telemetry/tracing.ts'
 import type { Catalogue } from '../usage/catalogue.ts'
+import type { Estimates } from '../usage/estimates.ts'
+import type { Ledger } from '../usage/ledger.ts'
 import type { Windows } from './overflow/windows.ts'
 import type { QuietRuns } from './session/quiet-runs.ts'
 import type { KnownPrefixes } from './session/read-transcript.ts'
@@ -90,6 +92,9 @@ export interface Services {
   /** Those that operators have set. `subscribe` calls back after each change; it returns what ends that. */
   readonly pauses: { readonly current: readonly Pause[]; subscribe(listener: () => void): () => void }
   readonly catalogue: Catalogue
+  /** The sums of scopes of time, and what requests may use of them. */
+  readonly ledger: Ledger
+  readonly estimates: Estimates
   readonly windows: Windows
   /** The models whose unknown price was reported, by handling and upstream. */
   readonly unpricedModels: Set<string>

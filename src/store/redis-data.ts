@@ -169,6 +169,9 @@ function keysIn(message: string): readonly SessionKey[] {
 
 const MAX_KEYS = 500
 
+/** Milliseconds between two looks at the clock of the server. */
+const CLOCK_MS = 30_000
+
 /** Keys per server of a cluster that a probe writes, so that it most likely meets each of them. */
 const PROBES_PER_PART = 16
 
@@ -219,8 +222,24 @@ export function createRedis(
     },
   })
   const { send } = connection
+  // Its clock says which day it is, for all replicas.
+  const clock = { ahead: 0, seenAt: Number.NEGATIVE_INFINITY }
+  const lookAtClock = async () => {
+    clock.seenAt = performance.now()
+    const before = now()
+    const [, time] = (await run(send, 'count', `${prefix}{clock}`, [])) as readonly [number, number]
+    clock.ahead = time - (before + now()) / 2
+  }
   return {
     ...connection,
+    async open(): Promise<void> {
+      await connection.open()
+      await lookAtClock().catch(() => undefined)
+    },
+    ahead(): number {
+      if (performance.now() - clock.seenAt > CLOCK_MS) lookAtClock().catch(() => undefined)
+      return clock.ahead
+    },
     sessions: createRemoteValues(connection, `${prefix}s:`, createSessionForm(), (key, isNew) => {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)

@@ -176,6 +176,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     all: (ids, missed = () => {}, keys) => allSessions(remote, sessions, ids, missed, keys),
     recent: remote.recent,
     subscribe: changes.subscribe,
+    ahead: remote.ahead,
     count: () => remote.count().catch(() => sessions.keys().length),
     isWhole: remote.isWhole,
     open: remote.open,

@@ -211,6 +211,11 @@ export interface Store {
    * times a second; returns a function that ends it.
    */
   subscribe(listener: (keys: readonly SessionKey[]) => void): () => void
+  /**
+   * Returns by how many milliseconds the clock of the store is ahead of this process, as it was last seen. Unset if no
+   * other process shares the store.
+   */
+  ahead?(): number
   /** Returns the number of sessions. Rejects if the store can't be reached. */
   count(): Promise<number>
 }

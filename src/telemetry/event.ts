@@ -4,7 +4,16 @@
  */
 
 import type { Tier } from '../core/budget/budget-notices.ts'
-import { type Amounts, amountsOf, type LimitName, METERS, type Meter, type MeterName } from '../core/budget/meters.ts'
+import {
+  type Amounts,
+  type AnyLimitName,
+  amountsOf,
+  type LimitName,
+  METERS,
+  type Meter,
+  type MeterName,
+} from '../core/budget/meters.ts'
+import { scopeRow, type TimeScope } from '../core/budget/scopes.ts'
 import type { Counts } from '../core/counters.ts'
 import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
@@ -271,7 +280,10 @@ const LOOPS = {
   labels: ['pattern', 'tool', 'action'],
 }
 
-const OPERATOR_ACTIONS = 'What operators did.'
+const OPERATOR_ACTIONS = {
+  help: 'What operators did.',
+  labels: ['action'] as const,
+}
 
 /** One row for each kind of event. Its fields stand before it. */
 const EVENTS = {
@@ -441,6 +453,43 @@ const EVENTS = {
       return about(event, 'stopped', reason, text, { reason })
     },
   }),
+  /** So large a share of a limit of a scope of time is used; said once for each period, by the process that reaches it. */
+  scope_filled: row<{
+    scope: TimeScope
+    per: string
+    subject: string | null
+    meter: AnyLimitName
+    used: number
+    max: number
+    share: number
+    resetsAt: number
+    isObserved: boolean
+  }>({
+    log({ share, scope, per, subject, meter, used, max, resetsAt, isObserved: observed }) {
+      const resets_at = new Date(resetsAt).toISOString()
+      const facts = { scope, per, subject, meter, used: rounded(used), max, share, resets_at, observed }
+      return ['warn', `${Math.round(share * 100)} % of a limit is used`, facts]
+    },
+    metrics: {
+      governor_scope_shares_total: {
+        help: 'Periods in which 75 % and 95 % of a limit of an hour, a day, a week or a month were used, by scope and share.',
+        labels: ['scope', 'share'],
+      },
+    },
+    message({ scope, per, subject, meter, used, max, share, resetsAt }) {
+      const { words: period } = scopeRow(scope)
+      const of = subject === null ? '' : ` of ${plain(per.replace(/^header:/, ''))} ${plain(subject)}`
+      const limit = `${place({ name: meter, used, max })} ${words(meter)} ${period}`
+      const resets_at = new Date(resetsAt).toISOString()
+      const text = `${Math.round(share * 100)} % of a limit${of} is used: ${limit}. It begins anew at ${resets_at}.`
+      const facts = { scope, per, subject: subject ?? undefined, meter, used, max, share, resets_at }
+      return {
+        type: 'near_limit',
+        subject: `${scope} ${per} ${subject} ${share} ${resetsAt}`,
+        body: { text, ...facts },
+      }
+    },
+  }),
   run_ended: row<RunEnded>({
     metrics: {
       governor_run_iterations: {
@@ -541,6 +590,25 @@ const EVENTS = {
       },
     },
   }),
+  /** The sums of scopes of time could not be written to their file; said once until they can be again. */
+  sums_not_kept: row<{ problem: string }>({
+    log: ['warn', 'sums of limits of an hour, a day, a week or a month are kept in memory alone'],
+  }),
+  /** The file of sums was torn, or not one of Governor's; `file`: its new name. */
+  sums_set_aside: row<{ file: string }>({
+    log: ['warn', 'the file of sums could not be read: it has another name now, and the sums begin anew'],
+  }),
+  /** An operator set limits until their period ends; `details`: numbers. */
+  scope_limit_set: row<{
+    scope: TimeScope
+    per: string
+    subject: string | null
+    by: 'token' | 'loopback'
+    details: object
+  }>({
+    log: ({ scope, per, subject, by, details }) => ['info', 'limits set', { scope, per, subject, by, ...details }],
+    metrics: { governor_operator_actions_total: { ...OPERATOR_ACTIONS, amounts: () => [[{ action: 'scope' }]] } },
+  }),
   /** A line of the journal of usage could not be written; said once until it can be again. */
   journal_failed: row<{ problem: string }>({
     log: ['warn', 'journal of usage not written: what it lacks is lost'],
@@ -623,7 +691,7 @@ const EVENTS = {
       { action, session_id, thread, by, ...details },
     ],
     metrics: {
-      governor_operator_actions_total: { help: OPERATOR_ACTIONS, labels: ['action'] },
+      governor_operator_actions_total: OPERATOR_ACTIONS,
     },
   }),
   /**
@@ -661,7 +729,7 @@ const EVENTS = {
       action === 'pause' ? 'operator paused agents' : 'operator resumed agents',
       facts,
     ],
-    metrics: { governor_operator_actions_total: { help: OPERATOR_ACTIONS, labels: ['action'] } },
+    metrics: { governor_operator_actions_total: OPERATOR_ACTIONS },
     message({ action, at, until, session, reason, ...scope }) {
       const whom = plain(pausedWhom({ ...scope, session }))
       const end = until === undefined ? '' : ` until ${new Date(until).toISOString()}`

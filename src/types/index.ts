@@ -21,6 +21,7 @@ export type GovernorReason =
   | 'max_tokens'
   | 'max_cost'
   | 'max_seconds'
+  | 'max_runs'
   | 'loop_guard'
   | 'operator'
   | 'paused'
@@ -36,6 +37,10 @@ export interface GovernorEnd {
   /** What the run used of the limit that ended it, and that limit. Unset where only headers were read. */
   readonly budget_used?: number
   readonly budget_max?: number
+  /** What the limit is of. */
+  readonly scope?: 'run' | 'session' | 'hour' | 'day' | 'week' | 'month'
+  /** When a limit of an hour, a day, a week or a month begins anew (RFC 3339). */
+  readonly resets_at?: string
   readonly session?: string
 }
 

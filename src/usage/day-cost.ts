@@ -34,7 +34,8 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
   let timer: NodeJS.Timeout | undefined
   const count = (counts: Counts): void => {
     const at = now()
-    if (at < day || at >= nextDay) {
+    // A clock that goes back resets no sum.
+    if (at >= nextDay) {
       day = new Date(at).setHours(0, 0, 0, 0)
       nextDay = new Date(at).setHours(24, 0, 0, 0)
       sum = { since: Math.max(day, begunAt), counts: {} }

@@ -32,17 +32,17 @@ async function governor(
 }
 
 describe('governor init', () => {
-  it('writes ten lines for the answers to three questions, and says what to type next', async () => {
-    const { code, out, file } = await governor(['init'], { input: '4\n$2.50\nobserve\n' })
+  it('writes ten lines for the answers to four questions, and says what to type next', async () => {
+    const { code, out, file } = await governor(['init'], { input: '4\n$2.50\nobserve\n12\n' })
     expect(code).toBe(0)
-    expect(out.match(/\?/g)).toHaveLength(3)
+    expect(out.match(/\?/g)).toHaveLength(4)
     expect(out).toContain('set OPENAI_BASE_URL=http://127.0.0.1:8787/v1')
     const text = readFileSync(file, 'utf8')
     expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(10)
     const { config } = loadConfig({ config: file }, {})
     expect(config).toMatchObject({
       mode: 'observe',
-      budget: { max_iterations: 300, run: { max_cost_usd: 2.5 } },
+      budget: { max_iterations: 300, run: { max_cost_usd: 2.5 }, day: { max_cost_usd: 12 } },
       usage: { journal: '~/.local/state/governor/usage.jsonl' },
     })
   })
@@ -53,7 +53,7 @@ describe('governor init', () => {
     expect(out.match(/Which client\?/g)).toHaveLength(2)
     expect(loadConfig({ config: file }, {}).config).toMatchObject({
       mode: 'enforce',
-      budget: { run: { max_cost_usd: 5 } },
+      budget: { run: { max_cost_usd: 5 }, day: { max_cost_usd: 20 } },
     })
   })
 

@@ -17,6 +17,7 @@ const WORDS: Readonly<Record<TerminalReason, string>> = {
   max_tokens: 'stopped at 60 of 60 tokens, with an answer',
   max_cost: 'stopped at $60.00 of $60.00, with an answer',
   max_seconds: 'stopped at 60s of 60s, with an answer',
+  max_runs: 'stopped at 60 of 60 runs, with an answer',
   loop_guard: 'stopped: the agent was in a loop, with an answer',
   operator: 'stopped: an operator stopped the run, with an answer',
   paused: 'stopped: an operator has paused the agent, with an answer',

@@ -149,6 +149,7 @@ describe('governorOf', () => {
       has_final_answer: true,
       budget_used: 1,
       budget_max: 1,
+      scope: 'run',
       session: 'task',
     })
     expect(governorOf(data)).toBe(data.governor)

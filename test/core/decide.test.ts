@@ -182,6 +182,7 @@ describe('the terminal object', () => {
       has_final_answer: false,
       budget_used: 20,
       budget_max: 20,
+      scope: 'run',
       session: 'abc',
     })
     const calls = { name: 'tool_calls', used: 23, max: 20 } as const

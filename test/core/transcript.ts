@@ -2,6 +2,7 @@
 
 import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
 import { amountsBy } from '../../src/core/budget/meters.ts'
+import { createCalendar } from '../../src/core/budget/scopes.ts'
 import type { Conversation } from '../../src/core/conversation.ts'
 import type { BudgetPolicy } from '../../src/core/decide.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'
@@ -99,6 +100,8 @@ export const BUDGET: BudgetPolicy = {
   enabled: true,
   run: NO_LIMITS,
   session: NO_LIMITS,
+  scopes: [],
+  calendar: createCalendar('UTC'),
   thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
   trackerEvery: 5,
   channel: 'auto',

@@ -74,6 +74,7 @@ describe.each([{ stream: false }, { stream: true }])(
         has_final_answer: true,
         budget_used: 7,
         budget_max: 300,
+        scope: 'run',
         session: last?.headers.get('x-governor-session'),
       })
       expect(last?.headers.get('x-governor-terminal-state')).toBe('loop_detected')

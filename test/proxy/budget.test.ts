@@ -38,6 +38,7 @@ describe.each([{ stream: false }, { stream: true }])(
         has_final_answer: true,
         budget_used: 20,
         budget_max: 20,
+        scope: 'run',
         session: last?.headers.get('x-governor-session'),
       })
       expect(last?.headers.get('x-governor-terminal-state')).toBe('tool_limit_reached')

@@ -17,7 +17,7 @@ const SECOND =
 
 /** How runs come to each end: the configuration, and the first sentence that the model then reads. */
 const ENDS: Readonly<
-  Record<Exclude<TerminalReason, 'paused'>, { readonly config: object; readonly sentence: string }>
+  Record<Exclude<TerminalReason, 'max_runs' | 'paused'>, { readonly config: object; readonly sentence: string }>
 > = {
   max_iterations: { config: { budget: { max_iterations: 3 } }, sentence: ITERATIONS },
   max_tool_calls: { config: { budget: { run: { max_tool_calls: 3 } } }, sentence: ITERATIONS },
@@ -28,11 +28,10 @@ const ENDS: Readonly<
   operator: { config: {}, sentence: OPERATOR },
 }
 type End = keyof typeof ENDS
-/** A paused agent is told nothing: the model is not asked. */
-const WAYS = (Object.keys(REASONS).filter((reason) => reason !== 'paused') as End[]).map((reason) => ({
-  reason,
-  ...ENDS[reason],
-}))
+/** A limit on runs ends no run under way, and a paused agent is told nothing: the model is not asked. */
+const WAYS = (Object.keys(REASONS) as TerminalReason[])
+  .filter((reason): reason is End => reason !== 'max_runs' && reason !== 'paused')
+  .map((reason) => ({ reason, ...ENDS[reason] }))
 
 /** Runs an agent into the end that a reason names. Returns what the model reads last, and how the run ended. */
 async function lastRequest(reason: End, config: object) {

@@ -1,13 +1,28 @@
 /**
  * The texts about budgets that Governor sends to a model, and the tiers: how urgent a notice is, by the share of the
  * budget that is used. Texts are templates: `{meter}` and `{unit}` name what is counted, `{limit}` its limit; `{used}`,
- * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`.
+ * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`. `{period}` is `today` for a limit of a day,
+ * `{reached}` its name in a sentence, such as `today's cost limit`, and `{resets}` its end.
  */
 import { isNameIn } from '../names.ts'
 import { METERS, type Meter, type MeterRow } from './meters.ts'
+import { scopeRow } from './scopes.ts'
 
 /** The placeholders a template may use. */
-export const PLACEHOLDERS = ['meter', 'unit', 'limit', 'used', 'max', 'left', 'N', 'M', 'M-N'] as const
+export const PLACEHOLDERS = [
+  'meter',
+  'unit',
+  'limit',
+  'used',
+  'max',
+  'left',
+  'N',
+  'M',
+  'M-N',
+  'period',
+  'reached',
+  'resets',
+] as const
 type Placeholder = (typeof PLACEHOLDERS)[number]
 
 /** A placeholder, and the space before it. */
@@ -22,16 +37,16 @@ const FINISH = 'You MUST provide your final response NOW. Do not make additional
 
 /** The texts that are used unless the configuration sets others. */
 export const DEFAULT_TEXTS = {
-  caution: `[BUDGET: {meter} {used}/{max}. You have {left} {unit} left. ${PREPARE}]`,
-  warning: `[BUDGET: {meter} {used}/{max}. ${FINISH}]`,
-  countdown: '[budget: {left} of {max} {unit} left — wrap up soon]',
-  countdownLast: '[budget: {left} of {max} {unit} left — finalize now]',
+  caution: `[BUDGET: {meter} {used}/{max} {period}. You have {left} {unit} left. ${PREPARE}]`,
+  warning: `[BUDGET: {meter} {used}/{max} {period}. ${FINISH}]`,
+  countdown: '[budget: {left} of {max} {unit} left {period} — wrap up soon]',
+  countdownLast: '[budget: {left} of {max} {unit} left {period} — finalize now]',
   /** Style tracker: once, in the system text. */
   trackerBegin:
     'Budget: {max} {unit} for this task. Explore early. From 30% left on, converge on an answer. ' +
     'From 10% left on, verify and write up. The budget need not be used up.',
   /** Style tracker: at the end of the input. */
-  tracker: '[budget: {used} of {max} {unit} used, {left} left]',
+  tracker: '[budget: {used} of {max} {unit} used {period}, {left} left]',
   trackerLast: 'This is the last call: give your answer, and say what is unfinished.',
   /** About a context window that is filling up. */
   contextCaution: `[CONTEXT: {used}/{max} tokens used. You have {left} tokens left. ${PREPARE}]`,
@@ -43,14 +58,18 @@ export const DEFAULT_TEXTS = {
   /** Asks the model of a run that reached its limit on iterations or tool calls for its final answer. */
   stop: `You've reached the maximum number of tool-calling iterations allowed. ${ANSWER_NOW}`,
   /** The same at a limit on cost, tokens or time. */
-  stopAtLimit: `You've reached the {limit} limit of this run. ${ANSWER_NOW}`,
+  stopAtLimit: `You've reached {reached}. ${ANSWER_NOW}`,
   stopInLoop: `You've been repeating the same action without progress. ${ANSWER_NOW}`,
   /** The answer of a stopped run whose model gave none. */
-  fallback: '(Reached max {unit}: {max})',
+  fallback: '(Reached max {unit} {period}: {max})',
   /** The answer of a run that may not go on, as the price of its model is not known. */
   unpriced:
     'This request was not sent to the model: its price is not known, and there is a limit on cost of {max}. ' +
     'Set a price for the model (models), or budget.unknown_price to warn or estimate.',
+  /** The answer to what begins once a limit of a scope of time is reached. */
+  closed:
+    'Governor has not sent this request to the model: {reached}, {max}, is used up. It begins anew at {resets}; ' +
+    'until then an operator can raise it (governor budget).',
   operatorStop:
     'An operator has stopped this run. Please provide a final response summarizing what you have found and ' +
     'accomplished so far, without calling any more tools.',
@@ -76,8 +95,12 @@ export function unknownPlaceholders(template: string): string[] {
 export function fill(template: string, meter: Meter): string {
   const { word, unit, limit, format }: MeterRow = METERS[meter.name]
   const { used, max, left } = format(meter.used, meter.max)
-  const numbers = { used, max, left, N: used, M: max, 'M-N': left }
-  const words = { meter: word, unit, limit: limit?.noun ?? '', ...numbers } satisfies Record<Placeholder, string>
+  const noun = limit?.noun ?? ''
+  const { words: period, limit: reached } = scopeRow(meter.scope)
+  const words = {
+    ...{ used, max, left, N: used, M: max, 'M-N': left },
+    ...{ meter: word, unit, limit: noun, period, reached: reached(noun), resets: meter.time?.resets ?? '' },
+  } satisfies Record<Placeholder, string>
   return template.replace(PLACEHOLDER, (placeholder, space: string, key: string) => {
     const text = isNameIn(words, key) ? words[key] : placeholder.trimStart()
     return text === '' ? '' : space + text
@@ -110,10 +133,21 @@ const FLOORS = { caution: { least: 3, most: 30 }, warning: { least: 2, most: 10 
 const COUNTDOWN = { caution: 3, warning: 1 } as const
 const TRACKER_NEAR_END = 20
 
+/**
+ * How many steps of a run are left of a scope of time when a tier starts. By the share used, each run in the last part of
+ * a day would have to end with its first request.
+ */
+const STEPS = { caution: 10, warning: 3 } as const
+
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
-function reached(name: 'caution' | 'warning', { name: meter, used, max }: Meter, thresholds: Thresholds): boolean {
+function reached(
+  name: 'caution' | 'warning',
+  { name: meter, used, max, time }: Meter,
+  thresholds: Thresholds,
+): boolean {
   const { tiers, isCounted }: MeterRow = METERS[meter]
   const left = max - used
+  if (time) return time.step !== undefined && time.left < STEPS[name] * time.step
   if (isCounted && thresholds.style === 'countdown') return left <= COUNTDOWN[name]
   if (isCounted && thresholds.adaptive) {
     const { least, most } = FLOORS[name]

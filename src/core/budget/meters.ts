@@ -4,6 +4,7 @@
  */
 import type { CounterName, Counts } from '../counters.ts'
 import { namesOf, tableBy } from '../names.ts'
+import type { ScopeName, TimeScope } from './scopes.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
 function cut(value: number, decimals: number): number {
@@ -57,8 +58,10 @@ export interface MeterRow {
   readonly includesCurrent?: true
   /** The limit that users set; unset for a limit of the model, which never ends a run. */
   readonly limit?: {
-    /** Key of the configuration, in `budget.run` and `budget.session`. */
+    /** Key of the configuration, in the sections of its scopes. */
     readonly setting: string
+    /** The only scopes in which it can be set; unset: in all of them. */
+    readonly within?: 'runs' | 'time'
     /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
     readonly value: 'whole' | 'count' | 'decimal'
     readonly help: string
@@ -97,6 +100,7 @@ export const METERS = {
     isCounted: true,
     limit: {
       setting: 'max_tool_calls',
+      within: 'runs',
       value: 'whole',
       help: 'Tool calls; parallel calls count each.',
       reason: 'max_tool_calls',
@@ -137,10 +141,25 @@ export const METERS = {
     format: seconds,
     limit: {
       setting: 'max_seconds',
+      within: 'runs',
       value: 'decimal',
       help: 'Seconds since the first request.',
       reason: 'max_seconds',
       noun: 'time',
+    },
+  },
+  runs: {
+    word: 'Run',
+    unit: 'runs',
+    format: whole,
+    includesCurrent: true,
+    limit: {
+      setting: 'max_runs',
+      within: 'time',
+      value: 'whole',
+      help: 'Runs that begin: human messages that agents work on.',
+      reason: 'max_runs',
+      noun: 'run',
     },
   },
   context: {
@@ -157,20 +176,45 @@ export const METERS = {
 /** The name of a meter, as in metrics and headers. */
 export type MeterName = keyof typeof METERS
 
-/** Meters that users can set a limit on. */
-export type LimitName = {
-  [Name in MeterName]: (typeof METERS)[Name] extends { readonly limit: object } ? Name : never
+/** The meters whose limit may be set in all scopes, or in the other ones than `Where`. */
+type LimitsBeside<Where extends string> = {
+  [Name in MeterName]: (typeof METERS)[Name] extends { readonly limit: infer Limit }
+    ? Limit extends { readonly within: Where }
+      ? never
+      : Name
+    : never
 }[MeterName]
 
-type Limit = (typeof METERS)[LimitName]['limit']
+/** Meters with a limit of a run and of a session. */
+export type LimitName = LimitsBeside<'time'>
+/** Meters with a limit of a scope of time. */
+export type TimeLimitName = LimitsBeside<'runs'>
+/** Meters that users can set a limit on. */
+export type AnyLimitName = LimitName | TimeLimitName
 
-/** Keys of the configuration that set a limit. */
-export type LimitSetting = Limit['setting']
+/** Keys of the configuration that set a limit of a run or a session. */
+export type LimitSetting = (typeof METERS)[LimitName]['limit']['setting']
+/** Keys of the configuration that set a limit of a scope of time. */
+export type TimeLimitSetting = (typeof METERS)[TimeLimitName]['limit']['setting']
 /** Terminal reasons of runs that reach a limit. */
-export type LimitReason = Limit['reason']
+export type LimitReason = (typeof METERS)[AnyLimitName]['limit']['reason']
 
-/** The meters with a limit, in the order in which limits are checked. */
-export const LIMITS: readonly LimitName[] = namesOf(METERS).filter((name): name is LimitName => 'limit' in METERS[name])
+/** All meters with a limit, in the order in which limits are checked. */
+export const ALL_LIMITS: readonly AnyLimitName[] = namesOf(METERS).filter(
+  (name): name is AnyLimitName => 'limit' in METERS[name],
+)
+
+function limitsBeside<Name extends AnyLimitName>(where: 'runs' | 'time'): readonly Name[] {
+  return ALL_LIMITS.filter((name): name is Name => {
+    const { limit }: MeterRow = METERS[name]
+    return limit?.within !== where
+  })
+}
+
+/** The meters with a limit of a run, in the order in which limits are checked. */
+export const LIMITS = limitsBeside<LimitName>('time')
+/** The meters with a limit of a scope of time, in that order. */
+export const TIME_LIMITS = limitsBeside<TimeLimitName>('runs')
 
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>
@@ -200,32 +244,68 @@ export function amountsOf(counts: Counts, seconds: number): Amounts {
 /** No limit on any meter. */
 export const NO_LIMITS: Amounts = amountsBy(() => 0)
 
-/** `used` of `max`, in the meter's unit; iterations include the current one. */
+/** `used` of `max`, in the meter's unit; iterations and runs include the current one. */
 export interface Meter<Name extends MeterName = MeterName> {
   readonly name: Name
   readonly used: number
   readonly max: number
+  /** Unset for a run. */
+  readonly scope?: ScopeName
+  /** Set for a scope of time. */
+  readonly time?: MeterTime
+}
+
+/** What a meter of a scope of time knows besides its amounts. */
+export interface MeterTime {
+  readonly scope: TimeScope
+  /** When it begins at 0 again, in milliseconds since the epoch, and as people of the time zone read it. */
+  readonly resetsAt: number
+  readonly resets: string
+  /** What is left for the run: requests in flight hold the rest. */
+  readonly left: number
+  /** What a step of the run uses on average; unset while nobody knows. */
+  readonly step?: number | undefined
+  /** The request would fit, if no other were in flight. */
+  readonly isCrowded?: boolean
+}
+
+/** A meter of a scope of time. */
+export type TimeMeter = Meter<TimeLimitName> & { readonly time: MeterTime }
+
+/** True if a meter is one of a run or a session. */
+export function isOfRuns(meter: Meter<AnyLimitName>): meter is Meter<LimitName> {
+  return meter.time === undefined
 }
 
 /**
  * True if a meter with a limit is used up: iteration max + 1 is one too many; of the others, a run that has used `max`
  * may make no further call. The context window is no budget: the provider refuses what does not fit.
  */
-export function isExhausted(meter: Meter): meter is Meter<LimitName> {
-  const { name, used, max } = meter
+export function isExhausted(meter: Meter): meter is Meter<AnyLimitName> {
+  const { name, used, max, time } = meter
   const { limit, includesCurrent }: MeterRow = METERS[name]
   if (max <= 0 || !limit) return false
-  return includesCurrent ? used > max : used >= max
+  return time?.isCrowded === true || (includesCurrent ? used > max : used >= max)
 }
 
-/** Returns the limit on cost, in US dollars: that of the run, else that of the session, if there is one. */
-export function costLimit({ enabled, run, session }: LimitPair & { readonly enabled: boolean }): number | undefined {
-  return enabled ? run.cost || session.cost || undefined : undefined
+/** Returns the limit on cost, in US dollars: that of the run, else the one of the session or of a scope of time, if any. */
+export function costLimit({
+  enabled,
+  run,
+  session,
+  scopes,
+}: LimitPair & {
+  readonly enabled: boolean
+  readonly scopes: readonly { readonly limits: { readonly cost: number } }[]
+}): number | undefined {
+  const ofTime = scopes.find(({ limits }) => limits.cost > 0)
+  return enabled ? run.cost || session.cost || ofTime?.limits.cost : undefined
 }
 
 /** Returns a meter for each limit that is set, in the order in which limits are checked. */
-export function metersOf(used: Amounts, limits: Amounts): Meter[] {
+export function metersOf(used: Amounts, limits: Amounts, scope?: 'session'): Meter[] {
   const meters: Meter[] = []
-  for (const name of LIMITS) if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name] })
+  for (const name of LIMITS)
+    if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name], ...(scope && { scope }) })
   return meters
 }

@@ -74,3 +74,8 @@ export function policyFor(
 export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
   return [{ settings }, ...rules].some((one) => costLimit(one.settings.policy) !== undefined)
 }
+
+/** True if any budget, of a rule or general, has a limit of a scope of time. */
+export function limitsTime({ settings, rules }: ByRule<BudgetSettings>): boolean {
+  return [{ settings }, ...rules].some((one) => one.settings.policy.scopes.length > 0)
+}

@@ -5,6 +5,7 @@
 
 import * as z from 'zod'
 import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
+import { SCOPES } from '../../core/budget/scopes.ts'
 import { GAPS } from '../../core/gaps.ts'
 import { NAMES } from '../../core/loop/patterns.ts'
 import { namesOf } from '../../core/names.ts'
@@ -71,6 +72,8 @@ const terminal = z
     truncated: z.literal(true).optional(),
     budget_used: count,
     budget_max: count,
+    scope: z.enum(namesOf(SCOPES)).optional(),
+    resets_at: time.optional().describe('When a limit of an hour, a day, a week or a month begins anew.'),
     session: z.string(),
   })
   .meta({ id: 'Terminal', description: 'What the client got at the end of the run, letter by letter.' })

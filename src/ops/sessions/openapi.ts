@@ -1,5 +1,6 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
+import { BUDGET_PATHS, scopeLimitBody } from '../budget.ts'
 import { ACTIONS } from './actions.ts'
 import { listQuery, pauseBody, resumeBody } from './api-schema.ts'
 
@@ -46,6 +47,24 @@ function actionPaths(session: string): Json {
     }
   }
   return paths
+}
+
+function budgetPath(): Json {
+  const { $schema: _dialect, ...schema } = z.toJSONSchema(scopeLimitBody, { io: 'input' })
+  const { summary, change } = BUDGET_PATHS
+  return {
+    get: { summary, responses: { 200: reply('A row for each limit and subject.', 'Budget'), 401: REFUSALS[401] } },
+    patch: {
+      summary: change,
+      requestBody: { required: true, content: { 'application/json': { schema } } },
+      responses: {
+        200: reply('The limit after it.', 'ScopeBudget'),
+        ...REFUSALS,
+        404: reply('The configuration has no such limit.', 'Error'),
+        409: reply('Several limits fit.', 'Error'),
+      },
+    },
+  }
 }
 
 const EVENTS = {
@@ -110,6 +129,7 @@ export function openApi(version: string): Json {
         post: pausePath('Pause agents: their requests get no answer of a model', pauseBody),
       },
       '/governor/resume': { post: pausePath('Resume agents', resumeBody) },
+      '/governor/budget': budgetPath(),
       '/governor/events': { get: EVENTS },
     },
     components: {

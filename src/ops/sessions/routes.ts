@@ -4,6 +4,7 @@ import { idOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/s
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
+import { type BudgetSources, budgetRoutes } from '../budget.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import { listQuery, type SessionDetail, type SessionPage } from './api-schema.ts'
@@ -21,7 +22,12 @@ declare module 'fastify' {
   }
 }
 
-export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources {
+export interface SessionSources
+  extends Omit<ActionContext, 'idempotencyKey'>,
+    PauseSources,
+    Pick<BudgetSources, 'ledger'> {
+  /** Those in force, which a reload changes. */
+  readonly policies: () => BudgetSources['policies']
   readonly version: string
   readonly store: Store
   readonly access: AdminSettings
@@ -110,6 +116,15 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   })
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
+  const { ledger, policies } = sources
+  const budget = {
+    ledger,
+    emit,
+    get policies() {
+      return policies()
+    },
+  }
+  budgetRoutes(app, budget, validated)
   app.get('/governor/openapi.json', () => openApi(version))
   const events = createSessionEvents(
     store,

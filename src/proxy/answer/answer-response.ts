@@ -95,6 +95,7 @@ export function terminalHeaders(terminal: Terminal, isWhole: boolean): GovernorH
     'x-governor-terminal-state': terminal.terminal_state,
     'x-governor-terminal-reason': terminal.terminal_reason,
     ...(isWhole ? { 'x-governor-has-final-answer': String(terminal.has_final_answer) } : {}),
+    'x-governor-resets-at': terminal.resets_at,
   }
 }
 

@@ -1,0 +1,53 @@
+/** `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew. */
+
+import { METERS, TIME_LIMITS } from '../core/budget/meters.ts'
+import { TIME_SCOPES } from '../core/budget/scopes.ts'
+import type { BudgetView } from '../ops/budget.ts'
+import { type Call, type Terminal, UsageError } from './command.ts'
+import { askBudget, connect } from './sessions-client.ts'
+import { fitted, jsonLine } from './terminal-text.ts'
+
+type Row = BudgetView['budget'][number]
+
+/** Returns `$18.20 of $20.00`, one text for each limit that is set. */
+function amountsOf({ used, reserved, max }: Row): readonly string[] {
+  const texts: string[] = []
+  for (const name of TIME_LIMITS) {
+    const field = name === 'cost' ? 'cost_usd' : name
+    if (max[field] === 0) continue
+    const { unit, format } = METERS[name]
+    const { used: spent, max: limit } = format(used[field], max[field])
+    const held = reserved[field] > 0 ? ` (${format(reserved[field], max[field]).used} in flight)` : ''
+    texts.push(`${spent} of ${limit}${unit === '' ? '' : ` ${unit}`}${held}`)
+  }
+  return texts
+}
+
+function lineOf(row: Row, columns: number): string {
+  const { scope, per, subject, share, mode, resets_at } = row
+  const who = subject === null ? 'all' : `${per.replace(/^header:/, '')} ${subject}`
+  const end = new Date(resets_at).toLocaleString('sv').slice(0, 16)
+  const observed = mode === 'observe' ? ', observed only' : ''
+  const used = `${`${Math.round(share * 100)}%`.padStart(4)}  ${amountsOf(row).join(', ')}, until ${end}${observed}`
+  return fitted(`${scope.padEnd(6)}${fitted(who, 24)} ${used}`, columns).trimEnd()
+}
+
+/** Prints the limits, or sets one. Throws `CommandError` if Governor can't be reached or refuses. */
+export async function budget({ args, flags }: Call, terminal: Terminal): Promise<number> {
+  const [scope, dollars, subject = null] = args
+  const connection = connect(flags, terminal.env)
+  const known: readonly string[] = TIME_SCOPES
+  const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(dollars ?? '')?.[1])
+  let rows: readonly Row[]
+  if (scope === undefined) {
+    rows = (await askBudget<BudgetView>(connection)).budget
+  } else {
+    if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
+    if (!Number.isFinite(amount)) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
+    rows = [await askBudget<Row>(connection, { scope, subject, max_cost_usd: amount })]
+  }
+  if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
+  else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
+  else for (const row of rows) terminal.out(`${lineOf(row, terminal.columns)}\n`)
+  return 0
+}

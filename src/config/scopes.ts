@@ -1,0 +1,108 @@
+/** The settings of scopes of time: limits of an hour, a day, a week and a month. */
+import * as z from 'zod'
+import type { ScopeLimits } from '../core/budget/ledger.ts'
+import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
+import { createCalendar, TIME_SCOPES, type TimeScope } from '../core/budget/scopes.ts'
+import { tableBy } from '../core/names.ts'
+import { count, headerName, optional } from './units.ts'
+
+const VALUES = { whole: z.int().min(0), count, decimal: z.number().min(0) }
+
+const maxima = {} as Record<TimeLimitSetting, z.ZodOptional<(typeof VALUES)[keyof typeof VALUES]>>
+for (const name of TIME_LIMITS) {
+  const { limit } = METERS[name]
+  maxima[limit.setting] = VALUES[limit.value].optional().describe(limit.help)
+}
+
+/** Headers that hold a key, which would stand in the API and the log. */
+const CREDENTIALS = /^(?:authorization|proxy-authorization|cookie|(?:x-(?:goog-)?)?api-key)$/i
+
+const SUBJECTS = 'all, credential, key, model, upstream, or header: and the name of a header, such as header:x-team'
+
+const per = z
+  .string()
+  .toLowerCase()
+  .refine((text) => {
+    const [, header] = /^header:(.+)$/.exec(text) ?? []
+    return header === undefined
+      ? /^(?:all|credential|key|model|upstream)$/.test(text)
+      : headerName.safeParse(header).success && !CREDENTIALS.test(header)
+  }, `expected one of ${SUBJECTS}; for a header with a key: credential`)
+  .default('all')
+  .describe(`What each has a sum of its own: ${SUBJECTS}.`)
+
+const needed = Object.keys(maxima).join(', ')
+
+/** The limits of one scope of time for all requests together, or for each subject. */
+export const scopeLimits = z
+  .strictObject({
+    per,
+    ...maxima,
+    mode: z.enum(['enforce', 'observe']).default('enforce').describe('observe: count and report, but end nothing.'),
+  })
+  .refine((limits) => TIME_LIMITS.some((name) => limits[METERS[name].limit.setting] !== undefined), {
+    message: `sets no limit: expected one of ${needed}`,
+  })
+
+const listOfLimits = z
+  .array(scopeLimits)
+  .min(1)
+  .superRefine((list, context) => {
+    for (const [at, limits] of list.entries()) {
+      if (list.findIndex((other) => other.per === limits.per) === at) continue
+      const message = 'there is one already: expected one entry for each'
+      context.addIssue({ code: 'custom', path: [at, 'per'], message })
+    }
+  })
+
+const section = optional(z.union([scopeLimits, listOfLimits]), { max_cost_usd: 20 })
+
+const HELP =
+  'Such as {max_cost_usd: 20}; a list of them for several `per`. These limits count and end every request of a guarded ' +
+  'API, with tools or without; sums survive restarts, and are one for all replicas and for all Governors of a user on ' +
+  `a machine. per: what has a sum of its own: ${SUBJECTS}. Limits: ${needed}; 0 is no limit. mode: observe counts and ` +
+  'reports, but ends nothing.'
+
+/** The sections of all scopes of time. */
+export const scopeSections = tableBy(TIME_SCOPES, (scope) =>
+  section.describe(
+    `Limits for each calendar ${scope}. ${scope === TIME_SCOPES[0] ? HELP : `As in \`${TIME_SCOPES[0]}\`.`}`,
+  ),
+)
+
+/** The time zone of days, weeks and months. */
+export const timeZone = z
+  .string()
+  .refine((zone) => {
+    try {
+      if (zone !== 'local') createCalendar(zone)
+      return true
+    } catch {
+      return false
+    }
+  }, 'no such time zone: expected local, or a name such as Europe/Berlin or UTC')
+  .default('local')
+  .meta({ examples: ['Europe/Berlin'] })
+  .describe(
+    'Time zone of hours, days, weeks (from Monday) and months. local: the one of this machine; all replicas need the ' +
+      'same, so name it where they share a store.',
+  )
+
+/** Converts the sections to limits, those of the shortest scope first. */
+export function scopesOf(
+  sections: Readonly<Partial<Record<TimeScope, z.output<typeof section>>>>,
+): readonly ScopeLimits[] {
+  return TIME_SCOPES.flatMap((scope) =>
+    [sections[scope] ?? []].flat().map(({ per, mode, ...set }) => ({
+      scope,
+      per,
+      limits: tableBy(TIME_LIMITS, (name: TimeLimitName) => set[METERS[name].limit.setting] ?? 0),
+      isObserved: mode === 'observe',
+    })),
+  )
+}
+
+/** Returns the calendar of a time zone of the configuration. */
+export function calendarOf(zone: string) {
+  return createCalendar(zone === 'local' ? Intl.DateTimeFormat().resolvedOptions().timeZone : zone)
+}

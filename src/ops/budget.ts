@@ -1,0 +1,161 @@
+/** The API of limits of scopes of time: what is used of them, and what an operator sets until their period ends. */
+import type { FastifyInstance } from 'fastify'
+import * as z from 'zod'
+import { amountsIn, fullestOf, type ScopeLimits, type TimeAmounts } from '../core/budget/ledger.ts'
+import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
+import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
+import { TIME_SCOPES } from '../core/budget/scopes.ts'
+import { namesOf, tableBy } from '../core/names.ts'
+import type { Emit } from '../telemetry/event.ts'
+import { type Ledger, type Place, placeOf } from '../usage/ledger.ts'
+import type { AdminAccess } from './admin-access.ts'
+import { RequestProblem } from './problem.ts'
+
+/** What the routes use: the policies in force, and the sums. */
+export interface BudgetSources {
+  readonly ledger: Ledger
+  readonly policies: { readonly budget: ByRule<BudgetSettings> }
+  readonly emit: Emit
+}
+
+/** The meters by their names in the API: US dollars say so. */
+const FIELDS = {
+  cost_usd: 'cost',
+  tokens: 'tokens',
+  iterations: 'iterations',
+  runs: 'runs',
+} as const satisfies Readonly<Record<string, TimeLimitName>>
+const FIELD_NAMES = namesOf(FIELDS)
+
+const amount = z.number().min(0)
+const amounts = z.strictObject(tableBy(FIELD_NAMES, () => amount))
+
+const scopeRow = z
+  .strictObject({
+    scope: z.enum(TIME_SCOPES),
+    per: z.string().describe('What has a sum of its own: all, credential, key, model, upstream or header:NAME.'),
+    subject: z.string().nullable().describe('Which of them; null for all requests together.'),
+    used: amounts,
+    reserved: amounts.describe('What requests in flight may use.'),
+    max: amounts.describe('0: no limit.'),
+    share: amount.describe('The largest share of a limit that is used.'),
+    mode: z.enum(['enforce', 'observe']),
+    resets_at: z.iso.datetime(),
+  })
+  .meta({ id: 'ScopeBudget' })
+
+export const budgetReply = z.strictObject({ time_zone: z.string(), budget: z.array(scopeRow) }).meta({ id: 'Budget' })
+
+/** The limits of scopes of time as the API shows them. */
+export type BudgetView = z.output<typeof budgetReply>
+
+const limit = amount.max(1e12).nullable().optional()
+const limits = tableBy<TimeLimitSetting, typeof limit>(
+  TIME_LIMITS.map((name) => METERS[name].limit.setting),
+  () => limit,
+)
+
+export const scopeLimitBody = z
+  .strictObject({
+    scope: z.enum(TIME_SCOPES),
+    per: z.string().optional().describe('Needed where several limits of the scope have a subject of this name.'),
+    subject: z.string().nullable().default(null),
+    ...limits,
+  })
+  .refine((body) => TIME_LIMITS.some((name) => body[METERS[name].limit.setting] !== undefined), {
+    message: `sets no limit: expected one of ${Object.keys(limits).join(', ')}`,
+  })
+  .describe('Limits until the period ends. 0: no limit; null: as the configuration says.')
+
+/** Returns the limits in force, each scope and kind of subject once: general ones before those of overrides. */
+function rulesOf({ settings, rules }: ByRule<BudgetSettings>): readonly ScopeLimits[] {
+  const found = new Map<string, ScopeLimits>()
+  for (const { settings: one } of [{ settings }, ...rules])
+    for (const rule of one.policy.scopes) {
+      const key = `${rule.scope} ${rule.per}`
+      if (!found.has(key)) found.set(key, rule)
+    }
+  return [...found.values()]
+}
+
+function fieldsOf(of: TimeAmounts) {
+  return tableBy(FIELD_NAMES, (field) => Math.round(of[FIELDS[field]] * 1e9) / 1e9)
+}
+
+async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'][number]> {
+  const { rule, period, subject } = place
+  const { used, held, limits: max } = await ledger.read(place)
+  return {
+    scope: rule.scope,
+    per: rule.per,
+    subject,
+    used: fieldsOf(amountsIn(used)),
+    reserved: fieldsOf(amountsIn(held)),
+    max: fieldsOf(max),
+    share: fullestOf(used, max)?.share ?? 0,
+    mode: rule.isObserved ? 'observe' : 'enforce',
+    resets_at: new Date(period.end).toISOString(),
+  }
+}
+
+/** Returns the places of all limits that have a subject by now. */
+async function placesOf({ ledger, policies }: BudgetSources): Promise<readonly Place[]> {
+  const { calendar } = policies.budget.settings.policy
+  const places: Place[] = []
+  for (const rule of rulesOf(policies.budget)) {
+    const period = calendar.periodOf(rule.scope, ledger.time())
+    const subjects = rule.per === 'all' ? [null] : await ledger.subjects(period, rule.per)
+    for (const subject of subjects) places.push(placeOf(rule, period, subject))
+  }
+  return places
+}
+
+/** Returns what is used of all limits of scopes of time. Rejects if the store fails. */
+export async function budgetView(sources: BudgetSources): Promise<BudgetView> {
+  const { ledger, policies } = sources
+  const budget: BudgetView['budget'] = []
+  for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))
+  return { time_zone: policies.budget.settings.policy.calendar.zone, budget }
+}
+
+/** Sets limits until their period ends; returns what is used of them then. */
+async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimitBody>, by: AdminAccess['by']) {
+  const { ledger, policies, emit } = sources
+  const { scope, per, subject, ...set } = body
+  const fitting = rulesOf(policies.budget).filter(
+    (rule) =>
+      rule.scope === scope && (per === undefined ? (rule.per === 'all') === (subject === null) : rule.per === per),
+  )
+  const [rule, other] = fitting
+  const names = rulesOf(policies.budget).map((one) => `${one.scope} per ${one.per}`)
+  if (!rule || (rule.per === 'all') !== (subject === null))
+    throw new RequestProblem(404, 'unknown_limit', `There is no such limit; there are: ${names.join(', ') || 'none'}.`)
+  if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)
+  const place = placeOf(rule, policies.budget.settings.policy.calendar.periodOf(scope, ledger.time()), subject)
+  const changed: Partial<Record<TimeLimitName, number | undefined>> = {}
+  for (const name of TIME_LIMITS) {
+    const max = set[METERS[name].limit.setting]
+    if (max !== undefined) changed[name] = max ?? undefined
+  }
+  await ledger.setLimits(place, changed)
+  emit({ kind: 'scope_limit_set', scope, per: rule.per, subject, by, details: set })
+  return viewOf(ledger, place)
+}
+
+/** Adds the routes to the API, whose hooks let in only those who may use it. `parse`: @throws {RequestProblem} */
+export function budgetRoutes(
+  app: FastifyInstance,
+  sources: BudgetSources,
+  parse: <Shape extends z.ZodType>(shape: Shape, given: unknown, what: string) => z.output<Shape>,
+): void {
+  app.get('/governor/budget', () => budgetView(sources))
+  app.patch('/governor/budget', ({ body, admin }) =>
+    setLimits(sources, parse(scopeLimitBody, body ?? undefined, 'body'), admin.by),
+  )
+}
+
+/** The paths of these routes in the OpenAPI description. */
+export const BUDGET_PATHS = {
+  summary: 'What is used of the limits of an hour, a day, a week and a month',
+  change: 'Set such a limit until its period ends',
+} as const

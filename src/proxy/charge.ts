@@ -1,0 +1,262 @@
+/** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
+import { fill } from '../core/budget/budget-notices.ts'
+import { amountsIn, fullestOf, metersIn } from '../core/budget/ledger.ts'
+import {
+  type AnyLimitName,
+  costLimit,
+  isExhausted,
+  type Meter,
+  TIME_LIMITS,
+  type TimeMeter,
+} from '../core/budget/meters.ts'
+import { type Counts, countsOf } from '../core/counters.ts'
+import type { BudgetPolicy } from '../core/decide.ts'
+import { hashOf } from '../core/hash.ts'
+import { tableBy } from '../core/names.ts'
+import type { RunState } from '../core/session/session.ts'
+import { terminalOf } from '../core/terminal.ts'
+import type { CallUsage, TokenUsage } from '../core/usage.ts'
+import type { Dialect } from '../dialect/dialect.ts'
+import { reply } from '../http/client.ts'
+import { headerOf } from '../http/headers.ts'
+import { idOf, sessionKey } from '../store/store.ts'
+import { costOf } from '../usage/catalogue.ts'
+import { type Place, placeOf, type Settled } from '../usage/ledger.ts'
+import { terminalHeaders } from './answer/answer-response.ts'
+import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from './begin-exchange.ts'
+import { unlessLost } from './fault.ts'
+import { keptName } from './overflow/windows.ts'
+import type { Services } from './services.ts'
+
+/** Milliseconds between two looks at what requests of other processes hold. */
+const LOOK_MS = 500
+
+/** Returns the subject of a request in limits for each of something; `null` where they are for all together. */
+function subjectOf({ client, route, keyName }: Exchange, per: string, model: string, tenant: string): string | null {
+  switch (per) {
+    case 'all':
+      return null
+    case 'credential':
+      return tenant
+    case 'key':
+      return keyName ?? tenant
+    case 'model':
+      return keptName(model)
+    case 'upstream':
+      return route.upstream.name
+    default:
+      return headerOf(client.head.headers, per.slice('header:'.length)) ?? ''
+  }
+}
+
+/** Returns the cap of a request on its answer, in tokens. */
+function capOf(dialect: Dialect, json: Buffer): number | undefined {
+  let found: number | undefined
+  dialect.withLowerOutput?.(json, ({ cap }) => {
+    found = cap
+    return undefined
+  })
+  return found
+}
+
+/** What is charged: a request as its dialect reads it, and the limits that apply to it. */
+export interface Charged {
+  readonly dialect: Dialect
+  readonly json: Buffer
+  readonly model: string
+  readonly tenant: string
+  readonly policy: BudgetPolicy
+  /** It seems to begin a run. */
+  readonly isNewRun: boolean
+}
+
+/** Begins to charge a request: it holds what it may use. Call it only where there are limits of scopes of time. */
+export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy, isNewRun }: Charged): Charge {
+  const { services, client, route } = x
+  const { estimates, ledger, catalogue } = services
+  if (x.charge) close(x, x.charge)
+  const at = ledger.time()
+  const places = policy.scopes.map((rule) =>
+    placeOf(rule, policy.calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
+  )
+  const name = hashOf(`${route.upstream.name} ${model}`)
+  const { isGuess, input, output } = estimates.of(name, json.length, capOf(dialect, json))
+  const priceOf = (of: TokenUsage) => {
+    const cost = costOf(of, {}, catalogue, model, route.upstream, policy.unknownPrice === 'estimate')
+    return cost instanceof Promise ? undefined : (cost.cost ?? 0)
+  }
+  const cost = priceOf({ input, output })
+  const counts: Counts = { iterations: 1, runs: Number(isNewRun), input, output, cost: cost ?? 0 }
+  const ask = { counts, isGuess: isGuess || cost === undefined }
+  const charge: Charge = {
+    ...{ policy, places, model: name, bytes: json.length, ask, priceOf, known: [], open: 0 },
+    asked: ledger.hold(places, ask, services.policies.observesOnly),
+    isCounted: false,
+    isOver: false,
+  }
+  x.charge = charge
+  client.onClose(() => close(x, charge))
+  return charge
+}
+
+/** Holds what a request asks for now, in place of what it held. */
+async function holdAgain({ services }: Exchange, charge: Charge, isForced: boolean): Promise<void> {
+  free(services, charge)
+  charge.asked = services.ledger.hold(charge.places, charge.ask, isForced)
+  charge.known = await unlessLost(services.emit, charge.asked, [])
+}
+
+/** Waits until it is known where a request stands, after it began. */
+async function awaitStanding({ services }: Exchange, charge: Charge): Promise<void> {
+  const known = await unlessLost(services.emit, charge.asked, [])
+  if (charge.known.length === 0) charge.known = known
+}
+
+/** Returns what a request holds in each place; from now on it holds nothing. */
+function takeHolds(charge: Charge) {
+  const { places, known } = charge
+  charge.known = known.map(({ hold: _, ...standing }) => standing)
+  return places.map((place, at) => ({ place, held: known[at]?.hold }))
+}
+
+function free({ ledger }: Services, charge: Charge): void {
+  for (const { place, held } of takeHolds(charge))
+    if (held) ledger.settle(place, undefined, held).catch(() => undefined)
+}
+
+/**
+ * Waits until a request may go on: what does not fit only because of others in flight waits for them, as long as an
+ * operator is waited for. Returns the meters of the scopes; `runState`: unset for a request that is no step of a run.
+ */
+export async function timeMeters(x: Exchange, charge: Charge, runState?: RunState) {
+  const { services } = x
+  const { observesOnly, stop } = services.policies
+  await awaitStanding(x, charge)
+  const runs = Number(runState?.iteration === 1)
+  if (runs !== charge.ask.counts.runs) {
+    charge.ask = { ...charge.ask, counts: { ...charge.ask.counts, runs } }
+    await holdAgain(x, charge, observesOnly)
+  }
+  const isSpent = () => charge.known.some((one, at) => one.isSpent && !charge.places[at]?.rule.isObserved)
+  const isWaiting = () => charge.known.some(({ isCrowded, hold }) => isCrowded && !hold) && !isSpent()
+  for (const end = performance.now() + stop.askTimeout; isWaiting(); ) {
+    const rest = end - performance.now()
+    if (rest <= 0 || x.client.isGone() || services.draining.aborted) break
+    await pause(x, Math.min(rest, LOOK_MS), services.ledger.onFreed)
+    await holdAgain(x, charge, observesOnly)
+    // The wait is not Governor's own time.
+    x.bodyReadAt = performance.now()
+  }
+  const meters = metersOfCharge(charge, runState)
+  if (charge.isOver) free(services, charge)
+  return meters
+}
+
+function metersOfCharge({ places, known, ask, policy }: Charge, runState: RunState | undefined) {
+  const enforced: TimeMeter[] = []
+  const observed: TimeMeter[] = []
+  const made = (runState?.iteration ?? 1) - 1
+  const estimate = amountsIn(ask.counts)
+  for (const [at, place] of places.entries()) {
+    const standing = known[at]
+    if (!standing) continue
+    const steps = tableBy(TIME_LIMITS, (name) => {
+      if (name === 'iterations') return 1
+      if (name === 'runs' || (made === 0 && ask.isGuess)) return undefined
+      return made > 0 && runState ? runState.used[name] / made : estimate[name]
+    })
+    const isHeld = standing.hold !== undefined
+    const of = { ...standing, isCrowded: standing.isCrowded && !isHeld }
+    const list = place.rule.isObserved ? observed : enforced
+    list.push(...metersIn(of, place.period, policy.calendar, ask.counts, steps))
+  }
+  return { enforced, observed }
+}
+
+/** The last answer of a run goes beyond the limit, and what it may use is held as well. */
+export function holdLastAnswer(x: Exchange, charge: Charge): void {
+  if (charge.known.every(({ hold }) => hold)) return
+  void holdAgain(x, charge, true).then(() => {
+    if (charge.isOver || charge.isCounted) free(x.services, charge)
+  })
+}
+
+/** Counts what an answer used. `isLater`: only what became known of its cost. */
+export function countCharge(x: Exchange, charge: Charge, usage: CallUsage, isLater: boolean): void {
+  const { estimates } = x.services
+  const { runs = 0 } = charge.ask.counts
+  const isFirst = !charge.isCounted && !isLater
+  if (!isLater) charge.open--
+  if (!isLater && !usage.estimated) estimates.learn(charge.model, charge.bytes, usage)
+  const used = { ...countsOf(usage), ...(isFirst ? { iterations: 1, runs } : {}) }
+  charge.isCounted = true
+  settleAll(x, charge, used)
+}
+
+function settleAll(x: Exchange, charge: Charge, used: Counts): void {
+  const { ledger, emit } = x.services
+  for (const { place, held } of takeHolds(charge)) {
+    const settled = ledger.settle(place, used, held).then((now) => report(x, place, now))
+    void unlessLost(emit, settled, undefined)
+  }
+}
+
+/** Shares of a limit at which people hear of it. */
+const TOLD_AT = [0.75, 0.95] as const
+
+function report(x: Exchange, { rule, period, subject }: Place, { before, after, limits }: Settled): void {
+  const share = (counts: Counts) => fullestOf(counts, limits)?.share ?? 0
+  const was = share(before)
+  const fullest = fullestOf(after, limits)
+  const told = TOLD_AT.findLast((at) => fullest && fullest.share >= at && was < at)
+  if (!fullest || told === undefined) return
+  const { scope, per, isObserved } = rule
+  const of = { scope, per, subject, meter: fullest.name, used: fullest.used, max: fullest.max }
+  emitFor(x, { kind: 'scope_filled', ...of, share: told, resetsAt: period.end, isObserved })
+}
+
+/** The exchange is over: what it still holds is free. */
+function close(x: Exchange, charge: Charge): void {
+  if (charge.isOver || charge.open > 0) return
+  charge.isOver = true
+  // The provider may bill what nobody has waited for: the prompt, at least.
+  const isCutOff = x.outcome === 'client_gone' && x.calledAt > 0 && x.upstreamMs === undefined && !charge.isCounted
+  const { input = 0 } = charge.ask.counts
+  if (isCutOff) settleAll(x, charge, { iterations: 1, input, cost: charge.priceOf({ input, output: 0 }) ?? 0 })
+  else void awaitStanding(x, charge).then(() => free(x.services, charge))
+}
+
+/**
+ * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached; returns
+ * whether it did.
+ */
+export async function refuseAside(x: Exchange, { asked, found, policy }: AsideRequest): Promise<boolean> {
+  const { services, client, route, charge } = x
+  if (!charge || !route.dialect) return false
+  const { enforced } = await timeMeters(x, charge)
+  const { texts, unknownPrice } = policy
+  const { conversation } = asked
+  const max = unknownPrice === 'refuse' ? costLimit(policy) : undefined
+  const isUnpriced = max !== undefined && isUnpricedModel(x, conversation.model)
+  const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
+  const meter = enforced.find(isExhausted) ?? unpriced
+  if (!meter || services.policies.observesOnly || client.isGone()) return false
+  const { name: session = '', id, tenant } = found ?? {}
+  const terminal = terminalOf({ meter }, session, false)
+  const text = fill(meter.time ? texts.closed : texts.unpriced, meter)
+  const answer = { text, model: conversation.model, terminal }
+  const { newId, now } = services
+  const { streams } = conversation
+  const made = route.dialect.reply(answer, asked.isList ? 'list' : streams, newId(), now(), asked.asksForUsage?.())
+  noteVerdict(x, 'stop')
+  const names = session === '' ? {} : { session, apiId: id && tenant ? idOf(sessionKey(tenant, id)) : undefined }
+  emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
+  const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': session || undefined }
+  reply(client, 200, made.contentType, made.body, { ...headers, ...terminalHeaders(terminal, !streams) })
+  return true
+}
+
+/** True if no price of a model is known, once prices are loaded. */
+function isUnpricedModel({ services: { catalogue }, route }: Exchange, model: string): boolean {
+  return catalogue.isLoaded && catalogue.modelAt(model, route.upstream).price === undefined
+}

@@ -1,0 +1,259 @@
+/** The sums of scopes of time in the store: what is used, and what requests in flight hold. */
+import { LRUCache } from 'lru-cache'
+import {
+  type Account,
+  type Ask,
+  LEASE_MS,
+  limitsIn,
+  type Part,
+  type PartChange,
+  partAfter,
+  type ScopeLimits,
+  type Standing,
+  standingOf,
+  sumsOf,
+  type TimeAmounts,
+} from '../core/budget/ledger.ts'
+import type { Period } from '../core/budget/scopes.ts'
+import type { Counts } from '../core/counters.ts'
+import { hashOf } from '../core/hash.ts'
+import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
+
+/** Where a request counts: limits, the period, and the subject. */
+export interface Place {
+  readonly rule: ScopeLimits
+  readonly period: Period
+  /** `null` for all requests together. */
+  readonly subject: string | null
+  /** Of its account: the same in all processes. */
+  readonly name: string
+}
+
+/** Characters of a subject; a client may send a header of 64 KB. */
+const MAX_SUBJECT = 64
+/** How many accounts, and how many subjects of one scope and period, are known by name. */
+const MAX_ACCOUNTS = 10_000
+const MAX_SUBJECTS = 1_000
+/**
+ * Milliseconds for which an account is kept after its period: for requests that are still in flight, or until a clock
+ * that jumped ahead goes back. The clock of a store that replicas share does not jump.
+ */
+const KEPT_SHARED_MS = 600_000
+export const KEPT_MS = 172_800_000
+
+/** Returns the place of a subject in a period; `null` is the subject of all requests. */
+export function placeOf(rule: ScopeLimits, period: Period, subject: string | null): Place {
+  const known = subject === null || subject.length <= MAX_SUBJECT ? subject : hashOf(subject)
+  return { rule, period, subject: known, name: `${period.name} ${rule.per}${known === null ? '' : ` ${known}`}` }
+}
+
+/** What a change did to an account: what was used before and after it, and the limits. */
+export interface Settled {
+  readonly before: Counts
+  readonly after: Counts
+  readonly limits: TimeAmounts
+}
+
+export type Ledger = ReturnType<typeof createLedger>
+
+type PartName = `p:${string}`
+
+function newState(store: Store, now: () => number, own: PartName) {
+  const listening: { changed?: () => void; beforeHold?: () => Promise<void>; renewal?: NodeJS.Timeout | undefined } = {}
+  return {
+    ...listening,
+    store,
+    own,
+    /** Milliseconds since the epoch, by the clock of the store. */
+    time: () => now() + (store.ahead?.() ?? 0),
+    /** This process's own parts: if the store loses its data, each process writes its part again. */
+    parts: new LRUCache<string, { readonly part: Part; readonly end: number }>({ max: MAX_ACCOUNTS }),
+    inFlight: new Map<string, { readonly place: Place; requests: number }>(),
+    listeners: new Set<() => void>(),
+    indexed: new LRUCache<string, true>({ max: MAX_ACCOUNTS }),
+  }
+}
+
+type State = ReturnType<typeof newState>
+
+function kindOf<Value>({ store, time }: State, name: string, end: number, empty: Value): ValueKind<Value> {
+  const kept = store.ahead ? KEPT_SHARED_MS : KEPT_MS
+  return { name, ttl: Math.max(0, Math.ceil(end - time())) + kept, empty }
+}
+
+const accountsUntil = (state: State, end: number) => kindOf<Account>(state, 'time_budget', end, {})
+const subjectsUntil = (state: State, end: number) => kindOf<readonly string[]>(state, 'time_subjects', end, [])
+
+/** Changes an account. `by` is pure: a store may run it again. */
+async function change<Result>(
+  state: State,
+  name: string,
+  end: number,
+  by: (account: Account, at: number) => { readonly account: Account; readonly result: Result },
+): Promise<Result> {
+  const { store, own, parts } = state
+  const at = state.time()
+  const mine = parts.get(name)?.part
+  const { part, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (before) => {
+    const { account, result } = by(mine && !before[own] ? { ...before, [own]: mine } : before, at)
+    return { value: account, result: { part: account[own], result } }
+  })
+  if (part) parts.set(name, { part, end })
+  return result
+}
+
+function changePart(state: State, { name, period, rule }: Place, by: PartChange): Promise<Settled> {
+  const { own } = state
+  return change(state, name, period.end, (account, at) => {
+    const after = { ...account, [own]: partAfter(account[own], by, at) }
+    const sums = { before: sumsOf(account, at).used, after: sumsOf(after, at).used }
+    return { account: after, result: { ...sums, limits: limitsIn(account, rule) } }
+  })
+}
+
+/** Holds what a request asks for in one place, if it fits there. */
+function holdIn(state: State, { name, period, rule }: Place, ask: Ask, isForced: boolean): Promise<Standing> {
+  const { own } = state
+  return change(state, name, period.end, (account, at) => {
+    const standing = standingOf(account, ask, limitsIn(account, rule), at)
+    const hold = standing.hold ?? (isForced ? ask.counts : undefined)
+    if (!hold) return { account, result: standing }
+    return { account: { ...account, [own]: partAfter(account[own], { hold }, at) }, result: { ...standing, hold } }
+  })
+}
+
+/** A request holds something: the process says so again and again while it lives. */
+function beginHold(state: State, place: Place): void {
+  const known = state.inFlight.get(place.name)
+  if (known) known.requests++
+  else state.inFlight.set(place.name, { place, requests: 1 })
+  const renew = () => {
+    for (const { place: held } of state.inFlight.values()) changePart(state, held, {}).catch(() => undefined)
+  }
+  state.renewal ??= setInterval(renew, LEASE_MS / 3).unref()
+}
+
+function endHold(state: State, { name }: Place): void {
+  const known = state.inFlight.get(name)
+  if (known && --known.requests <= 0) state.inFlight.delete(name)
+  if (state.inFlight.size > 0) return
+  clearInterval(state.renewal)
+  state.renewal = undefined
+}
+
+/** Tells those who wait that a request has freed what it held, or that a limit was raised. */
+function wakeAll(state: State): void {
+  state.changed?.()
+  for (const listener of [...state.listeners]) listener()
+}
+
+function release(state: State, place: Place, held: Counts, used?: Counts): Promise<Settled> {
+  endHold(state, place)
+  const settled = changePart(state, place, { release: held, used })
+  const wake = () => wakeAll(state)
+  settled.then(wake, wake)
+  return settled
+}
+
+/** Makes the subjects of all processes known to each, so that an operator sees them. */
+function index(state: State, { name, subject, period, rule }: Place): void {
+  const { indexed, store } = state
+  if (subject === null || indexed.has(name)) return
+  indexed.set(name, true)
+  const key = sessionKey(SHARED, `${period.name} ${rule.per}`)
+  const noted = store.updateValue(subjectsUntil(state, period.end), key, (known) => ({
+    value: known.includes(subject) ? known : [...known.slice(1 - MAX_SUBJECTS), subject],
+    result: undefined,
+  }))
+  noted.catch(() => indexed.delete(name))
+}
+
+/**
+ * Returns where a request stands in each place. It holds what it asks for in all of them; if it does not fit into one that
+ * ends requests, in none. `isForced`: it holds that in any case.
+ */
+async function hold(state: State, places: readonly Place[], ask: Ask, isForced: boolean): Promise<readonly Standing[]> {
+  const reading = state.beforeHold?.()
+  if (reading) await reading
+  const asked = places.map((place) => {
+    index(state, place)
+    return holdIn(state, place, ask, isForced || place.rule.isObserved)
+  })
+  const standings = await Promise.all(asked)
+  for (const [at, place] of places.entries()) if (standings[at]?.hold) beginHold(state, place)
+  if (standings.every((standing) => standing.hold)) return standings
+  return standings.map(({ hold: held, ...standing }, at) => {
+    const place = places[at]
+    if (held && place) release(state, place, held).catch(() => undefined)
+    return standing
+  })
+}
+
+/** Limits that an operator sets; one that is `undefined` is the configured one again. */
+type LimitsSet = { readonly [Name in keyof TimeAmounts]?: number | undefined }
+
+/**
+ * Creates the sums of a process, whose name is random. `now`: milliseconds since the epoch; where replicas share a store,
+ * its clock counts. Its methods reject if the store fails.
+ */
+export function createLedger(store: Store, now: () => number, process: string) {
+  const state = newState(store, now, `p:${process}`)
+  const { own, time, listeners } = state
+  return {
+    own,
+    time,
+    hold: (places: readonly Place[], ask: Ask, isForced: boolean) => hold(state, places, ask, isForced),
+    /** Counts what was used; what a request held is free again. */
+    settle(place: Place, used: Counts | undefined, held: Counts | undefined): Promise<Settled> {
+      if (held) return release(state, place, held, used)
+      const settled = changePart(state, place, { used })
+      settled.then(state.changed, () => undefined)
+      return settled
+    },
+    /** Calls `listener` when more may fit; returns what ends that. */
+    onFreed(listener: () => void): () => void {
+      listeners.add(listener)
+      return () => void listeners.delete(listener)
+    },
+    /** Returns what is used and held in a place, and its limits. */
+    async read({ name, period, rule }: Place) {
+      await state.beforeHold?.()
+      const account = await store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
+      return { ...sumsOf(account, time()), limits: limitsIn(account, rule) }
+    },
+    /** Returns the subjects with a sum in a period. */
+    subjects({ name, end }: Period, per: string): Promise<readonly string[]> {
+      return store.value(subjectsUntil(state, end), sessionKey(SHARED, `${name} ${per}`))
+    },
+    /** Sets limits until the period ends. */
+    async setLimits(place: Place, set: LimitsSet): Promise<void> {
+      index(state, place)
+      await change(state, place.name, place.period.end, (account, setAt) => {
+        const all = Object.entries({ ...account.limits?.max, ...set })
+        const max = Object.fromEntries(all.filter(([, one]) => one !== undefined))
+        // Each process that shares a file names the accounts that it knows by its own part.
+        const part = account[own] ?? partAfter(undefined, {}, setAt)
+        return { account: { ...account, limits: { max, setAt }, [own]: part }, result: undefined }
+      })
+      wakeAll(state)
+    },
+    /** The accounts that this process has changed, with the ends of their periods. */
+    names: () => [...state.parts].map(([name, { end }]) => ({ name, end })),
+    /** Changes an account as a whole, and returns it. */
+    merge(name: string, end: number, by: (account: Account) => Account): Promise<Account> {
+      return change(state, name, end, (before) => {
+        const account = by(before)
+        return { account, result: account }
+      })
+    },
+    /** Sets who keeps the sums beside the store: `read` may be needed before a request, `write` after a change. */
+    keepWith(read: () => Promise<void>, write: () => void): void {
+      state.beforeHold = read
+      state.changed = write
+    },
+    close(): void {
+      clearInterval(state.renewal)
+      state.inFlight.clear()
+    },
+  }
+}

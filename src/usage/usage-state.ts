@@ -1,0 +1,222 @@
+/**
+ * Keeps the sums of scopes of time in a small file, so that they survive the end of the process. All Governors of a user
+ * on a machine share it: each writes what it has counted itself, and reads what the others have.
+ */
+import { mkdir, open, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { type Account, mergedAccount, partsOf } from '../core/budget/ledger.ts'
+import { add } from '../core/counters.ts'
+import { isObject, type Json } from '../core/json-object.ts'
+import { codeOf, errorOf } from '../core/thrown.ts'
+import { KEPT_MS, type Ledger } from './ledger.ts'
+
+/** Milliseconds between two writes, and between two looks at the file while requests come. */
+const WRITE_MS = 1_000
+const LOOK_MS = 250
+/** A lock of this age, in milliseconds, was left by a process that was killed. */
+const MAX_LOCK_AGE = 5_000
+const LOCK_RETRY_MS = 10
+const LOCK_RETRIES = 200
+/** Of more accounts, those whose period ends first are forgotten. */
+const MAX_ACCOUNTS = 2_000
+/** The part of all processes that have ended. */
+const ENDED = 'p:ended'
+const FORMAT = { governor: 'usage.state', version: 1 } as const
+
+/** An account, and when its period ends. */
+interface Kept {
+  readonly end: number
+  readonly account: Account
+}
+
+/** The environment of the file. */
+export interface UsageStateOptions {
+  readonly path: string
+  readonly ledger: Pick<Ledger, 'own' | 'time' | 'names' | 'merge'>
+  /** Called once until the file can be written again; `problem`: why it can't, for people. */
+  readonly failed: (problem: string) => void
+  /** Called with the new name of a file that was no state of Governor's. */
+  readonly setAside: (name: string) => void
+}
+
+function isCounts(value: unknown): boolean {
+  return isObject(value) && Object.values(value).every((one) => typeof one === 'number' && one >= 0 && one < 1e18)
+}
+
+function isPart(value: unknown): boolean {
+  return isObject(value) && isCounts(value['used']) && isCounts(value['held']) && typeof value['until'] === 'number'
+}
+
+function isKept(value: unknown): value is Kept {
+  if (!isObject(value) || typeof value['end'] !== 'number' || !isObject(value['account'])) return false
+  const account = value['account']
+  const { limits } = account
+  const isLimited = limits === undefined || (isObject(limits) && isCounts(limits['max']))
+  return isLimited && partsOf(account).every((name) => isPart(account[name]))
+}
+
+/** Returns the accounts in a file's text; `undefined` if it is no state of Governor's, or a torn one. */
+function accountsIn(text: string): { readonly rest: Json; readonly accounts: Map<string, Kept> } | undefined {
+  let tree: unknown
+  try {
+    tree = JSON.parse(text)
+  } catch {
+    return undefined
+  }
+  if (!isObject(tree) || tree['governor'] !== FORMAT.governor || !isObject(tree['accounts'])) return undefined
+  const { accounts, ...rest } = tree
+  const kept = new Map<string, Kept>()
+  if (isObject(accounts)) for (const [name, one] of Object.entries(accounts)) if (isKept(one)) kept.set(name, one)
+  // A field of a newer version is carried along.
+  return { rest, accounts: kept }
+}
+
+/** Returns an account without the part of a process that ends: what it has used stays. */
+function withEnded(account: Account, own: `p:${string}`): Account {
+  const { [own]: mine, ...others } = account
+  if (!mine) return account
+  const before = account[ENDED]
+  return { ...others, [ENDED]: { used: before ? add(before.used, mine.used) : mine.used, held: {}, until: 0 } }
+}
+
+/** Takes the lock of a file, and returns what gives it back. @throws if another process holds it for seconds. */
+async function lockOf(path: string): Promise<() => Promise<void>> {
+  const lock = `${path}.lock`
+  for (let attempt = 0; attempt < LOCK_RETRIES; attempt++) {
+    try {
+      await (await open(lock, 'wx', 0o600)).close()
+      return () => unlink(lock).catch(() => undefined)
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error
+    }
+    const since = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now()
+    if (Date.now() - since > MAX_LOCK_AGE) await unlink(lock).catch(() => undefined)
+    else await wait(LOCK_RETRY_MS)
+  }
+  throw new Error(`${lock} is held by another process`)
+}
+
+type Accounts = Map<string, Kept>
+
+function newState(options: UsageStateOptions) {
+  const timer: { write?: NodeJS.Timeout | undefined } = {}
+  return {
+    ...timer,
+    options,
+    /** The state of the file that was read last. */
+    seen: '',
+    lookedAt: Number.NEGATIVE_INFINITY,
+    writtenAt: Number.NEGATIVE_INFINITY,
+    isFailing: false,
+    running: Promise.resolve(),
+  }
+}
+
+type State = ReturnType<typeof newState>
+
+/** Returns what tells one state of a file from another; an empty text without a file. */
+async function markOf(path: string): Promise<string> {
+  const found = await stat(path, { bigint: true }).catch(() => undefined)
+  return found ? `${found.ino} ${found.mtimeNs} ${found.size}` : ''
+}
+
+/** Reads the file; one that can't be read gets another name. */
+async function read({ path, setAside }: UsageStateOptions) {
+  const text = await readFile(path, 'utf8').catch((error) => {
+    if (codeOf(error) === 'ENOENT') return undefined
+    throw error
+  })
+  const found = text === undefined ? undefined : accountsIn(text)
+  if (!found && text !== undefined) {
+    const aside = `${path}.unreadable-${Date.now()}`
+    await rename(path, aside)
+    setAside(aside)
+  }
+  return found ?? { rest: {}, accounts: new Map<string, Kept>() }
+}
+
+/** Takes over what the file has of other processes; the accounts are then as this process knows them. */
+async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise<void> {
+  for (const [name, { end, account: there }] of accounts) {
+    if (end + KEPT_MS < ledger.time()) {
+      accounts.delete(name)
+      continue
+    }
+    const account = await ledger.merge(name, end, (here) => mergedAccount(here, there, ledger.own))
+    accounts.set(name, { end, account })
+  }
+}
+
+/** Writes what all processes have used, in place of the file. `isLast`: this process ends. */
+async function write(state: State, isLast: boolean): Promise<void> {
+  const { path, ledger } = state.options
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+  const unlock = await lockOf(path)
+  try {
+    const { rest, accounts } = await read(state.options)
+    await merge(state.options, accounts)
+    for (const { name, end } of ledger.names()) {
+      if (end + KEPT_MS < ledger.time()) continue
+      const account = await ledger.merge(name, end, (here) => here)
+      accounts.set(name, { end, account: isLast ? withEnded(account, ledger.own) : account })
+    }
+    const latest = [...accounts].sort(([, one], [, other]) => other.end - one.end).slice(0, MAX_ACCOUNTS)
+    const made = { ...FORMAT, ...rest, accounts: Object.fromEntries(latest) }
+    await writeFile(`${path}.new`, `${JSON.stringify(made)}\n`, { mode: 0o600, flush: true })
+    await rename(`${path}.new`, path)
+    state.seen = await markOf(path)
+  } finally {
+    await unlock()
+  }
+}
+
+/** Writes after what is being written. Never rejects: what can't be written is said once, and stays in memory. */
+function writeInTurn(state: State, isLast: boolean): Promise<void> {
+  const done = () => {
+    state.isFailing = false
+  }
+  const failed = (error: unknown) => {
+    if (!state.isFailing) state.options.failed(errorOf(error).message)
+    state.isFailing = true
+  }
+  state.running = state.running.then(() => write(state, isLast)).then(done, failed)
+  return state.running
+}
+
+/** Creates the keeper of a file. Nothing here rejects. */
+export function createUsageState(options: UsageStateOptions) {
+  const state = newState(options)
+  const { path } = options
+  return {
+    /** Reads the file, and tries whether it can be written. */
+    async open(): Promise<void> {
+      await writeInTurn(state, false)
+    },
+    /** Reads what other processes have written since the last look. */
+    async look(): Promise<void> {
+      if (performance.now() - state.lookedAt < LOOK_MS) return
+      state.lookedAt = performance.now()
+      const mark = await markOf(path)
+      if (mark === state.seen || mark === '') return
+      state.seen = mark
+      const found = accountsIn(await readFile(path, 'utf8').catch(() => ''))
+      if (found) await merge(options, found.accounts)
+    },
+    /** Writes the sums soon: at most once a second. */
+    changed(): void {
+      const begin = () => {
+        state.write = undefined
+        state.writtenAt = performance.now()
+        void writeInTurn(state, false)
+      }
+      state.write ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
+    },
+    /** Writes the sums for the last time. */
+    async close(): Promise<void> {
+      clearTimeout(state.write)
+      state.write = undefined
+      if (options.ledger.names().length > 0) await writeInTurn(state, true)
+    },
+  }
+}

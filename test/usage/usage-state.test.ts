@@ -1,0 +1,168 @@
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createCalendar } from '../../src/core/budget/scopes.ts'
+import { createLedger, placeOf } from '../../src/usage/ledger.ts'
+import { createUsageState } from '../../src/usage/usage-state.ts'
+import { createStore } from '../support/stores.ts'
+
+const NOON = Date.parse('2026-11-27T12:00:00Z')
+const RULE = {
+  scope: 'day',
+  per: 'all',
+  limits: { cost: 20, tokens: 0, iterations: 0, runs: 0 },
+  isObserved: false,
+} as const
+const calendar = createCalendar('UTC')
+const place = (at = NOON) => placeOf(RULE, calendar.periodOf('day', at), null)
+
+function folder(): string {
+  const made = mkdtempSync(join(tmpdir(), 'governor-state-'))
+  onTestFinished(() => {
+    chmodSync(made, 0o700)
+    rmSync(made, { recursive: true, force: true })
+  })
+  return made
+}
+
+/** What one process has: its sums, and the file that it shares. */
+function startOne(path: string, name: string, clock = { now: NOON }) {
+  const said: string[] = []
+  const ledger = createLedger(createStore(), () => clock.now, name)
+  const file = createUsageState({
+    path,
+    ledger,
+    failed: (problem) => said.push(problem),
+    setAside: (as) => said.push(`aside ${as}`),
+  })
+  ledger.keepWith(file.look, () => {})
+  return {
+    ...file,
+    ledger,
+    said,
+    spend: (cost: number) => ledger.settle(place(clock.now), { cost }, undefined),
+    cost: async (at = clock.now) => (await ledger.read(place(at))).used.cost ?? 0,
+  }
+}
+
+describe('the file of sums', () => {
+  it('makes several processes count as one, whatever each spends and whichever ends, in any order', async () => {
+    const step = fc.record({
+      who: fc.integer({ min: 0, max: 2 }),
+      does: fc.constantFrom('spend', 'write', 'restart', 'kill'),
+      cents: fc.integer({ min: 1, max: 500 }),
+    })
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
+        const path = join(folder(), 'usage.state')
+        let made = 0
+        const begin = () => startOne(path, `n${made++}`)
+        const all = [begin(), begin(), begin()]
+        const unwritten = [0, 0, 0]
+        let kept = 0
+        for (const { who, does, cents } of steps) {
+          const one = all[who]
+          if (!one) continue
+          if (does === 'spend') {
+            await one.spend(cents / 100)
+            unwritten[who] = (unwritten[who] ?? 0) + cents
+            continue
+          }
+          if (does === 'write') await one.open()
+          if (does === 'restart') await one.close()
+          if (does !== 'kill') kept += unwritten[who] ?? 0
+          unwritten[who] = 0
+          if (does !== 'write') all[who] = begin()
+        }
+        for (const [who, one] of all.entries()) {
+          await one.open()
+          kept += unwritten[who] ?? 0
+        }
+        const late = begin()
+        await late.open()
+        expect(await late.cost()).toBeCloseTo(kept / 100, 6)
+        expect(all.flatMap(({ said }) => said)).toEqual([])
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  it('shows each process what others have spent at its next look', async () => {
+    const path = join(folder(), 'usage.state')
+    const [one, other] = [startOne(path, 'one'), startOne(path, 'other')]
+    await other.open()
+    await one.spend(3)
+    await one.open()
+    expect(await other.cost()).toBe(3)
+  })
+
+  it.each([
+    ['torn', '{"governor":"usage.state","accounts":{"day'],
+    ['of another program', '{"accounts":[]}'],
+    ['empty', ''],
+  ])('is set aside where it is %s, and that is said once', async (_, text) => {
+    const here = folder()
+    const path = join(here, 'usage.state')
+    writeFileSync(path, text)
+    const one = startOne(path, 'one')
+    await one.open()
+    await one.spend(2)
+    await one.open()
+    expect(one.said).toHaveLength(1)
+    expect(readdirSync(here).filter((name) => name.includes('unreadable'))).toHaveLength(1)
+    const next = startOne(path, 'next')
+    await next.open()
+    expect(await next.cost()).toBe(2)
+  })
+
+  it('carries along what a newer version wrote', async () => {
+    const path = join(folder(), 'usage.state')
+    const one = startOne(path, 'one')
+    await one.spend(2)
+    await one.close()
+    const tree = JSON.parse(readFileSync(path, 'utf8'))
+    const [name = ''] = Object.keys(tree.accounts)
+    tree.version = 9
+    tree.news = 1
+    tree.accounts[name].account.extra = { kept: true }
+    tree.accounts[name].account['p:ended'].used.colours = 7
+    writeFileSync(path, JSON.stringify(tree))
+    const next = startOne(path, 'next')
+    await next.spend(1)
+    await next.close()
+    const after = JSON.parse(readFileSync(path, 'utf8'))
+    expect(after).toMatchObject({ version: 9, news: 1 })
+    expect(after.accounts[name].account).toMatchObject({ extra: { kept: true } })
+    expect(after.accounts[name].account['p:ended'].used).toEqual({ cost: 3, colours: 7 })
+  })
+
+  it('keeps the sums of a day that a clock leaves and comes back to', async () => {
+    const path = join(folder(), 'usage.state')
+    const clock = { now: NOON }
+    const one = startOne(path, 'one', clock)
+    await one.spend(5)
+    clock.now -= 86_400_000
+    await one.spend(1)
+    await one.open()
+    clock.now = NOON
+    expect(await one.cost()).toBe(5)
+    const next = startOne(path, 'next', clock)
+    await next.open()
+    expect(await next.cost()).toBe(5)
+    expect(await next.cost(NOON - 86_400_000)).toBe(1)
+  })
+
+  it('is done without on a disk that takes no file, which is said once', async () => {
+    const blocked = join(folder(), 'file')
+    writeFileSync(blocked, '')
+    // A folder that can't be made, for any user.
+    const one = startOne(join(blocked, 'usage.state'), 'one')
+    await one.open()
+    await one.spend(4)
+    await one.close()
+    expect(one.said).toHaveLength(1)
+    expect(await one.cost()).toBe(4)
+  })
+})
