@@ -1,10 +1,13 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 
+import { loadConfig } from '../config/load.ts'
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
 import { tableBy } from '../core/names.ts'
 import type { RunView } from '../ops/sessions/api-schema.ts'
+import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { allSessions, askSession, connect } from './sessions-client.ts'
+import { daySuggestion, suggestDay } from './suggest-days.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
@@ -143,7 +146,10 @@ export async function suggest({ flags }: Call, terminal: Terminal): Promise<numb
     }
   }
   const groups = groupRuns(runs)
-  if (flags.json) for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
-  else terminal.out(suggestionText(groups, terminal.columns))
+  const day = await suggestDay(loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL)
+  if (flags.json) {
+    for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
+    if (day) terminal.out(jsonLine({ day }))
+  } else terminal.out(suggestionText(groups, terminal.columns) + (day ? daySuggestion(day) : ''))
   return 0
 }

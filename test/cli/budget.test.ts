@@ -1,0 +1,99 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, vi } from 'vitest'
+import { parse } from 'yaml'
+import { run } from '../../src/cli/cli.ts'
+import { checkConfig } from '../../src/config/load.ts'
+import { startBoth } from '../support/governor.ts'
+import { startProcess, temporaryFolder } from '../support/process.ts'
+import { startProvider } from '../support/provider.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const NOON = Date.parse('2026-11-27T12:00:00Z')
+
+async function called(url: string, ...args: readonly string[]) {
+  const terminal = captureTerminal()
+  const code = await run([...args, '--url', url], terminal)
+  return { code, printed: terminal.printed, complaints: terminal.complaints }
+}
+
+const post = async (url: string, content: string) => {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: 'Bearer sk-1' },
+    body: JSON.stringify({ model: 'gpt-test', messages: [{ role: 'user', content }] }),
+  })
+  return ((await response.json()) as { governor?: object }).governor
+}
+
+describe('governor budget', () => {
+  it('shows what is used of each limit, and sets one until it begins anew', async () => {
+    const models = [{ model: '*', price: { input: 90, output: 100 } }]
+    const budget = { time_zone: 'UTC', day: [{ max_cost_usd: 0.2 }, { per: 'model', max_iterations: 4 }] }
+    const { url } = await startBoth(() => ({ text: 'Yes.' }), { models, budget }, { now: () => NOON })
+    await post(url, 'one')
+    const { code, printed } = await called(url, 'budget')
+    expect(code).toBe(0)
+    expect(printed).toMatch(/^day +all +5% +\$0\.01 of \$0\.20, until 2026-11-2\d \d\d:00$/m)
+    expect(printed).toMatch(/^day +model gpt-test +25% +1 of 4 iterations, until /m)
+    expect((await called(url, 'budget', 'day', '$30')).printed).toMatch(/^day +all +0% +\$0\.01 of \$30\.00/)
+    const rows = (await called(url, 'budget', '--json')).printed.trimEnd().split('\n')
+    expect(rows.map((row) => JSON.parse(row))).toMatchObject([
+      { scope: 'day', per: 'all', subject: null, max: { cost_usd: 30 } },
+      { scope: 'day', per: 'model', subject: 'gpt-test', used: { iterations: 1 } },
+    ])
+  })
+
+  it('says in one line what is wrong', async () => {
+    const { url } = await startBoth(() => ({ text: 'Yes.' }))
+    expect((await called(url, 'budget')).printed).toMatch(/^no limits of an hour/)
+    expect(await called(url, 'budget', 'day', '30')).toMatchObject({
+      code: 1,
+      complaints: expect.stringMatching(/no such limit/),
+    })
+    expect(await called(url, 'budget', 'year', '30')).toMatchObject({
+      code: 2,
+      complaints: expect.stringMatching(/expected one of hour, day/),
+    })
+    expect(await called(url, 'budget', 'day')).toMatchObject({
+      code: 2,
+      complaints: expect.stringMatching(/needs an amount of dollars/),
+    })
+  })
+})
+
+describe('governor suggest', () => {
+  it('suggests a limit of a day out of the journal, with what it would have ended', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const { url } = await startBoth(() => ({ text: 'Yes.' }))
+    const lineOf = (day: number, id: string, cost_usd: number) =>
+      JSON.stringify({ time: `2026-11-${10 + day}T12:00:00Z`, id, cost_usd, price_known: true })
+    const lines: string[] = []
+    for (let day = 0; day < 8; day++) lines.push(lineOf(day, `a${day}`, 1 + day), lineOf(day, `b${day}`, 1))
+    writeFileSync(journal, `${lines.slice(0, 12).join('\n')}\n`)
+    expect((await called(url, 'suggest', '--journal', journal)).printed).not.toContain('budget:')
+    writeFileSync(journal, `${lines.join('\n')}\n${lineOf(7, 'c', 5)}\n`)
+    const { printed } = await called(url, 'suggest', '--journal', journal)
+    expect(checkConfig(parse(printed), 'test').budget.day).toMatchObject({ max_cost_usd: 28 })
+    expect(printed).toContain('p95 $14.00, which would have ended 0 of 17 recorded sessions')
+  })
+})
+
+describe('sums of limits', () => {
+  it('survive the kill of a Governor once they are written', async () => {
+    const provider = await startProvider(() => ({ text: 'Yes.' }))
+    const folder = temporaryFolder()
+    const config = { budget: { month: { max_iterations: 1 } }, usage: { journal: join(folder, 'usage.jsonl') } }
+    const first = await startProcess(provider.url, config)
+    expect(await post(first.url, 'one')).toBeUndefined()
+    const state = join(folder, 'usage.state')
+    await vi.waitFor(() => {
+      expect(existsSync(state) && readFileSync(state, 'utf8')).toContain('"iterations":1')
+    }, 20_000)
+    first.child.kill('SIGKILL')
+    await first.exitCode
+    const second = await startProcess(provider.url, config)
+    expect(await post(second.url, 'two')).toMatchObject({ terminal_reason: 'max_iterations', scope: 'month' })
+    await provider.close()
+  })
+})
