@@ -68,6 +68,8 @@ function newState(store: Store, now: () => number, own: PartName) {
     time: () => now() + (store.ahead?.() ?? 0),
     /** This process's own parts: if the store loses its data, each process writes its part again. */
     parts: new LRUCache<string, { readonly part: Part; readonly end: number }>({ max: MAX_ACCOUNTS }),
+    /** The names of all accounts that were changed here, or read from a file. */
+    known: new LRUCache<string, true>({ max: MAX_ACCOUNTS }),
     inFlight: new Map<string, { readonly place: Place; requests: number }>(),
     listeners: new Set<() => void>(),
     indexed: new LRUCache<string, true>({ max: MAX_ACCOUNTS }),
@@ -94,6 +96,7 @@ async function change<Result>(
   const { store, own, parts } = state
   const at = state.time()
   const mine = parts.get(name)?.part
+  state.known.set(name, true)
   const { part, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (before) => {
     const { account, result } = by(mine && !before[own] ? { ...before, [own]: mine } : before, at)
     return { value: account, result: { part: account[own], result } }
@@ -222,8 +225,12 @@ export function createLedger(store: Store, now: () => number, process: string) {
       return { ...sumsOf(account, time()), limits: limitsIn(account, rule) }
     },
     /** Returns the subjects with a sum in a period. */
-    subjects({ name, end }: Period, per: string): Promise<readonly string[]> {
-      return store.value(subjectsUntil(state, end), sessionKey(SHARED, `${name} ${per}`))
+    async subjects({ name, end }: Period, per: string): Promise<readonly string[]> {
+      await state.beforeHold?.()
+      const key = `${name} ${per}`
+      const shared = await store.value(subjectsUntil(state, end), sessionKey(SHARED, key))
+      const here = [...state.known.keys()].filter((one) => one.startsWith(`${key} `))
+      return [...new Set([...shared, ...here.map((one) => one.slice(key.length + 1))])]
     },
     /** Sets limits until the period ends. */
     async setLimits(place: Place, set: LimitsSet): Promise<void> {

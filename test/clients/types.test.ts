@@ -10,6 +10,7 @@ import { ChatOpenAI } from '@langchain/openai'
 import { generateText } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, expectTypeOf, it, onTestFinished } from 'vitest'
+import type { ScopeName } from '../../src/core/budget/scopes.ts'
 import type { EndState, TerminalReason } from '../../src/core/terminal.ts'
 import { type GovernorEnd, type GovernorReason, type GovernorState, governorOf } from '../../src/types/index.ts'
 import { TOOLS } from '../support/agent.ts'
@@ -68,6 +69,7 @@ describe('the types of the package', () => {
   it('name every state and every reason that Governor states', () => {
     expectTypeOf<GovernorState>().toEqualTypeOf<EndState>()
     expectTypeOf<GovernorReason>().toEqualTypeOf<TerminalReason>()
+    expectTypeOf<NonNullable<GovernorEnd['scope']>>().toEqualTypeOf<ScopeName>()
   })
 
   it('fit the examples of the documentation', () => {

@@ -218,17 +218,22 @@ describe('sums of limits', () => {
   it('survive a restart, and are one for two Governors beside each other', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'governor-scopes-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
-    const limited = config({ day: { max_iterations: 3 } }, { usage: { journal: join(folder, 'usage.jsonl') } })
+    const limited = config(
+      { day: { max_iterations: 3 }, week: { per: 'model', max_runs: 9 } },
+      { usage: { journal: join(folder, 'usage.jsonl') } },
+    )
     const [one, other] = [await startBoth(CALLS, limited), await startBoth(CALLS, limited)]
     await post(one.url, plain('one'))
     await vi.waitFor(async () => {
       const { json: body } = await ask(other.url, '/governor/budget')
-      expect(body).toMatchObject({ budget: [{ used: { iterations: 1 } }] })
+      expect(body).toMatchObject({ budget: [{ scope: 'day', used: { iterations: 1 } }, { scope: 'week' }] })
     }, 20_000)
     await post(other.url, plain('two'))
     await one.governor.close()
     await other.governor.close()
     const third = await startBoth(CALLS, limited)
+    const { json } = await ask(third.url, '/governor/budget')
+    expect(json).toMatchObject({ budget: [{ scope: 'day' }, { scope: 'week', per: 'model', subject: 'gpt-4.1' }] })
     expect(await closedBy(post(third.url, plain('three')))).toBeUndefined()
     expect(await closedBy(post(third.url, plain('four')))).toMatchObject({ budget_used: 3 })
   })
