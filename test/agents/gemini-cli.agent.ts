@@ -24,6 +24,7 @@ const drive: Drive = async (url, prompt) => {
 describe('gemini-cli over Gemini', () => {
   behavesBehindGovernor(drive, {
     call: (command) => ({ name: 'run_shell_command', arguments: { command, description: 'step' } }),
+    endsLoopsItself: true,
     isTurn: ({ json }) => JSON.stringify(json.tools ?? []).includes('run_shell_command'),
   })
 })

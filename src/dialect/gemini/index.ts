@@ -103,6 +103,9 @@ const GENERATION = 'generationConfig'
 const SCHEMAS = ['responseSchema', 'responseJsonSchema']
 const CHOICE = ['toolConfig', 'functionCallingConfig'] as const
 
+/** The keys of the list of functions in a tool. */
+const DECLARATIONS = ['functionDeclarations', 'function_declarations']
+
 const FIELDS: RequestFields = {
   formatIn(index) {
     for (const name of SCHEMAS) {
@@ -114,9 +117,9 @@ const FIELDS: RequestFields = {
   },
   tools: ['tools'],
   choices: ['toolConfig', 'tool_config'],
-  nested: ['functionDeclarations', 'function_declarations'],
+  nested: DECLARATIONS,
   // A provider's own tool is named by its key.
-  nameOf: (tool) => toolName(tool) || (Object.keys(tool ?? {})[0] ?? ''),
+  nameOf: (tool) => toolName(tool) || (Object.keys(tool ?? {}).find((key) => !DECLARATIONS.includes(key)) ?? ''),
   forcedBy(choice) {
     const config = propertyOf(choice, CHOICE[1]) ?? propertyOf(choice, inSnakeCase(CHOICE[1]))
     if (textOf(propertyOf(config, 'mode')).toUpperCase() !== 'ANY') return undefined
