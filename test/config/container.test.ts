@@ -144,6 +144,7 @@ describe('docker-compose.yml', () => {
     expect(named.map(([, name]) => name)).toEqual([
       'OPENAI_API_KEY',
       'ANTHROPIC_API_KEY',
+      'GEMINI_API_KEY',
       'GOVERNOR_ADMIN_TOKEN',
       'GOVERNOR_WEBHOOK_SECRET',
     ])

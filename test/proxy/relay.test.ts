@@ -11,6 +11,7 @@ beforeAll(async () => {
     upstreams: {
       openai: { url: upstream.url },
       anthropic: { url: upstream.url },
+      gemini: { url: upstream.url },
       named: { url: `${upstream.url}/api/v1` },
       deep: { url: `${upstream.url}/a%2Fb/c/` },
       keyed: { url: upstream.url, api_key: 'sk-own', headers: { 'X-Team': 'blue' } },

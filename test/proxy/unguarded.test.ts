@@ -60,7 +60,7 @@ describe('what is not guarded is counted, said once for each session, and shown 
 
   it.each([
     ['/v2/chat', { messages: [] }, 1],
-    ['/v1beta/models/m:generateContent', { contents: [], tools: [{}] }, 1],
+    ['/v1beta/interactions', { input: 'Go.', tools: [{}] }, 1],
     ['/v1/embeddings', { model: 'm', input: 'a' }, 0],
     ['/v1/messages/count_tokens', { messages: [], tools: [] }, 0],
     ['/v1/responses/compact', { input: [], tools: [] }, 0],

@@ -13,6 +13,7 @@ beforeAll(async () => {
   const upstreams = {
     openai: { url: upstream.url },
     anthropic: { url: upstream.url },
+    gemini: { url: upstream.url },
     keyed: { url: `${upstream.url}/p/v1`, api_key: 'sk-own' },
     gateway: { url: upstream.url, headers: { 'CF-AIG-Authorization': 'Bearer own' } },
     absent: { url: 'http://127.0.0.1:1' },
