@@ -12,7 +12,14 @@ import { limitsCost, limitsTime } from './core/budget/policy.ts'
 import { countsOf } from './core/counters.ts'
 import { pausedPart } from './core/operator/pause.ts'
 import { withoutTrailingSlashes } from './core/trailing-slashes.ts'
-import { afterDelay, createServices, createSteadyClock, newId, type ServiceOptions } from './create-services.ts'
+import {
+  accessOf,
+  afterDelay,
+  createServices,
+  createSteadyClock,
+  newId,
+  type ServiceOptions,
+} from './create-services.ts'
 import { livePage } from './dashboard/page.ts'
 import { DEFAULT_API } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
@@ -230,7 +237,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     policies: () => services.policies,
     dayCost: state.dayCost,
     pauses,
-    keyNames: () => new Set<string>(),
+    keyNames: () => new Set([...services.accessKeys.values()].map(({ name = '' }) => name)),
     contextOf({ reductions = [] }, name, model) {
       const upstream = upstreams.get(name)
       if (!upstream) return undefined
@@ -331,8 +338,9 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       state.page = `${withoutTrailingSlashes(page)}/governor/`
       return url
     },
-    /** Applies the policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
+    /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {
+      Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))
       services.policies = policiesOf(next)
       if (limitsCost(services.policies.budget)) void services.catalogue.load()
     },

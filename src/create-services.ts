@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
-import { hashOf } from './core/hash.ts'
+import { sha256Of } from './core/hash.ts'
 import type { Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
 import type { Upstream } from './http/upstream.ts'
@@ -14,7 +14,7 @@ import { createKnownStreaks } from './proxy/error-streaks.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
 import { UNSUPPORTED_EDITS } from './proxy/request-edits.ts'
-import type { Services } from './proxy/services.ts'
+import type { AccessKey, Services } from './proxy/services.ts'
 import { createQuietRuns } from './proxy/session/quiet-runs.ts'
 import { createKnownPrefixes } from './proxy/session/read-transcript.ts'
 import { createSharedValues } from './store/shared-values.ts'
@@ -73,6 +73,18 @@ export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | '
   readonly semanticConventions?: string | undefined
 }
 
+/** Returns the access keys by their hashes, and the values that never go upstream. */
+export function accessOf(entries: Config['server']['access_keys'], token: string | undefined) {
+  const accessKeys = new Map<string, AccessKey>()
+  const ownValues = token ? [token] : []
+  for (const entry of entries) {
+    const { name, key, key_sha256, models } = typeof entry === 'string' ? { key: entry, models: [] } : entry
+    if (key !== undefined) ownValues.push(key)
+    accessKeys.set(key === undefined ? (key_sha256?.toLowerCase() ?? '') : sha256Of(key), { name, models })
+  }
+  return { accessKeys, ownValues }
+}
+
 /** Returns what the handling of every request shares. Its policies and what is known of the listener may be set. */
 export function createServices(config: Config, options: ServiceOptions) {
   const { server, sessions, ops } = config
@@ -91,8 +103,7 @@ export function createServices(config: Config, options: ServiceOptions) {
       headers: [...new Set(dialects.flatMap(({ api }) => api.credentialHeaders))],
       parameters: [...new Set(dialects.flatMap(({ api }) => api.credentialParameters))],
     },
-    accessKeys: new Set(server.access_keys.map((key) => hashOf(key))),
-    ownValues: ops.admin_token ? [...server.access_keys, ops.admin_token] : server.access_keys,
+    ...accessOf(server.access_keys, ops.admin_token),
     allowedOrigins: server.allowed_origins,
     allowedHosts: server.allowed_hosts,
     isOnLoopback: true,

@@ -18,7 +18,7 @@ export const COMMAND_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },
   yes: { type: 'boolean', short: 'y', help: 'with init: ask nothing' },
   csv: { type: 'boolean', help: 'as comma-separated values' },
-  by: { type: 'string', value: 'WHAT', help: 'day, model, client or session (default: day)' },
+  by: { type: 'string', value: 'WHAT', help: 'day, model, client, key or session (default: day)' },
   since: { type: 'string', value: 'TIME', help: 'a day such as 2026-11-01, or how long ago: 12h, 7d' },
   transcript: {
     type: 'boolean',

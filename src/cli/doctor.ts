@@ -140,7 +140,12 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     usage: { journal: '' },
   }
   const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
-  const keys = config.server.access_keys
+  const keys: string[] = []
+  // Those of which only the hash is known, or that allow only some models, can't be tried.
+  for (const one of config.server.access_keys) {
+    const { key, models } = typeof one === 'string' ? { key: one, models: [] } : one
+    if (key !== undefined && models.length === 0) keys.push(key)
+  }
   const checks = Object.entries(config.upstreams).map(([name, settings]) =>
     checkUpstream(address, upstreamOf(name, settings), keys),
   )

@@ -16,6 +16,7 @@ const GROUPINGS = {
   day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
   model: ({ model }: Line) => textOf(model) || 'unknown',
   client: ({ client }: Line) => textOf(client) || 'unknown',
+  key: ({ key }: Line) => textOf(key) || 'without a name',
   session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
 } as const
 
@@ -94,7 +95,7 @@ function csvText(text: string): string {
 /** Adds the journal up. Throws `UsageError`, `ConfigError`, and `CommandError` if there is nothing to add. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, json, csv } = flags
-  if (!isNameIn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected day, model, client or session`)
+  if (!isNameIn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected ${namesOf(GROUPINGS).join(', ')}`)
   const keyOf = GROUPINGS[by]
   const from = since === undefined ? 0 : timeOf(since)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL

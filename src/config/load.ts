@@ -247,5 +247,5 @@ export function restartKeys(running: Config, changed: Config): string[] {
   const paths: string[] = []
   for (const section of namesOf(running))
     if (!isReloaded(section)) addDiffering(running[section], changed[section], section, paths)
-  return paths.slice(0, 20)
+  return paths.filter((path) => path !== 'server.access_keys').slice(0, 20)
 }

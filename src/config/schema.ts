@@ -7,6 +7,7 @@
 
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
+import { sha256Of } from '../core/hash.ts'
 import { namesOf } from '../core/names.ts'
 import { isLoopback } from '../http/loopback.ts'
 import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
@@ -30,15 +31,38 @@ const hostName = z
   .regex(/^[a-z0-9._*?-]+$/i, 'expected a host name without scheme and port')
   .toLowerCase()
 
+const keyEntry = z
+  .strictObject({
+    name: z
+      .string()
+      .regex(/^[\w.@-]{1,64}$/, 'expected a name of letters, digits and _ . @ -')
+      .describe(
+        'Whose key it is, as metrics, report, page and log show it. During a rotation two keys may have one name.',
+      ),
+    key: optional(filled, '$' + '{KEY_OF_ANNA}').describe('The key itself.'),
+    key_sha256: optional(
+      z.string().regex(/^[\da-f]{64}$/i, 'expected the 64 hex digits of a SHA-256'),
+      undefined,
+    ).describe('In its place its SHA-256 in hex, so that the file holds no key.'),
+    models: key(z.array(filled), [], ['gpt-*-mini']).describe(
+      'Globs of the models that it may use; empty: all. Any other model, and one that Governor cannot read, gets 403.',
+    ),
+  })
+  .refine(
+    (entry) => (entry.key === undefined) !== (entry.key_sha256 === undefined),
+    'expected a key or a key_sha256, and not both',
+  )
+
 const server = section({
   host: key(filled, '127.0.0.1').describe(
     'Address to listen on. The default is loopback: everyone who can reach Governor can use the keys that it holds.',
   ),
   port: whole(0, 65535, 8787).describe('Port to listen on; 0 takes any free port.'),
-  access_keys: key(z.array(filled), []).describe(
+  access_keys: key(z.array(z.union([filled, keyEntry])), [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).describe(
     'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
-      'empty, everyone who can reach Governor may use the keys that it holds.',
+      'empty, everyone who can reach Governor may use the keys that it holds. An entry is a key, or `name` with `key` or ' +
+      '`key_sha256`, and `models`. SIGHUP adds and revokes keys.',
   ),
   allowed_origins: key(z.array(origin), [], ['http://localhost:3000']).describe(
     'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to ' +
@@ -481,6 +505,14 @@ export const configSchema = file.superRefine(({ server, upstreams, budget, overr
       if (upstream !== undefined && !Object.hasOwn(upstreams, upstream))
         complain([section, at, 'upstream'], `no such upstream: expected one of ${Object.keys(upstreams).join(', ')}`)
   const budgets: { path: PropertyKey[]; of: typeof budget }[] = [{ path: ['budget'], of: budget }]
+  const hashes = new Set<string>()
+  for (const [at, entry] of server.access_keys.entries()) {
+    const { key, key_sha256 = '' } = typeof entry === 'string' ? { key: entry } : entry
+    const hashed = key === undefined ? key_sha256.toLowerCase() : sha256Of(key)
+    if (hashes.has(hashed))
+      complain(['server', 'access_keys', at], 'is the key of an entry before: expected another key')
+    hashes.add(hashed)
+  }
   for (const [at, { budget: changed }] of overrides.entries())
     if (changed) budgets.push({ path: ['overrides', at, 'budget'], of: withOverride(budget, changed) })
   for (const { path, of } of budgets) {

@@ -83,6 +83,11 @@ export function hashOf(...parts: readonly string[]): Hash {
   return branded(hash('sha256', parts.map(lengthPrefixed).join(''), 'base64url'))
 }
 
+/** Returns the SHA-256 of a text in 64 hex digits, as other programs write it. */
+export function sha256Of(text: string): string {
+  return hash('sha256', text, 'hex')
+}
+
 /** Returns an id made of several texts, for people and headers: 128 bits of their sha256 in hex. */
 export function nameOf(...parts: readonly string[]): string {
   return hash('sha256', parts.map(lengthPrefixed).join(''), 'hex').slice(0, 32)

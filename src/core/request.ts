@@ -32,6 +32,8 @@ export interface Request {
   readonly agent?: string | undefined
   readonly upstream: string
   /** The model in the form that is kept. */
+  /** The name of its access key; unset for one without a name. */
+  readonly key?: string | undefined
   readonly model: string
   readonly loop: LoopPolicy
   readonly budget: BudgetPolicy

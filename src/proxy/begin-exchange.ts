@@ -12,7 +12,7 @@ import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetr
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import type { Place } from '../usage/ledger.ts'
 import { type Route, upstreamHead } from './door/route.ts'
-import type { Services } from './services.ts'
+import type { AccessKey, Services } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
 
 /** A request that is no step of a run: a title, a summary. */
@@ -48,8 +48,9 @@ export interface Exchange {
   readonly services: Services
   readonly client: Client
   readonly route: Route
-  /** The name of the access key that its client sent; unset for keys without a name. */
-  keyName?: string | undefined
+  /** The access key that its client sent, with the key itself, and whether it allows the model, once that is known. */
+  accessKey?: (AccessKey & { readonly key: string }) | undefined
+  allowed?: { readonly model: string; readonly isAllowed: boolean }
   /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
   readonly beganAt: number
@@ -103,6 +104,7 @@ function end(x: Exchange): void {
     kind: 'request_ended',
     upstream: route.upstream.name,
     dialect: route.dialect?.name ?? 'none',
+    key: x.accessKey?.name,
     method: client.head.method,
     path: route.asked,
     status: client.status(),
@@ -119,10 +121,11 @@ function end(x: Exchange): void {
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */
-export function callFor({ services, client, route }: Exchange, body: UpstreamCall['body']): UpstreamCall {
+export function callFor({ services, client, route, accessKey }: Exchange, body: UpstreamCall['body']): UpstreamCall {
   const { upstream } = route
   const { method } = client.head
-  const { path, headers } = upstreamHead(route, client.head.headers, services)
+  // Of a key that is known by its hash alone, this is the only copy.
+  const { path, headers } = upstreamHead(route, client.head.headers, services, accessKey?.key)
   return { upstream, method, path, headers: route.dialect ? withReadableCodings(headers) : headers, body }
 }
 

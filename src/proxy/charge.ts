@@ -32,14 +32,14 @@ import type { Services } from './services.ts'
 const LOOK_MS = 500
 
 /** Returns the subject of a request in limits for each of something; `null` where they are for all together. */
-function subjectOf({ client, route, keyName }: Exchange, per: string, model: string, tenant: string): string | null {
+function subjectOf({ client, route, accessKey }: Exchange, per: string, model: string, tenant: string): string | null {
   switch (per) {
     case 'all':
       return null
     case 'credential':
       return tenant
     case 'key':
-      return keyName ?? tenant
+      return accessKey?.name ?? tenant
     case 'model':
       return keptName(model)
     case 'upstream':

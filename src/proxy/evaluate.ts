@@ -29,6 +29,7 @@ import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
+import { allowsModel } from './door/access-key.ts'
 import { countFault, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
@@ -81,6 +82,7 @@ export async function evaluate(
     const { conversation, stored } = asked
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
     const isAside = !(isStep ?? isAgentic(conversation))
+    if (!allowsModel(exchange, conversation.model)) return undefined
     if (isAside) {
       const named = namedSession(headers, tenant, asked, services.identity)
       const pause = pauseFor(exchange, named)
@@ -264,6 +266,7 @@ function requestOf(
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
+    key: exchange.accessKey?.name,
     upstream: route.upstream.name,
     model: keptName(conversation.model),
     loop: settingsFor(loop, subject),

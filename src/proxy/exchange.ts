@@ -11,6 +11,7 @@ import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
 import { refuseAside } from './charge.ts'
+import { accessKeyOf, allowedBody, refuseModel } from './door/access-key.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
@@ -32,14 +33,18 @@ export async function exchange(services: Services, client: Client, route = route
   const { dialect } = x.route
   let turn: Turn | undefined
   try {
-    const refusal = accessRefusal(services, x.route, headers)
+    x.accessKey = accessKeyOf(services, x.route, headers)
+    const refusal = accessRefusal(services, x.route, headers, x.accessKey)
     if (refusal) {
       x.outcome = 'refused'
       client.body.resume()
       return reply(client, refusal.status, 'application/json', refusal.body)
     }
     if (!dialect) {
-      const call = callFor(x, hasBody(headers) ? streamOf(client.body) : null)
+      const isLimited = x.accessKey !== undefined && x.accessKey.models.length > 0
+      const sent = !hasBody(headers) ? null : isLimited ? await allowedBody(x) : streamOf(client.body)
+      if (sent === undefined) return
+      const call = callFor(x, sent)
       // A form uploads files, which may hold any text.
       const isForm = headerOf(headers, 'content-type')?.startsWith('multipart/') === true
       const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(client.body, AGENT_KEYS) : () => false
@@ -52,14 +57,14 @@ export async function exchange(services: Services, client: Client, route = route
     const body = await readBody(client, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
-      if (refuseUnread(x)) return void body.stream.resume()
+      if (refuseModel(x) || refuseUnread(x)) return void body.stream.resume()
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
     const found = await evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body, lease))
     if (found === 'answered') return
     if (typeof found !== 'object') {
-      if (refuseUnread(x)) return
+      if (refuseModel(x) || refuseUnread(x)) return
       if (x.charge && x.aside && (await refuseAside(x, x.aside))) return
       return await relayUnguarded(x, callFor(x, body), found)
     }

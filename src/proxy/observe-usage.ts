@@ -116,9 +116,9 @@ function countBill(
   cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
 }
 
-function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client'>): void {
+function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
   const client = agentNameOf(x.client.head.headers)
-  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, ...fields })
+  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.accessKey?.name, ...fields })
 }
 
 function noteCompleted(turn: Turn, answer: Answered): void {

@@ -70,10 +70,18 @@ export interface Policies {
   readonly observesOnly: boolean
 }
 
+/** What an entry of the configuration says of a key. */
+export interface AccessKey {
+  /** Whose it is: metrics, journal and API count by it. Unset for a key that is written as a text. */
+  readonly name?: string | undefined
+  /** Globs of the models that it may use; empty: all. */
+  readonly models: readonly string[]
+}
+
 export interface Services {
   readonly credentialPlaces: CredentialPlaces
-  /** Hashes of the keys for upstreams whose key Governor holds; empty: no key is needed. */
-  readonly accessKeys: ReadonlySet<string>
+  /** The keys for upstreams whose key Governor holds, by their SHA-256 in hex; empty: no key is needed. A reload replaces them. */
+  readonly accessKeys: ReadonlyMap<string, AccessKey>
   /** Access keys and the admin token, which never go upstream. */
   readonly ownValues: readonly string[]
   /** Globs in lower case; hosts without a port. */

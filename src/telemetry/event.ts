@@ -98,6 +98,8 @@ export const ASKING = 'limit reached: waiting for an operator to extend or stop 
 export interface RequestEnded extends OfSession {
   readonly kind: 'request_ended'
   readonly upstream: string
+  /** The name of the access key; unset for one without a name. */
+  readonly key?: string | undefined
   /** The name of the API; `none`: relayed unread. */
   readonly dialect: string
   readonly method: string
@@ -139,6 +141,8 @@ export interface Answered extends OfSession {
   readonly model: string
   /** The client's program; unset where it names none. */
   readonly client: string | undefined
+  /** The name of the access key; unset for one without a name. */
+  readonly key?: string | undefined
   readonly thread: number
   readonly isNewRun: boolean
   /** Of the run; 0 for the final answer that Governor asks for. */
@@ -292,6 +296,7 @@ const EVENTS = {
     log(event) {
       const facts = {
         upstream: event.upstream,
+        key: event.key,
         dialect: event.dialect,
         method: event.method,
         path: event.path.slice(0, MAX_PATH),
@@ -324,6 +329,11 @@ const EVENTS = {
         amounts({ upstream, dialect, method, status, outcome }) {
           return [[{ upstream, dialect, method: METHODS.has(method) ? method : 'other', status, outcome }]]
         },
+      },
+      governor_key_requests_total: {
+        help: 'Requests with a named access key, by its name and by status.',
+        labels: ['key', 'status'],
+        only: 'key',
       },
       governor_verdicts_total: {
         help: 'Judged requests by verdict.',
@@ -582,6 +592,16 @@ const EVENTS = {
           ]
           return cachedInput ? [...all, [{ upstream, kind: 'cached_input', source }, cachedInput]] : all
         },
+      },
+      governor_key_tokens_total: {
+        help: 'Tokens of guarded answers to requests with a named access key.',
+        labels: ['key'],
+        amounts: ({ key, usage: { input, output } }) => (key ? [[{ key }, input + output]] : []),
+      },
+      governor_key_cost_usd_total: {
+        help: 'US dollars of the same, where the price is known.',
+        labels: ['key'],
+        amounts: ({ key, usage: { cost } }) => (key && cost ? [[{ key }, cost]] : []),
       },
       governor_cost_usd_total: {
         help: 'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond 100 of them).',

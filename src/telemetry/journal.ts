@@ -37,13 +37,14 @@ const HOUR = 3_600_000
 const MAX_NAME = 200
 
 /** Returns what a line says of the run of an answer. */
-function identityOf({ session, apiId, thread, client, model, upstream }: Answered) {
+function identityOf({ session, apiId, thread, client, key, model, upstream }: Answered) {
   return {
     /** The name that the client gave, and the id in the API; `null` before a conversation without a name has one. */
     session: session?.slice(0, MAX_NAME) ?? null,
     id: apiId ?? null,
     thread,
     client: client ?? null,
+    key: key ?? null,
     model: model.slice(0, MAX_NAME),
     upstream,
   }
@@ -201,15 +202,20 @@ function textOf(runs: readonly OpenRun[], end: string | null, time: string): str
 const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`
 
 /** Returns the key of the line that requests share before their conversations have an id. */
-function openingKeyOf(client: string | undefined, upstream: string, model: string): string {
-  return JSON.stringify([client, upstream, model.slice(0, MAX_NAME)])
+function openingKeyOf({
+  client,
+  key,
+  upstream,
+  model,
+}: Pick<Answered, 'client' | 'key' | 'upstream' | 'model'>): string {
+  return JSON.stringify([client, key, upstream, model.slice(0, MAX_NAME)])
 }
 
 type Write = (runs: readonly OpenRun[], end: string | null) => void
 
 function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): void {
-  const { apiId, client, upstream, model } = event
-  const key = apiId === undefined ? openingKeyOf(client, upstream, model) : keyOf(apiId, event.thread)
+  const { apiId, upstream, model } = event
+  const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
   const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
   const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
@@ -230,7 +236,8 @@ function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded,
   const run = open.get(key)
   if (!run) return
   // It may have begun before its conversation had an id.
-  const openingKey = openingKeyOf(run.of.client ?? undefined, run.of.upstream, run.of.model)
+  const { client, key: accessKey } = run.of
+  const openingKey = openingKeyOf({ ...run.of, client: client ?? undefined, key: accessKey ?? undefined })
   const opening = open.get(openingKey)
   if (opening) write([opening], null)
   open.delete(openingKey)

@@ -12,6 +12,7 @@ import {
 } from '../http/headers.ts'
 import { endWithError } from '../http/server.ts'
 import { failureOf } from '../http/upstream.ts'
+import { accessKeyOf } from '../proxy/door/access-key.ts'
 import { accessRefusal, type Route, upstreamHead } from '../proxy/door/route.ts'
 import { passRefusal, useHttp } from '../proxy/door/tunnel.ts'
 import type { Services } from '../proxy/services.ts'
@@ -53,7 +54,8 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
   return (request: IncomingMessage, client: Duplex, first: Buffer, route: Route): void => {
     const { rawHeaders: headers, url: target = '/' } = request
     const { upstream, dialect } = route
-    const refusal = accessRefusal(services, route, headers)
+    const key = accessKeyOf(services, route, headers)
+    const refusal = accessRefusal(services, route, headers, key)
     if (refusal) return endWithError(client, refusal.status, refusal.body)
     if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
     const sent = upstreamHead(route, headers, services)

@@ -58,6 +58,7 @@ describe('the journal of a Governor', () => {
         id: expect.stringMatching(/^s/),
         thread: 1,
         client: 'my-agent',
+        key: null,
         model: 'gpt-test',
         upstream: 'openai',
         runs: 1,
@@ -275,7 +276,7 @@ describe('governor report', () => {
   it.each([
     [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
-    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client or session/],
+    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session/],
   ])('%j without a journal ends with code %i', (args, code, says) => {
     const { status, stderr } = governor(args, { HOME: temporaryFolder() })
     expect(status).toBe(code)

@@ -269,7 +269,7 @@ function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fing
  * every field.
  */
 function runAfter(
-  { facts, now, demands, upstream, model, agent }: Request,
+  { facts, now, demands, upstream, model, agent, key }: Request,
   { known, run, over, answer, isUnknown }: Place,
   before: RecentRequest | undefined,
   iteration: number,
@@ -320,6 +320,7 @@ function runAfter(
     model,
     agent,
     failedAs: undefined,
+    key,
     operator: run.operator,
     question: run.question,
     // Either this request shows the run, or the run is new.

@@ -118,6 +118,8 @@ export interface Run {
   readonly model?: string | undefined
   /** The client's program, as its newest request named it. */
   readonly agent?: string | undefined
+  /** The name of its access key; unset for one without a name. */
+  readonly key?: string | undefined
   /** Its newest request got no answer, or was too large; unset after an answer. */
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
   readonly operator?: RunSettings | undefined

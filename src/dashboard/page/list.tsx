@@ -89,6 +89,7 @@ interface Column {
 const COLUMNS: readonly Column[] = [
   { head: 'Session', cell: (row) => <Name row={row} /> },
   { head: 'Client', class: 'wide', cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
+  { head: 'Key', class: 'wide', cell: ({ key }) => <bdi>{key ?? ''}</bdi> },
   {
     head: 'Model',
     class: 'wide',
@@ -99,10 +100,16 @@ const COLUMNS: readonly Column[] = [
   { head: 'Tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
 ]
 
-function lineOf(row: SessionRow, isOpen: boolean) {
+/** Returns the columns that are shown: that of keys only where a session has one. */
+function columnsOf({ rows }: Store): readonly Column[] {
+  for (const { key } of rows.values()) if (key !== null) return COLUMNS
+  return COLUMNS.filter(({ head }) => head !== 'Key')
+}
+
+function lineOf(row: SessionRow, isOpen: boolean, columns: readonly Column[]) {
   return (
     <tr role="row" aria-current={isOpen}>
-      {COLUMNS.map(({ head, cell, class: name }) => (
+      {columns.map(({ head, cell, class: name }) => (
         <td key={head} role="cell" class={name}>
           {cell(row)}
         </td>
@@ -112,24 +119,24 @@ function lineOf(row: SessionRow, isOpen: boolean) {
 }
 
 /** A line that stays as it was is not drawn again; a question that runs counts down. */
-function Line({ row, isOpen }: { row: SessionRow; isOpen: boolean }) {
-  return useMemo(() => lineOf(row, isOpen), [row, isOpen, row.asking ? Date.now() : 0])
+function Line({ row, isOpen, columns }: { row: SessionRow; isOpen: boolean; columns: readonly Column[] }) {
+  return useMemo(() => lineOf(row, isOpen, columns), [row, isOpen, columns.length, row.asking ? Date.now() : 0])
 }
 
-function Group({ store, group }: { store: Store; group: number }) {
+function Group({ store, group, columns }: { store: Store; group: number; columns: readonly Column[] }) {
   const places = store.places.filter((place) => place.group === group)
   if (places.length === 0) return null
   const open = store.detail?.id ?? store.selected
   return (
     <tbody role="rowgroup">
       <tr role="row" class="group">
-        <th role="rowheader" scope="rowgroup" colSpan={COLUMNS.length}>
+        <th role="rowheader" scope="rowgroup" colSpan={columns.length}>
           {GROUPS[group]}
         </th>
       </tr>
       {places.map(({ id }) => {
         const row = store.rows.get(id)
-        return row && <Line key={id} row={row} isOpen={id === open} />
+        return row && <Line key={id} row={row} isOpen={id === open} columns={columns} />
       })}
     </tbody>
   )
@@ -168,6 +175,7 @@ function moveFocus(event: KeyboardEvent): void {
 }
 
 export function List({ store }: { store: Store }) {
+  const columns = columnsOf(store)
   return (
     <section
       id="list-box"
@@ -179,11 +187,11 @@ export function List({ store }: { store: Store }) {
       onKeyDown={moveFocus}
     >
       {store.places.length > 0 && (
-        <table id="list" role="table">
+        <table id="list" role="table" class={columns.length === COLUMNS.length ? 'keyed' : ''}>
           <caption>Sessions, those that need you first</caption>
           <thead role="rowgroup">
             <tr role="row">
-              {COLUMNS.map(({ head, class: name }) => (
+              {columns.map(({ head, class: name }) => (
                 <th key={head} role="columnheader" class={name}>
                   {head}
                 </th>
@@ -191,7 +199,7 @@ export function List({ store }: { store: Store }) {
             </tr>
           </thead>
           {GROUPS.map((name, group) => (
-            <Group key={name} store={store} group={group} />
+            <Group key={name} store={store} group={group} columns={columns} />
           ))}
         </table>
       )}

@@ -132,6 +132,7 @@ const row = {
     'overflow, no answer, or error and its status: its newest request failed. null after an answer.',
   ),
   client: program,
+  key: text.describe('The name of its access key; null for one without a name.'),
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
   ...sums,
   cost_usd_per_minute: maybe.describe('Over the last five minutes; null: no price is known, or it is not at work.'),
@@ -288,8 +289,9 @@ export const listQuery = z.strictObject({
   state: states.optional(),
   model: z.string().max(200).optional().describe('A glob.'),
   upstream: z.string().max(200).optional(),
+  key: z.string().max(200).optional().describe('The name of an access key.'),
   id: z.string().max(200).optional().describe("How the id or the client's own id begins."),
-  q: z.string().max(200).optional().describe('Words in the name, the client, the model or the id.'),
+  q: z.string().max(200).optional().describe('Words in the name, the client, the key, the model or the id.'),
   sort: z
     .enum(['risk', 'cost', 'rate', 'iterations', 'newest'])
     .optional()

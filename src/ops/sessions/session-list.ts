@@ -27,14 +27,15 @@ type Filter = Omit<ListQuery, 'limit' | 'cursor'> & Pick<Viewer, 'seesNames' | '
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
 type Place = [group: number, amount: number, at: number, id: string]
 
-function passes(row: SessionRow, { state, model, upstream, id, q }: Filter): boolean {
+function passes(row: SessionRow, { state, model, upstream, key, id, q }: Filter): boolean {
   if (state !== undefined && row.state !== state) return false
   if (model !== undefined && !globMatches(model, row.model ?? '')) return false
+  if (key !== undefined && row.key !== key) return false
   if (upstream !== undefined && row.upstream !== upstream) return false
   // As the API calls it, as its client does, and as headers name a session that its client does not.
   if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id))) return false
   if (!q) return true
-  const text = [row.name, row.client, row.model, row.upstream, row.id].join(' ').toLowerCase()
+  const text = [row.name, row.client, row.key, row.model, row.upstream, row.id].join(' ').toLowerCase()
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 

@@ -340,12 +340,15 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     limit: nearestOf((working.length > 0 ? working : leader ? [leader] : []).flatMap(({ limits }) => limits)),
     ...riskOf(agents, iterations, now),
     stopping,
-    paused: pauseOf(pauses, { session: idOf(key), upstream: shown.upstream ?? undefined }, now) !== undefined,
+    paused:
+      pauseOf(pauses, { session: idOf(key), key: thread?.run.key, upstream: shown.upstream ?? undefined }, now) !==
+      undefined,
     terminal_state: (thread && endOf(thread.run, now)) ?? null,
     terminal_reason: (thread && terminalIn(thread.run)?.terminal_reason) ?? null,
     error: shown.state === 'failed' ? errorOf(newest) : null,
     last_error: newest && errorOf(newest) ? reasonOf(newest) : null,
     client: thread?.run.agent ?? null,
+    key: thread?.run.key ?? null,
     started_at: iso(startedAt),
     last_at: iso(lastAt),
     total_iterations,

@@ -7,6 +7,7 @@ import { headerOf, headText, withoutFields, withoutGovernorHeaders } from '../..
 import { endWithError } from '../../http/server.ts'
 import { failureOf, invalidStatus } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
+import { accessKeyOf } from './access-key.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
 export interface UpgradeSettings {
@@ -115,6 +116,7 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
 const NO_TUNNELS = 'Governor opens no tunnels: set OPENAI_BASE_URL or ANTHROPIC_BASE_URL to it, not HTTPS_PROXY.'
 const SHUTTING_DOWN = 'Governor is shutting down: try again.'
 const POST_ONLY = 'Here this path works over POST only: fall back to HTTP. See server.websocket.'
+const MODELS_UNKNOWN = 'This access key allows only some models, and Governor does not read this connection.'
 const INVALID_HEADERS = 'Governor could not pass this upgrade on: its headers are not valid.'
 
 /** Handles every request for an upgrade or a CONNECT tunnel on a server. */
@@ -145,7 +147,10 @@ export function handleUpgrades(server: http.Server, services: Services, settings
       return useHttp(socket)
     }
     const route = routeOf(services, { method, target, headers: rawHeaders })
-    const refusal = accessRefusal(services, route, rawHeaders)
+    const key = accessKeyOf(services, route, rawHeaders)
+    if (key && key.models.length > 0)
+      return endWithError(socket, 403, route.api.errorBody('forbidden', MODELS_UNKNOWN, 'model_not_allowed', 403))
+    const refusal = accessRefusal(services, route, rawHeaders, key)
     if (refusal) return endWithError(socket, refusal.status, refusal.body)
     let call: http.ClientRequest
     try {

@@ -1,0 +1,60 @@
+/** Access keys: which one a client has sent, and the models that it may use. */
+import { matchesAny } from '../../core/glob.ts'
+import { sha256Of } from '../../core/hash.ts'
+import { DIALECTS } from '../../dialect/index.ts'
+import { leaseFor, readBody, unpacked } from '../../http/body.ts'
+import { reply } from '../../http/client.ts'
+import { clientKeysOf } from '../../http/credentials.ts'
+import { headerOf, type RawHeaders } from '../../http/headers.ts'
+import type { Exchange } from '../begin-exchange.ts'
+import type { Services } from '../services.ts'
+import type { Route } from './route.ts'
+
+/** Returns the access key that a request has; `undefined` if it has none. */
+export function accessKeyOf(services: KeySources, { path }: Pick<Route, 'path'>, headers: RawHeaders) {
+  const { accessKeys, credentialPlaces } = services
+  if (accessKeys.size === 0) return undefined
+  for (const key of clientKeysOf(headers, path, credentialPlaces)) {
+    // Hashes are compared, so that the time it takes reveals nothing.
+    const known = accessKeys.get(sha256Of(key))
+    if (known) return { ...known, key }
+  }
+  return undefined
+}
+
+type KeySources = Pick<Services, 'accessKeys' | 'credentialPlaces'>
+
+/** Returns whether the key of a request allows its model, and notes it. */
+export function allowsModel(x: Exchange, model: string): boolean {
+  const { models = [] } = x.accessKey ?? {}
+  x.allowed = { model, isAllowed: models.length === 0 || matchesAny(models, model) }
+  return x.allowed.isAllowed
+}
+
+/** Returns true after a 403 for a request whose key does not allow its model, or whose model is not known. */
+export function refuseModel(x: Exchange): boolean {
+  const { client, route, accessKey, allowed } = x
+  if (!accessKey?.models.length || allowed?.isAllowed) return false
+  x.outcome = 'refused'
+  client.body.resume()
+  const model = allowed?.model ? `the model ${allowed.model.slice(0, 100)}` : 'a model that Governor cannot read'
+  const message = `This access key may not use ${model}: it has server.access_keys models.`
+  reply(client, 403, 'application/json', route.api.errorBody('forbidden', message, 'model_not_allowed', 403))
+  return true
+}
+
+/** Reads the body of an unguarded request, whose key allows only some models; returns `undefined` after a 403. */
+export async function allowedBody(x: Exchange): Promise<Buffer | undefined> {
+  const { client, services, route } = x
+  const { headers } = client.head
+  const read = await readBody(client, services.maxGuardedBody, leaseFor(services.buffers, client))
+  const json = Buffer.isBuffer(read)
+    ? await unpacked(read, headerOf(headers, 'content-encoding'), services.maxGuardedBody)
+    : undefined
+  try {
+    if (Buffer.isBuffer(json)) allowsModel(x, DIALECTS[0]?.modelOf({ path: route.asked, body: json }) ?? '')
+  } catch {
+    // It is no JSON.
+  }
+  return refuseModel(x) || !Buffer.isBuffer(read) ? undefined : read
+}

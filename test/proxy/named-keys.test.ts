@@ -1,0 +1,220 @@
+/** Access keys with a name: who has used what, and which models a key allows. */
+import { hash } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { run } from '../../src/cli/cli.ts'
+import { checkConfig } from '../../src/config/load.ts'
+import { ask, firstSession, listed } from '../support/admin.ts'
+import { callModel, START, TOOLS } from '../support/agent.ts'
+import { startGovernor } from '../support/governor.ts'
+import { launch } from '../support/process.ts'
+import { runaway, type Script, startProvider } from '../support/provider.ts'
+import { captureTerminal } from '../support/terminal.ts'
+
+const sha256 = (text: string) => hash('sha256', text, 'hex')
+const KEYS = [
+  { name: 'anna', key: 'key-of-anna', models: ['gpt-*'] },
+  { name: 'bob', key_sha256: sha256('key-of-bob').toUpperCase() },
+  { name: 'anna', key: 'new-key-of-anna' },
+  'shared-key',
+]
+const keyed = (key: string) => ({ authorization: `Bearer ${key}` })
+
+function temporaryFolder(): string {
+  const made = mkdtempSync(join(tmpdir(), 'governor-keys-'))
+  onTestFinished(() => rmSync(made, { recursive: true, force: true }))
+  return made
+}
+
+async function started(script: Script = runaway(), config: Record<string, unknown> = {}) {
+  const provider = await startProvider(script)
+  onTestFinished(() => provider.close())
+  const held = { url: provider.url, api_key: 'sk-own' }
+  const running = await startGovernor(provider.url, {
+    server: { access_keys: KEYS },
+    upstreams: { openai: held, anthropic: held, free: { url: provider.url } },
+    models: [{ model: '*', price: { input: 1_000, output: 1_000 } }],
+    ...config,
+  })
+  return { ...running, provider }
+}
+
+describe('a named key', () => {
+  it.each(['key-of-anna', 'key-of-bob', 'new-key-of-anna', 'shared-key'])(
+    'is accepted, and never goes upstream: %s',
+    async (key) => {
+      const { url, provider, logs } = await started()
+      expect((await callModel(url, START, { headers: keyed(key) })).status).toBe(200)
+      // An upstream whose key the client has: nobody else may see an access key there.
+      await callModel(`${url}/free`, START, { headers: keyed(key) })
+      expect(provider.requests).toHaveLength(2)
+      expect(JSON.stringify(provider.requests.map(({ rawHeaders }) => rawHeaders))).not.toContain(key)
+      expect(logs.join('')).not.toContain(key)
+    },
+  )
+
+  it('is refused with 401 where it is not known', async () => {
+    const { url, provider } = await started()
+    for (const key of ['key-of-eve', sha256('key-of-bob')])
+      expect((await callModel(url, START, { headers: keyed(key) })).status).toBe(401)
+    expect(provider.requests).toHaveLength(0)
+  })
+
+  it('names who has used what: in rows, log, metrics and report; two keys of one name are one', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const { url, governor, logs } = await started(runaway(), { usage: { journal } })
+    for (const [session, key] of [
+      ['a', 'key-of-anna'],
+      ['b', 'new-key-of-anna'],
+      ['c', 'key-of-bob'],
+      ['d', 'shared-key'],
+    ] as const)
+      await callModel(url, START, { headers: { ...keyed(key), 'x-governor-session': session } })
+    expect((await listed(url, '?sort=newest')).map(({ name, key }) => `${name} ${key}`).sort()).toEqual([
+      ...['a anna', 'b anna', 'c bob', 'd null'],
+    ])
+    expect((await listed(url, '?key=anna')).map(({ name }) => name).sort()).toEqual(['a', 'b'])
+    expect((await listed(url, '?q=bob')).map(({ name }) => name)).toEqual(['c'])
+    const { text } = await ask(url, '/metrics')
+    expect(text).toContain('governor_key_requests_total{key="anna",status="200"} 2')
+    expect(text).toContain('governor_key_tokens_total{key="bob"} 110')
+    expect(text).toContain('governor_key_cost_usd_total{key="anna"} 0.22')
+    expect(logs.filter((line) => line.includes('"key":"anna"'))).toHaveLength(2)
+    await governor.close()
+    const terminal = captureTerminal()
+    expect(await run(['report', '--by', 'key', '--journal', journal, '--json'], terminal)).toBe(0)
+    const lines = terminal.printed
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(Object.fromEntries(lines.map(({ key, cost_usd }) => [key, cost_usd]))).toEqual({
+      ...{ anna: 0.22, bob: 0.11, 'without a name': 0.11 },
+    })
+  })
+
+  it('can be paused by its name', async () => {
+    const { url } = await started()
+    await ask(url, '/governor/pause', { method: 'POST', body: { key: 'anna' } })
+    for (const [key, isPaused] of [
+      ['key-of-anna', true],
+      ['new-key-of-anna', true],
+      ['key-of-bob', false],
+    ] as const)
+      expect((await callModel(url, START, { headers: keyed(key) })).governor !== undefined, key).toBe(isPaused)
+  })
+})
+
+const BODIES = [
+  { path: '/v1/chat/completions', body: { messages: START, tools: TOOLS }, type: 'invalid_request_error' },
+  {
+    path: '/v1/chat/completions',
+    body: { messages: [{ role: 'user', content: 'A title?' }] },
+    type: 'invalid_request_error',
+  },
+  { path: '/v1/responses', body: { input: 'Go.' }, type: 'invalid_request_error' },
+  {
+    path: '/v1/messages',
+    body: { messages: [{ role: 'user', content: 'Go.' }], max_tokens: 9 },
+    type: 'permission_error',
+  },
+  { path: '/v1/messages/count_tokens', body: { messages: [] }, type: 'permission_error' },
+  { path: '/v1/embeddings', body: { input: 'x' }, type: 'invalid_request_error' },
+]
+
+describe.each(BODIES)('a key that allows some models, at $path', ({ path, body, type }) => {
+  it.each([false, true])(
+    'gets 403 with the name of any other model, in the shape of the API (stream: %s)',
+    async (stream) => {
+      const { url, provider } = await started(() => ({ body: { id: 'x' } }))
+      const post = (model: string) =>
+        ask(url, path, { method: 'POST', headers: keyed('key-of-anna'), body: { model, stream, ...body } })
+      const { status, json } = await post('claude-opus')
+      expect(status).toBe(403)
+      expect(json).toMatchObject({ error: { type, message: expect.stringContaining('the model claude-opus') } })
+      expect(provider.requests).toHaveLength(0)
+      expect((await post('gpt-test')).status).toBe(200)
+      expect(provider.requests).toHaveLength(1)
+    },
+  )
+})
+
+describe('a key that allows some models', () => {
+  it.each(['{"model":', 'no JSON', '{}', JSON.stringify({ model: 'gpt-test', padding: 'x'.repeat(70_000) })])(
+    'gets 403 where the model cannot be read',
+    async (body) => {
+      const { url, provider } = await started(runaway(), {
+        server: { access_keys: KEYS, max_guarded_body: '64kb' },
+      })
+      for (const path of ['/v1/chat/completions', '/v1/embeddings']) {
+        const reply = await fetch(url + path, { method: 'POST', headers: keyed('key-of-anna'), body })
+        expect(reply.status).toBe(403)
+        expect(await reply.json()).toMatchObject({ error: { code: 'model_not_allowed' } })
+      }
+      expect(provider.requests).toHaveLength(0)
+    },
+  )
+
+  it('still reads lists of models, and opens no connection whose model is not known', async () => {
+    const { url } = await started(runaway(), { server: { access_keys: KEYS, websocket: 'tunnel' } })
+    expect((await fetch(`${url}/v1/models`, { headers: keyed('key-of-anna') })).status).toBe(200)
+    const upgrade = { connection: 'upgrade', upgrade: 'websocket' }
+    const { status } = await ask(url, '/v1/responses', { headers: { ...keyed('key-of-anna'), ...upgrade } })
+    expect(status).toBe(403)
+  })
+})
+
+describe('SIGHUP', () => {
+  it('adds keys and revokes them, without a word about a restart', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const file = join(temporaryFolder(), 'governor.yaml')
+    const write = (access_keys: readonly unknown[]) => {
+      const openai = { url: provider.url, api_key: 'sk-own' }
+      writeFileSync(file, JSON.stringify({ server: { port: 0, access_keys }, upstreams: { openai } }))
+    }
+    write([{ name: 'anna', key: 'old-key' }])
+    const governor = launch(['--config', file])
+    const url = String((await governor.line('listening'))['address'])
+    const statusOf = async (key: string) => (await callModel(url, START, { headers: keyed(key) })).status
+    expect([await statusOf('old-key'), await statusOf('new-key')]).toEqual([200, 401])
+    write([{ name: 'anna', key: 'new-key' }])
+    governor.child.kill('SIGHUP')
+    await governor.line('policies reloaded')
+    expect([await statusOf('old-key'), await statusOf('new-key')]).toEqual([401, 200])
+    expect(governor.log.join('')).not.toContain('these keys have changed')
+  })
+})
+
+describe('the configuration', () => {
+  const check = (access_keys: unknown) => () => checkConfig({ server: { access_keys } }, 'file')
+
+  it.each([
+    [['one', 'one'], 'server.access_keys.1'],
+    [['one', { name: 'a', key: 'one' }], 'server.access_keys.1'],
+    [[{ name: 'a', key: 'one' }, 'two', { name: 'b', key_sha256: sha256('one') }], 'server.access_keys.2'],
+    [[{ name: 'a', key: 'one', key_sha256: sha256('one') }], 'server.access_keys.0'],
+    [[{ name: 'a' }], 'server.access_keys.0'],
+    [[{ name: 'a b', key: 'one' }], 'server.access_keys.0'],
+    [[{ name: 'a', key: 'one', modles: [] }], 'server.access_keys.0'],
+  ])('refuses %j with its path, and shows no key', (keys, path) => {
+    expect(check(keys)).toThrow(path)
+    expect(check(keys)).not.toThrow(/"one"|found one/)
+  })
+
+  it('allows two keys of one name, for a rotation', () => {
+    expect(
+      check([
+        { name: 'a', key: 'one' },
+        { name: 'a', key: 'two' },
+      ]),
+    ).not.toThrow()
+  })
+})
+
+it('a session keeps the name of the key of its newest request', async () => {
+  const { url } = await started()
+  await callModel(url, START, { headers: { ...keyed('key-of-bob'), 'x-governor-session': 's' } })
+  expect((await firstSession(url)).key).toBe('bob')
+})
