@@ -113,7 +113,21 @@ export const budget = z.strictObject({
   session: section({
     max_iterations: key(limit, 0).describe('Model calls.'),
     ...limits,
-  }).describe('Limits per session, all its runs and sub-agents together; 0 is no limit.'),
+    max_agents: key(limit, 0).describe(
+      'Agents that the main one and its agents may start, all together. A call that would start another one is ' +
+        'blocked; the other calls of the response pass, and the run goes on.',
+    ),
+    max_concurrent_agents: key(limit, 0).describe(
+      'Agents that run at once, without the main one: each until it answers, Governor ends it, or it asks for nothing ' +
+        'for five minutes. One that was started and has not shown up counts for a minute.',
+    ),
+    max_depth: key(limit, 0).describe(
+      'Agents one below the other, without the main one; 1: only the main one starts agents.',
+    ),
+  }).describe(
+    'Limits per session, all its runs and agents together, also agents with a session of their own that name their ' +
+      'parent; 0 is no limit.',
+  ),
   ...scopeSections,
   time_zone: timeZone,
   unknown_price: choice(['warn', 'estimate', 'refuse'], 'warn').describe(

@@ -46,9 +46,10 @@ function byRule<Key extends 'budget' | 'loop_guard', Settings>(
   return { settings: settingsOf(config[key]), rules }
 }
 
-function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSettings {
+function budgetOf(budget: Config['budget'], { stop, agents }: Config): BudgetSettings {
   const { announce, client_override, max_iterations, style, adaptive, tracker, wrap_up, ...others } = budget
   const { caution_threshold: caution, warning_threshold: warning, ...policy } = others
+  const { max_agents, max_concurrent_agents, max_depth } = policy.session
   const amountsOf = (limits: Readonly<Record<LimitSetting, number>>) =>
     amountsBy((name) => limits[METERS[name].limit.setting])
   return {
@@ -60,6 +61,8 @@ function budgetOf(budget: Config['budget'], stop: Config['stop']): BudgetSetting
       session: amountsOf(policy.session),
       scopes: budget.enabled ? scopesOf(budget) : [],
       calendar: calendarOf(budget.time_zone),
+      agents: { total: max_agents, concurrent: max_concurrent_agents, depth: max_depth },
+      spawnTools: agents.spawn_tools,
       thresholds: { style, caution, warning, adaptive },
       trackerEvery: tracker.every,
       announce: [],
@@ -85,7 +88,7 @@ export function policiesOf(config: Config) {
   const { overflow, storm, stop, mode } = config
   return {
     loop: byRule<'loop_guard', LoopPolicy>(config, 'loop_guard', camelKeys),
-    budget: byRule(config, 'budget', (budget) => budgetOf(budget, stop)),
+    budget: byRule(config, 'budget', (budget) => budgetOf(budget, config)),
     overflow: {
       enabled: overflow.enabled,
       quirks: [...overflow.quirks, ...ROWS],

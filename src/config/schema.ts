@@ -201,6 +201,16 @@ const loopGuard = section({
     'conversations.',
 )
 
+const agents = section({
+  spawn_tools: key(z.array(filled), [
+    ...['Task', 'Agent', 'Workflow', 'task', 'delegate_task', '*spawn_agent'],
+  ]).describe(
+    'Globs of the tools with which agents start others, for the limits of budget.session on agents. A call whose ' +
+      'arguments have a list tasks, agents or subagents starts as many. The defaults are those of Claude Code, opencode, ' +
+      'hermes and codex.',
+  ),
+}).describe('How agents start other agents.')
+
 const storm = section({
   enabled: flag(true).describe(
     'Hold requests back. false: each request goes to the provider, however many errors came before.',
@@ -426,6 +436,7 @@ const file = z.strictObject({
       'Whether Governor acts on what it finds. observe: it counts and evaluates every request, but adds, blocks and ' +
       'stops nothing; `x-governor-observed`, the log and metrics show the verdict that a request would have got.',
   }),
+  agents: agents.meta(RELOADED),
   stop: stop.meta(RELOADED),
   loop_guard: loopGuard.meta(RELOADED),
   overrides: key(z.array(override), []).meta({
@@ -494,6 +505,14 @@ function isOwnAddress(url: string, listening: string, port: number): boolean {
 /** The schema of a configuration file, with the checks that need several sections. */
 export const configSchema = file.superRefine(({ server, upstreams, budget, overrides, models }, context) => {
   const complain = (path: PropertyKey[], message: string) => context.addIssue({ code: 'custom', path, message })
+  const hashes = new Set<string>()
+  for (const [at, entry] of server.access_keys.entries()) {
+    const { key, key_sha256 = '' } = typeof entry === 'string' ? { key: entry } : entry
+    const hashed = key === undefined ? key_sha256.toLowerCase() : sha256Of(key)
+    if (hashes.has(hashed))
+      complain(['server', 'access_keys', at], 'is the key of an entry before: expected another key')
+    hashes.add(hashed)
+  }
   for (const [name, { url }] of Object.entries(upstreams))
     if (isOwnAddress(url, server.host, server.port))
       complain(
@@ -505,14 +524,6 @@ export const configSchema = file.superRefine(({ server, upstreams, budget, overr
       if (upstream !== undefined && !Object.hasOwn(upstreams, upstream))
         complain([section, at, 'upstream'], `no such upstream: expected one of ${Object.keys(upstreams).join(', ')}`)
   const budgets: { path: PropertyKey[]; of: typeof budget }[] = [{ path: ['budget'], of: budget }]
-  const hashes = new Set<string>()
-  for (const [at, entry] of server.access_keys.entries()) {
-    const { key, key_sha256 = '' } = typeof entry === 'string' ? { key: entry } : entry
-    const hashed = key === undefined ? key_sha256.toLowerCase() : sha256Of(key)
-    if (hashes.has(hashed))
-      complain(['server', 'access_keys', at], 'is the key of an entry before: expected another key')
-    hashes.add(hashed)
-  }
   for (const [at, { budget: changed }] of overrides.entries())
     if (changed) budgets.push({ path: ['overrides', at, 'budget'], of: withOverride(budget, changed) })
   for (const { path, of } of budgets) {

@@ -51,6 +51,10 @@ export interface BudgetPolicy extends LimitPair {
   readonly escalate: boolean
   /** Globs of the tools that are no longer offered from the warning tier on. */
   readonly dropTools: readonly string[]
+  /** Limits of the tree of agents, without the main one; 0 is no limit. */
+  readonly agents: { readonly total: number; readonly concurrent: number; readonly depth: number }
+  /** Globs of the tools that start agents. */
+  readonly spawnTools: readonly string[]
   /** What a limit on cost makes of a model whose price is not known. */
   readonly unknownPrice: 'warn' | 'estimate' | 'refuse'
   readonly texts: NoticeTexts

@@ -1,9 +1,13 @@
 /** What blocks calls of a model before its client gets them: one row for each guard. */
+import { ANSWER_NOW } from './budget/budget-notices.ts'
 import type { ToolCall } from './conversation.ts'
+import type { BudgetPolicy } from './decide.ts'
+import { matchesAny } from './glob.ts'
 import { blockCalls, endingLoop, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
 import { inMode } from './loop/patterns.ts'
 import type { Request } from './request.ts'
+import { agentsIn, spawnedBy, withSpawned } from './session/agents.ts'
 import type { Changed, GuardMemory, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
@@ -75,6 +79,29 @@ function endInLoop({ budget }: Request, loop: NonNullable<GuardEnd['loop']>, too
   return { guard: 'loop_guard', ask: budget.texts.stopInLoop, fallback: fallbackText(tool, loop.count), loop }
 }
 
+const STOP_AT_AGENTS = `You've reached the limit on agents of this session. ${ANSWER_NOW}`
+const DO_IT_YOURSELF = 'Do not retry. Do this part yourself with your tools'
+
+function limitsAgents({ enabled, agents }: BudgetPolicy): boolean {
+  return enabled && agents.total + agents.concurrent + agents.depth > 0
+}
+
+/** Returns the limit of the tree that a call of so many agents exceeds, with what the model reads; `undefined`: none. */
+function spawnProblem({ agents }: BudgetPolicy, depth: number, total: number, running: number, count: number) {
+  const runs = (used: number, max: number) => `[GOVERNOR] This session already runs ${used} of ${max} agents.`
+  if (agents.depth > 0 && depth >= agents.depth) {
+    const text = `[GOVERNOR] Agents may stand ${agents.depth} deep, and this one does. ${DO_IT_YOURSELF}.`
+    return { guard: 'max_depth', text } as const
+  }
+  if (agents.total > 0 && total + count > agents.total)
+    return { guard: 'max_agents', text: `${runs(total, agents.total)} ${DO_IT_YOURSELF}.` } as const
+  if (agents.concurrent > 0 && running + count > agents.concurrent) {
+    const text = `${runs(running, agents.concurrent)} ${DO_IT_YOURSELF}, or wait for one to finish.`
+    return { guard: 'max_concurrent_agents', text } as const
+  }
+  return undefined
+}
+
 /** The guards; of several that block one call the first counts. */
 export const GUARDS: readonly CallGuard[] = [
   {
@@ -99,6 +126,29 @@ export const GUARDS: readonly CallGuard[] = [
         return { ...endInLoop(request, found, tool), tool, text: blockText(tool, count) }
       })
       return { blocked: blocks, endsRun, inThread: { loopState: { ...loopState, memory } } }
+    },
+  },
+  {
+    // Its blocks have the reason that is true: total, at once, or depth.
+    name: 'max_agents',
+    onRefusedAgain: 'pass',
+    mayBlock: ({ budget }) => limitsAgents(budget),
+    endOf: () => undefined,
+    judge(calls, session, { depth = 0 }, { request: { budget }, runState, now }) {
+      if (!limitsAgents(budget)) return { blocked: [] }
+      const { total, running } = agentsIn(session, now)
+      let spawned = 0
+      const blocked = calls.map(({ name: tool, arguments: given }): Block | undefined => {
+        if (!matchesAny(budget.spawnTools, tool)) return undefined
+        const count = spawnedBy(given)
+        const problem = spawnProblem(budget, depth, total + spawned, running + spawned, count)
+        if (problem) return { ...problem, tool, ask: STOP_AT_AGENTS, fallback: '(Stopped: no more agents)' }
+        spawned += count
+        return undefined
+      })
+      // A request that is sent again gets other calls in the place of the same.
+      if (spawned === 0 || runState.isRetry) return { blocked }
+      return { blocked, memory: withSpawned(session.guards?.max_agents, spawned, now) }
     },
   },
 ]

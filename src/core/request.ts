@@ -24,16 +24,18 @@ export interface Request {
   readonly tools: readonly string[]
   /** The client's name for the thread; empty if it sends none. */
   readonly thread: string
+  /** The client's name for the thread of the agent that started this one; unset if it names none. */
+  readonly parent?: string | undefined
   /** The client's own name for the session, which may be a secret; unset if it sends none. */
   readonly name?: string | undefined
   /** The client sent no session id: the session is identified by its prompt and first answer. */
   readonly isDerived: boolean
   /** The client's program; unset where it names none. */
   readonly agent?: string | undefined
-  readonly upstream: string
-  /** The model in the form that is kept. */
   /** The name of its access key; unset for one without a name. */
   readonly key?: string | undefined
+  readonly upstream: string
+  /** The model in the form that is kept. */
   readonly model: string
   readonly loop: LoopPolicy
   readonly budget: BudgetPolicy

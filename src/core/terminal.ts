@@ -89,6 +89,14 @@ export interface Notice {
 /** How the texts end that ask for a final answer. */
 export const STOPPED = 'without calling any more tools.'
 
+/** How notices about the tree of agents begin and end. */
+const AGENT_NOTICES: readonly Notice[] = [
+  { text: '[GOVERNOR] This session already runs ', end: ' finish.' },
+  { text: '[GOVERNOR] This session already runs ', end: 'with your tools.' },
+  { text: '[GOVERNOR] Agents may stand ', end: 'with your tools.' },
+  { text: "You've reached the limit on agents of this session.", end: STOPPED },
+]
+
 /** How runs end that a guard ends, by the guard's name; `notices`: all that it says to a model. */
 export const GUARD_REASONS = {
   loop_guard: {
@@ -102,6 +110,9 @@ export const GUARD_REASONS = {
       { text: "You've been repeating the same action without progress.", end: STOPPED },
     ],
   },
+  max_agents: { state: 'tool_limit_reached', footer: 'no more agents may be started', notices: AGENT_NOTICES },
+  max_concurrent_agents: { state: 'tool_limit_reached', footer: 'too many agents run at once', notices: [] },
+  max_depth: { state: 'tool_limit_reached', footer: 'its agents may start no others', notices: [] },
 } as const satisfies Readonly<Record<string, ReasonRow & { readonly notices: readonly Notice[] }>>
 
 /** The reasons why runs end. Those of limits come from the meters. */

@@ -2,6 +2,7 @@
 
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
+import type { Conversation } from '../core/conversation.ts'
 import {
   type BudgetPolicy,
   type Decision,
@@ -44,7 +45,9 @@ import {
   hintsIn,
   idInHeaders,
   namedSession,
+  parentOf,
   presentable,
+  rootOf,
   tenantOf,
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
@@ -80,11 +83,12 @@ export async function evaluate(
     const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
     if (!asked) return 'unreadable_body'
     const { conversation, stored } = asked
+    if (!allowsModel(exchange, conversation.model)) return undefined
     const { isStep, isCompacted, isByAgent } = hintsIn(headers)
     const isAside = !(isStep ?? isAgentic(conversation))
-    if (!allowsModel(exchange, conversation.model)) return undefined
     if (isAside) {
-      const named = namedSession(headers, tenant, asked, services.identity)
+      const itself = namedSession(headers, tenant, asked, services.identity)
+      const named = itself && (await inTree(exchange, conversation, itself))
       const pause = pauseFor(exchange, named)
       if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
       noteAside(exchange, dialect, named, asked, json, tenant)
@@ -99,7 +103,7 @@ export async function evaluate(
       facts = { ...facts, isCompacted: true }
     else if (stored?.previous !== undefined)
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
-    const found = await findSession(services, headers, tenant, asked, facts)
+    const found = await inTree(exchange, conversation, await findSession(services, headers, tenant, asked, facts))
     const pause = pauseFor(exchange, found)
     if (pause)
       return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, transcript, facts, found), found)
@@ -118,6 +122,16 @@ export async function evaluate(
     countFault(services.emit, error)
     return undefined
   }
+}
+
+/** Returns the session at the root of a tree where its limits count the whole of it; else the session itself. */
+async function inTree(exchange: Exchange, { model }: Conversation, found: FoundSession): Promise<FoundSession> {
+  const { services, client } = exchange
+  const { policy } = settingsFor(services.policies.budget, subjectOf(exchange, model))
+  const { enabled, session, agents } = policy
+  const isLimited = enabled && [...Object.values(session), ...Object.values(agents)].some((max) => max > 0)
+  if (!isLimited) return found
+  return unlessLost(services.emit, rootOf(services.store, client.head.headers, found), found)
 }
 
 /** Returns a paused request with the count of its run, without counting it. */
@@ -262,7 +276,8 @@ function requestOf(
     facts,
     demands: asked.demands().hashes,
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : [],
-    thread: idInHeaders(headers, services.identity.threadHeaders) ?? '',
+    thread: idInHeaders(headers, services.identity.threadHeaders) ?? found.inTree?.thread ?? '',
+    parent: parentOf(headers, found),
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),

@@ -23,6 +23,9 @@ export type GovernorReason =
   | 'max_seconds'
   | 'max_runs'
   | 'loop_guard'
+  | 'max_agents'
+  | 'max_concurrent_agents'
+  | 'max_depth'
   | 'operator'
   | 'paused'
 

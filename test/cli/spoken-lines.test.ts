@@ -19,6 +19,9 @@ const WORDS: Readonly<Record<TerminalReason, string>> = {
   max_seconds: 'stopped at 60s of 60s, with an answer',
   max_runs: 'stopped at 60 of 60 runs, with an answer',
   loop_guard: 'stopped: the agent was in a loop, with an answer',
+  max_agents: 'stopped: no more agents may be started, with an answer',
+  max_concurrent_agents: 'stopped: too many agents run at once, with an answer',
+  max_depth: 'stopped: its agents may start no others, with an answer',
   operator: 'stopped: an operator stopped the run, with an answer',
   paused: 'stopped: an operator has paused the agent, with an answer',
 }

@@ -109,6 +109,8 @@ export const BUDGET: BudgetPolicy = {
   cautionWhen: 'always',
   escalate: true,
   dropTools: [],
+  agents: { total: 0, concurrent: 0, depth: 0 },
+  spawnTools: [],
   unknownPrice: 'warn',
   texts: DEFAULT_TEXTS,
 }

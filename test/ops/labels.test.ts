@@ -12,6 +12,9 @@ it('people read in a few words why a run was stopped', () => {
     'stopped: cost',
     'stopped: time',
     'stopped: loop',
+    'stopped: agents',
+    'stopped: concurrent agents',
+    'stopped: depth',
     'stopped: operator',
     'stopped: paused',
   ])

@@ -15,9 +15,13 @@ const FIRST_SENTENCES = [ITERATIONS, ...['cost', 'token', 'time'].map(LIMIT), LO
 const SECOND =
   /Please provide a final response summarizing what you('ve| have) found and accomplished so far, without calling any more tools\./
 
+type AgentReason = 'max_agents' | 'max_concurrent_agents' | 'max_depth'
 /** How runs come to each end: the configuration, and the first sentence that the model then reads. */
 const ENDS: Readonly<
-  Record<Exclude<TerminalReason, 'max_runs' | 'paused'>, { readonly config: object; readonly sentence: string }>
+  Record<
+    Exclude<TerminalReason, 'max_runs' | 'paused' | AgentReason>,
+    { readonly config: object; readonly sentence: string }
+  >
 > = {
   max_iterations: { config: { budget: { max_iterations: 3 } }, sentence: ITERATIONS },
   max_tool_calls: { config: { budget: { run: { max_tool_calls: 3 } } }, sentence: ITERATIONS },
@@ -28,10 +32,11 @@ const ENDS: Readonly<
   operator: { config: {}, sentence: OPERATOR },
 }
 type End = keyof typeof ENDS
-/** A limit on runs ends no run under way, and a paused agent is told nothing: the model is not asked. */
-const WAYS = (Object.keys(REASONS) as TerminalReason[])
-  .filter((reason): reason is End => reason !== 'max_runs' && reason !== 'paused')
-  .map((reason) => ({ reason, ...ENDS[reason] }))
+/** A paused agent is told nothing, as the model is not asked; the tree of agents has its own tests. */
+const WAYS = (Object.keys(REASONS).filter((reason) => Object.hasOwn(ENDS, reason)) as End[]).map((reason) => ({
+  reason,
+  ...ENDS[reason],
+}))
 
 /** Runs an agent into the end that a reason names. Returns what the model reads last, and how the run ended. */
 async function lastRequest(reason: End, config: object) {

@@ -28,7 +28,8 @@ type Placeholder = (typeof PLACEHOLDERS)[number]
 /** A placeholder, and the space before it. */
 const PLACEHOLDER = /( ?)\{([\w-]+)\}/g
 
-const ANSWER_NOW =
+/** The end of texts that ask for the final answer. */
+export const ANSWER_NOW =
   "Please provide a final response summarizing what you've found and accomplished so far, " +
   'without calling any more tools.'
 

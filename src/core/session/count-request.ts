@@ -8,6 +8,7 @@ import { inMode, type LoopMode } from '../loop/patterns.ts'
 import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
 import type { Request } from '../request.ts'
 import { errorOf } from '../thrown.ts'
+import { inTree } from './agents.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { endBefore, recordOf } from './run.ts'
 import {
@@ -319,8 +320,8 @@ function runAfter(
     upstream,
     model,
     agent,
-    failedAs: undefined,
     key,
+    failedAs: undefined,
     operator: run.operator,
     question: run.question,
     // Either this request shows the run, or the run is new.
@@ -356,6 +357,7 @@ function threadAfter(
     loopState,
     interrupted,
   }: { readonly loopState: LoopState | undefined; readonly interrupted: LoopState | undefined },
+  depth: number | undefined,
 ): Thread {
   const { known, from, over, midSteps, branch, answer, repeatsStep } = place
   // A request that was counted before may be older than the newest one.
@@ -375,6 +377,7 @@ function threadAfter(
     id: known ? known.id : operation,
     name,
     number,
+    depth,
     operator: known?.operator,
     // The first system text counts: it may change with each request, or not be sent again.
     system: from ? from.system : facts.system,
@@ -456,7 +459,8 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const run = runAfter(request, place, before, iteration, reaction, limits)
   const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
-  const thread = threadAfter(request, place, run, number, observed)
+  const { depth, guards } = inTree(session, request, known, place.branch !== undefined, place.other?.[0])
+  const thread = threadAfter(request, place, run, number, observed, depth)
   const asksForOtherForm = isLate(run, facts.fingerprint)
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
@@ -468,6 +472,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     threads: threadsAfter(session, place, thread, isRetry),
     startedAt: session.startedAt ?? now,
     counts: countsAfter(session, request, place, run, reaction, asksForOtherForm && !isRetry),
+    guards,
     record: ended ? withRun(shown, ended) : shown,
   }
   const { previous, assistantHashes } = facts

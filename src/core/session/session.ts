@@ -169,6 +169,8 @@ export interface Thread {
   readonly id?: string | undefined
   /** Counts the threads of a session from 1. */
   readonly number?: number | undefined
+  /** How many agents stand above it in the tree; unset for the main one. */
+  readonly depth?: number | undefined
   readonly operator?: ThreadSettings | undefined
   readonly system: Hash
   /** The newest user messages that its newest request contained, oldest first. */

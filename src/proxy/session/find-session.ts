@@ -38,6 +38,8 @@ export interface FoundSession {
   readonly begun?: Session | undefined
   /** What is known of the response that the request continues. */
   readonly linked?: Link | undefined
+  /** Its session is a part of another one's tree: `id` and `name` are of that one, and this is its place there. */
+  readonly inTree?: Tree & { readonly thread: string }
   /** The id of the conversation that the provider adds the response to. */
   readonly conversation?: string | undefined
 }
@@ -82,6 +84,39 @@ export async function findSession(
   const isAmbiguous = relayed === undefined && looked.some((one) => one?.isAmbiguous)
   const isRelayed = relayed !== undefined
   return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed, isAmbiguous, ...rest }
+}
+
+/** The session at the root of a tree, as its client names it, and the one that started this one; empty if that is the root. */
+interface Tree {
+  readonly root: string
+  readonly parent: string
+}
+
+const TREES: ValueKind<Tree | undefined> = { name: 'tree', empty: undefined }
+
+/** Headers that name the agent that started this one: its session, or its thread in the same session. */
+const PARENT_SESSION = ['x-parent-session-id']
+const PARENT_THREADS = ['x-claude-code-parent-agent-id', 'x-codex-parent-thread-id']
+
+/** Returns the client's name for the thread of the agent that started this one; unset if it names none. */
+export function parentOf(headers: RawHeaders, { inTree }: FoundSession): string | undefined {
+  return inTree?.parent ?? idInHeaders(headers, PARENT_THREADS)
+}
+
+/** Returns the root of the tree that a session of its own belongs to, whose limits count it. Rejects if the store fails. */
+export async function rootOf(store: Store, headers: RawHeaders, found: FoundSession): Promise<FoundSession> {
+  const { tenant, id, name, isNamed } = found
+  const parent = idInHeaders(headers, PARENT_SESSION)
+  if (!isNamed || id === undefined || name === undefined || parent === undefined || parent === name) return found
+  const key = sessionKey(tenant, id)
+  let tree = await store.value(TREES, key)
+  if (!tree) {
+    const root = (await store.value(TREES, sessionKey(tenant, hashOf(parent))))?.root ?? parent
+    if (root === name) return found
+    const made = { root, parent: root === parent ? '' : parent }
+    tree = await store.updateValue(TREES, key, (known = made) => ({ value: known, result: known }))
+  }
+  return { ...found, id: hashOf(tree.root), name: tree.root, inTree: { ...tree, thread: name } }
 }
 
 /** Returns the session that a client names; `undefined` if it names none. */
