@@ -281,7 +281,7 @@ function requestOf(
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
-    key: exchange.accessKey?.name,
+    key: exchange.keyName,
     upstream: route.upstream.name,
     model: keptName(conversation.model),
     loop: settingsFor(loop, subject),

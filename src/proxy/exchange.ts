@@ -34,6 +34,7 @@ export async function exchange(services: Services, client: Client, route = route
   let turn: Turn | undefined
   try {
     x.accessKey = accessKeyOf(services, x.route, headers)
+    x.keyName = x.accessKey?.name
     const refusal = accessRefusal(services, x.route, headers, x.accessKey)
     if (refusal) {
       x.outcome = 'refused'

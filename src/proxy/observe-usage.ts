@@ -118,7 +118,7 @@ function countBill(
 
 function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
   const client = agentNameOf(x.client.head.headers)
-  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.accessKey?.name, ...fields })
+  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.keyName, ...fields })
 }
 
 function noteCompleted(turn: Turn, answer: Answered): void {

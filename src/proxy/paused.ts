@@ -26,10 +26,10 @@ const namesOf = ({ id, tenant, name }: Partial<Place> = {}) =>
   id === undefined || tenant === undefined ? {} : { session: name, apiId: idOf(sessionKey(tenant, id)) }
 
 /** Returns the pause that keeps a request from the model; `undefined` if none does. `found`: its session, if that is known. */
-export function pauseFor({ services, route, accessKey }: Exchange, found?: Place): Pause | undefined {
+export function pauseFor({ services, route, keyName }: Exchange, found?: Place): Pause | undefined {
   const { current } = services.pauses
   if (current.length === 0) return undefined
-  const of = { session: namesOf(found).apiId, key: accessKey?.name, upstream: route.upstream.name }
+  const of = { session: namesOf(found).apiId, key: keyName, upstream: route.upstream.name }
   return pauseOf(current, of, services.now())
 }
 
