@@ -54,8 +54,7 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
   return (request: IncomingMessage, client: Duplex, first: Buffer, route: Route): void => {
     const { rawHeaders: headers, url: target = '/' } = request
     const { upstream, dialect } = route
-    const key = accessKeyOf(services, route, headers)
-    const refusal = accessRefusal(services, route, headers, key)
+    const refusal = accessRefusal(services, route, headers, accessKeyOf(services, route, headers))
     if (refusal) return endWithError(client, refusal.status, refusal.body)
     if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
     const sent = upstreamHead(route, headers, services)
