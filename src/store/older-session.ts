@@ -1,9 +1,21 @@
 /** Reads sessions that an older version of Governor stored, which kept each count in a place of its own. */
 import { add, type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
-import type { SessionRecord } from '../core/operator/session-record.ts'
+import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
 import type { Run, RunSettings, Session, SessionSettings, Thread } from '../core/session/session.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { CallUsage } from '../core/usage.ts'
+
+/** A record as it is stored: with the names of counters, in the order in which its lines have them. */
+export interface StoredRecord extends Omit<SessionRecord, 'iterations' | 'minutes'> {
+  readonly counters: string
+  readonly iterations: readonly (string | IterationRecord)[]
+  readonly minutes?: readonly (string | MinuteRecord)[] | undefined
+}
+
+/** A session as it is stored. */
+export interface StoredSession extends Omit<Session, 'record'> {
+  readonly record?: StoredRecord | undefined
+}
 
 /** A type whose members of the same names had other types in older versions. */
 type Older<Newer, Members> = Omit<Newer, keyof Members | 'counts'> & Members
@@ -105,22 +117,22 @@ function lineIn(line: string, isMinute: boolean): string {
   return line.replace(numbers, (_, first, cost, gap) => `${first}${isMinute ? ' ' : ''}${cost}B ${GAPS[gap] ?? '  '}`)
 }
 
-function recordIn({ iterations, minutes, runs, ...record }: NonNullable<OlderSession['record']>): object {
+function recordIn({ iterations, minutes, runs, ...record }: NonNullable<OlderSession['record']>): StoredRecord {
   const entry = (isMinute: boolean) => (one: string | OlderEntry) =>
     typeof one === 'string' ? lineIn(one, isMinute) : entryIn(one)
-  return {
-    ...record,
-    counters: COUNTERS_OF_LINES,
+  const entries = {
     iterations: iterations.map(entry(false)),
     minutes: minutes?.map(entry(true)),
     runs: runs.map(entryIn),
   }
+  return { ...record, counters: COUNTERS_OF_LINES, ...entries } as StoredRecord
 }
 
 /** Returns a session in the form in which this version stores it: one that it stored itself as it is. */
-export function fromOlder(stored: object): Session {
-  if ('counts' in stored) return stored as Session
-  const { threads, usage, totals, operator, record, ...session } = stored as OlderSession
+export function fromOlder(stored: unknown): StoredSession {
+  const known = stored as StoredSession | OlderSession
+  if ('counts' in known) return known
+  const { threads, usage, totals, operator, record, ...session } = known
   const { startedAt, acknowledged = 0, ignored = 0, iterations = 0, toolCalls = 0 } = totals ?? {}
   const counts = add({ acknowledged, ignored }, countsIn({ iterations, toolCalls }, usage))
   return {
@@ -133,6 +145,6 @@ export function fromOlder(stored: object): Session {
     startedAt,
     counts,
     operator: operator && { ...operator, base: baseIn(operator, startedAt ?? 0, counts) },
-    record: record && (recordIn(record) as SessionRecord),
+    record: record && recordIn(record),
   }
 }

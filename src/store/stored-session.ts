@@ -5,9 +5,9 @@
 import { COUNTERS, type Counts } from '../core/counters.ts'
 import { isObject } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
-import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
+import type { IterationRecord, MinuteRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
-import { fromOlder } from './older-session.ts'
+import { fromOlder, type StoredRecord } from './older-session.ts'
 
 /** How values are stored. */
 export interface StoredForm<Value> {
@@ -142,13 +142,6 @@ function createLines<Entry extends object>(
   }
 }
 
-/** A record as it is stored: the names of counters, in the order in which lines have them. */
-interface StoredRecord extends Omit<SessionRecord, 'iterations' | 'minutes'> {
-  readonly counters: string
-  readonly iterations: readonly (string | IterationRecord)[]
-  readonly minutes?: readonly (string | MinuteRecord)[] | undefined
-}
-
 /** Creates the stored form of sessions. */
 export function createSessionForm(): StoredForm<Session> {
   // Entries have nothing but what answers have counted.
@@ -168,28 +161,24 @@ export function createSessionForm(): StoredForm<Session> {
       return { ...session, record: stored }
     },
     read(stored) {
-      const session = fromOlder(stored as object)
-      if (!session.record) return session
-      // It contains lines of text in place of objects.
-      const { counters: order, iterations, minutes, ...record } = session.record as unknown as StoredRecord
-      return {
-        ...session,
-        record: {
-          ...record,
-          iterations: iterations.map((line) => iterationLines.read(line, order)),
-          minutes: minutes?.map((line) => minuteLines.read(line, order)),
-        },
+      const { record: known, ...session } = fromOlder(stored)
+      if (!known) return session
+      const { counters: order, iterations, minutes, ...rest } = known
+      const record = {
+        ...rest,
+        iterations: iterations.map((line) => iterationLines.read(line, order)),
+        minutes: minutes?.map((line) => minuteLines.read(line, order)),
       }
+      return { ...session, record }
     },
   }
 }
 
-/** Creates the stored form of all other values: as they are, but for the first state of a session that some hold. */
+/** Creates the stored form of all other values: as they are. Some hold the first state of a session. */
 export function createValueForm(): StoredForm<unknown> {
-  const { write, read } = createSessionForm()
+  const { read } = createSessionForm()
   return {
-    write: (value) =>
-      isObject(value) && value['begun'] ? { ...value, begun: write(value['begun'] as Session) } : value,
+    write: (value) => value,
     read: (stored) => (isObject(stored) && stored['begun'] ? { ...stored, begun: read(stored['begun']) } : stored),
   }
 }

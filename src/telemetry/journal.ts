@@ -54,17 +54,17 @@ type JournalName = Extract<(typeof COUNTERS)[CounterName], { readonly journal: s
 
 /** Returns what a line says of counts: all amounts that the journal has, also those that are 0. */
 function amountsOf(counts: Counts) {
-  const amounts: Record<string, number> = {}
+  const amounts: Partial<Record<JournalName, number>> = {}
   for (const name of namesOf(COUNTERS)) {
-    const { journal }: CounterRow = COUNTERS[name]
+    const { journal }: CounterRow & { readonly journal?: JournalName } = COUNTERS[name]
     if (journal) amounts[journal] = counts[name] ?? 0
   }
   /** False if the cost lacks calls without a known price, or estimates them. */
-  return { ...(amounts as Record<JournalName, number>), price_known: costGapOf(counts) === undefined }
+  return { ...amounts, price_known: costGapOf(counts) === undefined }
 }
 
 /** A line of the journal: what was used since the line before of the same run. */
-export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & ReturnType<typeof amountsOf>> {
+export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & Required<ReturnType<typeof amountsOf>>> {
   readonly time: string
   /** How the run ended; `null` while it goes on, or where it was left in the middle. */
   readonly end: string | null
@@ -195,7 +195,7 @@ function textOf(runs: readonly OpenRun[], end: string | null, time: string): str
   let text = ''
   for (const { of, used } of runs)
     if (end !== null || tokensIn(used) + (used.cost ?? 0) > 0)
-      text += `${JSON.stringify({ time, ...of, ...amountsOf(used), end } satisfies JournalLine)}\n`
+      text += `${JSON.stringify({ time, ...of, ...amountsOf(used), end })}\n`
   return text
 }
 
