@@ -77,6 +77,10 @@ const COMMANDS = {
     takes: [0, 3, ''],
     flags: ['json', 'url'],
   },
+  statusline: {
+    help: 'one line of a session for the status line of Claude Code, which gives its JSON on standard input',
+    flags: ['url'],
+  },
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
     flags: ['json', 'url'],
@@ -122,6 +126,8 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
       return (await import('./pause.ts')).pause(name, call, terminal)
     case 'budget':
       return (await import('./budget.ts')).budget(call, terminal)
+    case 'statusline':
+      return (await import('./statusline.ts')).statusline(call, terminal)
     case 'suggest':
       return (await import('./suggest.ts')).suggest(call, terminal)
   }

@@ -78,6 +78,11 @@ usage:
   }
   const isRun = use.startsWith('governor run')
   terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)
+  if (client.name === 'Claude Code')
+    terminal.out(
+      'For its status line, in ~/.claude/settings.json:\n' +
+        '  "statusLine": {"type": "command", "command": "governor statusline"}\n',
+    )
   terminal.out('`governor` stands for npx agent-governor; governor doctor checks everything.\n')
   return 0
 }
