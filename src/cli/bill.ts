@@ -49,9 +49,10 @@ const MAX_OBSERVED = 10_000
 
 /** Creates the bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
 export function createBill() {
-  // Requests are all that clients sent, guarded or not, also those that failed. `observed`: stops, had it guarded.
+  // Requests are all that clients sent, also those that failed; `guarded`: those on a path that Governor guards. `observed`: stops, had it guarded.
   const sums = {
     requests: 0,
+    guarded: 0,
     iterations: 0,
     tokens: 0,
     cost_usd: 0,
@@ -69,6 +70,7 @@ export function createBill() {
     record(event: ProxyEvent) {
       if (event.kind === 'request_ended') {
         sums.requests++
+        if (event.dialect !== 'none') sums.guarded++
         const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
         if (isIteration && event.status === 200) sums.iterations++
         const { apiId = '', observed } = event

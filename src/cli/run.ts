@@ -9,14 +9,18 @@ import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { createBill } from './bill.ts'
 import type { Call, Terminal } from './command.ts'
+import { redirected } from './redirect.ts'
 import { listen, observeText } from './start.ts'
+import { coloured, showsColours } from './terminal-text.ts'
 
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
 function governorEnvironment(env: Environment): Environment {
   const port = env['PORT'] || 8787
   const changed: Record<string, string | undefined> = { ...env }
+  const copilot = env['COPILOT_PROVIDER_TYPE'] === 'anthropic' ? 'ANTHROPIC_BASE_URL' : 'OPENAI_BASE_URL'
   for (const { variable, clientVariable } of BUILT_IN_UPSTREAMS) {
-    const url = env[clientVariable] ?? ''
+    const other = clientVariable === copilot ? env['COPILOT_PROVIDER_BASE_URL'] : undefined
+    const url = env[clientVariable] ?? other ?? ''
     // The variable may still name a Governor that ran before.
     const isGovernor = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
     changed[variable] ||= env['GOVERNOR_UPSTREAM'] || isGovernor ? undefined : url
@@ -53,15 +57,11 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   terminal.err(
     `governor: guards ${file} at ${address}, page ${governor.page}\n${observeText(config.mode, terminal.env)}`,
   )
-  // Two programs do not read the variables of base URLs.
-  const provider = { options: { baseURL: `${address}/v1` } }
-  const opencode = JSON.stringify({ provider: { openai: provider, anthropic: provider } })
   const path = withoutTrailingSlashes(new URL(config.upstreams['openai']?.url ?? '').pathname)
   // The path of the upstream goes before that of a request: only `/v1` is not doubled.
   const base = path === '' || path.endsWith('/v1') ? `${address}/v1` : address
   const noProxy = `${terminal.env['NO_PROXY'] ?? terminal.env['no_proxy'] ?? ''},127.0.0.1,localhost`.replace(/^,/, '')
   const env = {
-    ...(basename(file) === 'opencode' ? { OPENCODE_CONFIG_CONTENT: opencode } : {}),
     ...terminal.env,
     OPENAI_BASE_URL: base,
     OPENAI_API_BASE: base,
@@ -70,11 +70,15 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
     NO_PROXY: noProxy,
     no_proxy: noProxy,
   }
-  if (basename(file) === 'codex') args.unshift('-c', `openai_base_url="${address}/v1"`)
-  const code = await runProgram(file, args, env, terminal)
+  const started = redirected(basename(file), { args, env }, { address, openAiBase: base })
+  const code = await runProgram(file, started.args, started.env, terminal)
+  started.tidy?.()
   await governor.close()
   terminal.err(bill.text(config.mode === 'observe'))
-  if (bill.facts().requests === 0)
-    terminal.err(`          ${file} sent no request through Governor: docs/clients.md says what it has to be told\n`)
+  if (bill.facts().guarded === 0) {
+    const says = `${file} was not guarded: no request of it that Governor guards came through`
+    terminal.err(`          ${coloured(says, 'red', showsColours(terminal))}\n`)
+    terminal.err('          docs/clients.md says what it has to be told\n')
+  }
   return code
 }

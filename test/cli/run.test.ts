@@ -1,7 +1,7 @@
 /** `governor run -- COMMAND`: the built program, with programs of its own. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { MAIN, temporaryFolder } from '../support/process.ts'
@@ -96,7 +96,7 @@ describe('a program that governor run guards', () => {
     })
     expect(await ended).toBe(0)
     expect(printed.out).toMatch(/^(http:\/\/127\.0\.0\.1:\d+)\/v1 \1 example\.org,127\.0\.0\.1,localhost\n$/)
-    expect(printed.err).toContain('sent no request through Governor')
+    expect(printed.err).toContain('was not guarded: no request of it that Governor guards came through')
   })
 
   it('is told of requests that failed, too', async () => {
@@ -132,6 +132,76 @@ describe('a program that governor run guards', () => {
     const { ended, printed } = governorRun(['--', file, 'exec', '--json'])
     expect(await ended).toBe(0)
     expect(printed.out).toMatch(/^-c openai_base_url="http:\/\/127\.0\.0\.1:\d+\/v1" exec --json\n$/)
+  })
+
+  /** A stand-in that reads the same places as the program itself, in its order, and asks where these lead. */
+  const STAND_IN = `#!${process.execPath}
+    const { readFileSync } = require('node:fs')
+    const { basename, join } = require('node:path')
+    const args = process.argv.slice(2)
+    const home = (...names) => { try { return JSON.parse(readFileSync(join(process.env.HOME, ...names), 'utf8')) } catch { return {} } }
+    const after = (name) => args[args.indexOf(name) + 1]
+    const ask = (base, path) => fetch(base + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: 'Bearer k', 'anthropic-version': '2023-06-01' },
+      body: JSON.stringify({ model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], tools: [{ name: 'a', input_schema: {} }] }),
+    })
+    const programs = {
+      async claude() {
+        const given = args.includes('--settings') ? JSON.parse(after('--settings')).env : {}
+        const { ANTHROPIC_BASE_URL: base } = { ...process.env, ...home('.claude', 'settings.json').env, ...given }
+        await ask(base, '/v1/messages')
+      },
+      copilot: () => ask(process.env.COPILOT_PROVIDER_BASE_URL, '/chat/completions'),
+      async pi() {
+        const providers = home('.pi', 'agent', 'models.json').providers
+        const extension = args.includes('-e') ? (await import(after('-e'))).default : () => {}
+        extension({ registerProvider: (name, more) => { providers[name] = { ...providers[name], ...more } } })
+        await ask(providers.anthropic.baseUrl, '/v1/messages')
+      },
+    }
+    programs[basename(process.argv[1])]().catch(() => process.exit(3))
+  `
+
+  it.each(['claude', 'copilot', 'pi'])('is guarded though its own settings name another address: %s', async (name) => {
+    const provider = await startProvider(() => ({ text: 'Hello.' }))
+    onTestFinished(() => provider.close())
+    const home = temporaryFolder()
+    const elsewhere = 'http://127.0.0.1:1'
+    mkdirSync(join(home, '.claude'))
+    writeFileSync(join(home, '.claude/settings.json'), JSON.stringify({ env: { ANTHROPIC_BASE_URL: elsewhere } }))
+    mkdirSync(join(home, '.pi/agent'), { recursive: true })
+    const providers = { anthropic: { baseUrl: elsewhere }, openai: { baseUrl: elsewhere } }
+    writeFileSync(join(home, '.pi/agent/models.json'), JSON.stringify({ providers }))
+    const file = join(home, name)
+    writeFileSync(file, STAND_IN)
+    chmodSync(file, 0o755)
+    const upstreams = { OPENAI_UPSTREAM_URL: provider.url, ANTHROPIC_UPSTREAM_URL: provider.url }
+    const env = { ...upstreams, HOME: home, COPILOT_PROVIDER_BASE_URL: elsewhere }
+    const { ended, printed } = governorRun(['--', file], env)
+    expect(await ended, printed.err).toBe(0)
+    expect(printed.err).toContain('\ngovernor: 1 request, 1 iteration')
+    expect(printed.err).not.toContain('was not guarded')
+    expect(provider.requests).toHaveLength(1)
+  })
+
+  it.each(['--settings', '--settings='])('keeps the settings that its user gives it: claude %s', async (flag) => {
+    const file = join(temporaryFolder(), 'claude')
+    writeFileSync(file, '#!/bin/sh\necho "$@"\n')
+    chmodSync(file, 0o755)
+    const own = JSON.stringify({ model: 'opus', env: { A: '1' } })
+    const { ended, printed } = governorRun([
+      '--',
+      file,
+      ...(flag.endsWith('=') ? [flag + own] : [flag, own]),
+      '-p',
+      'x',
+    ])
+    expect(await ended).toBe(0)
+    const [, settings = '', rest] = /^--settings (\{.*\}) (.*)\n$/.exec(printed.out) ?? []
+    const url = expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/)
+    expect(JSON.parse(settings)).toEqual({ model: 'opus', env: { A: '1', ANTHROPIC_BASE_URL: url } })
+    expect(rest).toBe('-p x')
   })
 
   it.each([
