@@ -176,6 +176,12 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
     await runAgent(url, START, { ...named('my own name'), max: 1 })
     const { page, problems } = await openPage(`${url}/governor/`)
+    for (const width of [1440, 1000, 390]) {
+      await page.setViewportSize({ width, height: 900 })
+      const box = await page.getByRole('button', { name: 'Show sessions' }).boundingBox()
+      expect(box?.height, `${width} px`).toBeLessThan(50)
+      await picture(page, `sign-in-${width}`)
+    }
     await page.getByLabel('Token').fill('wrong')
     await page.getByRole('button', { name: 'Show sessions' }).click()
     await page.getByText('does not know this token').waitFor()
