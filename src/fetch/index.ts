@@ -79,7 +79,7 @@ function clientInside(
     const hasBody = ![204, 205, 304].includes(status)
     resolve(new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers }))
   }
-  const end = () => void to.end()
+  const end: Client['end'] = (_trailers, last) => void to.end(last)
   return {
     head,
     body: Readable.from([body]),

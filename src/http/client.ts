@@ -24,8 +24,8 @@ export interface Client {
   begin(head: Head, governorHeaders: GovernorHeaders): void
   /** Writes bytes of the body. Returns a promise only if too many wait: until they are read, or nobody reads them. */
   write(bytes: Buffer | string): Promise<void> | undefined
-  /** Ends the response; its trailers need not be announced. */
-  end(trailers?: RawHeaders): void
+  /** Ends the response, `last` being the rest of its body; its trailers need not be announced. */
+  end(trailers?: RawHeaders, last?: Buffer): void
   /**
    * Breaks a response off so that the client sees an error: a clean end would look like a complete answer. Returns
    * false if nothing was sent yet and the client can only read the error in a reply.
@@ -106,11 +106,11 @@ export function clientOf(request: IncomingMessage, response: ServerResponse): Cl
       isHeadSent = true
       return write(bytes)
     },
-    end(trailers = []) {
+    end(trailers = [], last) {
       isHeadSent = true
       // Node omits them if the body is not chunked.
       if (trailers.length > 0) response.addTrailers(pairsOf(responseHeaders(trailers)))
-      response.end()
+      response.end(last)
     },
     fail() {
       // Node sends what was written in this turn only at its end.

@@ -124,13 +124,15 @@ function deliver(body: ResponseBody, sink: Sink): void {
   const { waiting, ending } = body
   body.waiting = []
   body.length = 0
+  // The last chunk goes out with the end, and a whole answer that came at once with its head too.
+  const last = ending && 'trailers' in ending ? waiting.pop() : undefined
   for (const chunk of waiting) write(body, sink, chunk)
   if (!ending) {
     if (!body.isFull) resume(body)
     return
   }
   if ('failure' in ending) sink.failed(ending.failure)
-  else sink.client.end(ending.trailers)
+  else sink.client.end(ending.trailers, last)
   settle(body)
 }
 
