@@ -431,7 +431,7 @@ describe('governor replay', () => {
     { args: ['replay'], says: 'replay needs a file, or - for standard input' },
     {
       args: ['start', '--json'],
-      says: '--json is for doctor, report, replay, sessions, session, stop, extend, suggest',
+      says: '--json is for doctor, report, replay, sessions, session, stop, extend, pause, resume, budget, suggest',
     },
   ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
     expect(await governor(args)).toEqual({

@@ -201,8 +201,8 @@ describe('a started Governor', () => {
     expect(await line('these keys have changed: a restart puts them in force')).toMatchObject({
       level: 40,
       keys: [
-        ...['server.access_keys', 'upstreams.openai.url', 'upstreams.openai.headers.x-key'],
-        ...['upstreams.old', 'upstreams.new', 'sessions.max'],
+        ...['upstreams.openai.url', 'upstreams.openai.headers.x-key', 'upstreams.old', 'upstreams.new'],
+        'sessions.max',
       ],
     })
     child.kill('SIGTERM')

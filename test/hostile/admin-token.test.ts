@@ -42,6 +42,8 @@ const ROUTES: Readonly<Record<string, 'everyone' | 'operator'>> = {
   'POST /governor/sessions/:id/extend': 'operator',
   'PATCH /governor/sessions/:id/budget': 'operator',
   'PATCH /governor/sessions/:id/loop-guard': 'operator',
+  'GET /governor/budget': 'operator',
+  'PATCH /governor/budget': 'operator',
   'GET /governor/pause': 'operator',
   'POST /governor/pause': 'operator',
   'POST /governor/resume': 'operator',
