@@ -8,6 +8,7 @@ import type { Logger } from 'pino'
 import { policiesOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
 import { RESERVED_NAMES } from './config/upstreams.ts'
+import type { ScopeLimits } from './core/budget/ledger.ts'
 import { limitsCost, limitsTime } from './core/budget/policy.ts'
 import { countsOf } from './core/counters.ts'
 import { pausedPart } from './core/operator/pause.ts'
@@ -238,6 +239,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     dayCost: state.dayCost,
     pauses,
     keyNames: () => new Set([...services.accessKeys.values()].map(({ name = '' }) => name)),
+    keyScopes: () => keyScopesOf(services),
     contextOf({ reductions = [] }, name, model) {
       const upstream = upstreams.get(name)
       if (!upstream) return undefined
@@ -294,6 +296,20 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
 
 export type Governor = ReturnType<typeof buildGovernor>
 
+/** Returns the limits of all access keys. */
+function keyScopesOf({ accessKeys }: Services): readonly ScopeLimits[] {
+  return [...accessKeys.values()].flatMap(({ scopes }) => scopes)
+}
+
+/** Reads what the limits in force need. Resolves with what is wrong with the prices, if anything is. */
+async function openLimits({ services, stateFile }: Parts) {
+  const { budget } = services.policies
+  const own = keyScopesOf(services)
+  const sums = limitsTime(budget, own) ? stateFile?.open() : undefined
+  const [problem] = await Promise.all([limitsCost(budget, own) ? services.catalogue.load() : undefined, sums])
+  return problem
+}
+
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
@@ -325,9 +341,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     /** Starts to listen and returns the address, `http://host:port`. Rejects if it can't listen. */
     async listen(): Promise<string> {
       // A limit on cost can't wait until the first response asks for its price.
-      const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
-      const sums = limitsTime(services.policies.budget) ? stateFile?.open() : undefined
-      const [problem] = await Promise.all([prices, app.ready(), opened.open(), sums])
+      const [problem] = await Promise.all([openLimits(parts), app.ready(), opened.open()])
       if (problem) throw problem
       await pauses.open()
       await app.listen({ host: config.server.host, port: config.server.port })
@@ -342,7 +356,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))
       services.policies = policiesOf(next)
-      if (limitsCost(services.policies.budget)) void services.catalogue.load()
+      void openLimits(parts)
     },
     /** Refuses new requests, waits at most `server.drain_timeout` for those under way, closes; true if all ended. */
     async drain(): Promise<boolean> {

@@ -1,9 +1,11 @@
 /** Creates what the handling of every request shares, from a configuration. */
+
 import { randomUUID } from 'node:crypto'
 import { uptime } from 'node:os'
 import { setTimeout as wait } from 'node:timers/promises'
 import { policiesOf, registryOf } from './config/policies.ts'
 import type { Config } from './config/schema.ts'
+import { scopesOf } from './config/scopes.ts'
 import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
 import { sha256Of } from './core/hash.ts'
 import type { Dialect } from './dialect/dialect.ts'
@@ -78,9 +80,10 @@ export function accessOf(entries: Config['server']['access_keys'], token: string
   const accessKeys = new Map<string, AccessKey>()
   const ownValues = token ? [token] : []
   for (const entry of entries) {
-    const { name, key, key_sha256, models } = typeof entry === 'string' ? { key: entry, models: [] } : entry
+    const { name, key, key_sha256, models, budget } = typeof entry === 'string' ? { key: entry, models: [] } : entry
     if (key !== undefined) ownValues.push(key)
-    accessKeys.set(key === undefined ? (key_sha256?.toLowerCase() ?? '') : sha256Of(key), { name, models })
+    const scopes = budget ? scopesOf(budget, name) : []
+    accessKeys.set(key === undefined ? (key_sha256?.toLowerCase() ?? '') : sha256Of(key), { name, models, scopes })
   }
   return { accessKeys, ownValues }
 }

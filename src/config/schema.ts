@@ -15,6 +15,7 @@ import { budget, text } from './budget.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape, withOverride } from './override.ts'
 import { redis } from './redis.ts'
+import { keySections } from './scopes.ts'
 import { address, choice, duration, filled, flag, headerName, key, optional, section, size, whole } from './units.ts'
 import { upstreams } from './upstreams.ts'
 
@@ -47,6 +48,9 @@ const keyEntry = z
     models: key(z.array(filled), [], ['gpt-*-mini']).describe(
       'Globs of the models that it may use; empty: all. Any other model, and one that Governor cannot read, gets 403.',
     ),
+    budget: optional(z.strictObject(keySections), { day: { max_cost_usd: 5 } }).describe(
+      'Limits of its own, by hour, day, week and month, in place of those of the budget per key. Sums belong to the name.',
+    ),
   })
   .refine(
     (entry) => (entry.key === undefined) !== (entry.key_sha256 === undefined),
@@ -62,7 +66,7 @@ const server = section({
     'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
       'empty, everyone who can reach Governor may use the keys that it holds. An entry is a key, or `name` with `key` or ' +
-      '`key_sha256`, and `models`. SIGHUP adds and revokes keys.',
+      '`key_sha256`, and `models` and `budget`. SIGHUP adds and revokes keys.',
   ),
   allowed_origins: key(z.array(origin), [], ['http://localhost:3000']).describe(
     'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to ' +

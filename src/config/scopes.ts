@@ -33,16 +33,17 @@ const per = z
 
 const needed = Object.keys(maxima).join(', ')
 
+const mode = z.enum(['enforce', 'observe']).default('enforce').describe('observe: count and report, but end nothing.')
+
+const setsLimit = (limits: Readonly<Partial<Record<TimeLimitSetting, number | undefined>>>) =>
+  TIME_LIMITS.some((name) => limits[METERS[name].limit.setting] !== undefined)
+const NO_LIMIT = { message: `sets no limit: expected one of ${needed}` }
+
 /** The limits of one scope of time for all requests together, or for each subject. */
-export const scopeLimits = z
-  .strictObject({
-    per,
-    ...maxima,
-    mode: z.enum(['enforce', 'observe']).default('enforce').describe('observe: count and report, but end nothing.'),
-  })
-  .refine((limits) => TIME_LIMITS.some((name) => limits[METERS[name].limit.setting] !== undefined), {
-    message: `sets no limit: expected one of ${needed}`,
-  })
+export const scopeLimits = z.strictObject({ per, ...maxima, mode }).refine(setsLimit, NO_LIMIT)
+
+/** The limits of one access key: it is the subject. */
+const keyLimits = z.strictObject({ ...maxima, mode }).refine(setsLimit, NO_LIMIT)
 
 const listOfLimits = z
   .array(scopeLimits)
@@ -70,6 +71,11 @@ export const scopeSections = tableBy(TIME_SCOPES, (scope) =>
   ),
 )
 
+/** The sections of an access key's own limits. */
+export const keySections = tableBy(TIME_SCOPES, (scope) =>
+  optional(keyLimits, { max_cost_usd: 5 }).describe(`Limits of this key for each calendar ${scope}.`),
+)
+
 /** The time zone of days, weeks and months. */
 export const timeZone = z
   .string()
@@ -88,14 +94,16 @@ export const timeZone = z
       'same, so name it where they share a store.',
   )
 
-/** Converts the sections to limits, those of the shortest scope first. */
-export function scopesOf(
-  sections: Readonly<Partial<Record<TimeScope, z.output<typeof section>>>>,
-): readonly ScopeLimits[] {
+type Limits = z.output<typeof keyLimits> & { readonly per?: string }
+type Sections = { readonly [Scope in TimeScope]?: Limits | readonly Limits[] | undefined }
+
+/** Converts the sections to limits, those of the shortest scope first. `key`: the name of the access key that has them. */
+export function scopesOf(sections: Sections, key?: string): readonly ScopeLimits[] {
   return TIME_SCOPES.flatMap((scope) =>
-    [sections[scope] ?? []].flat().map(({ per, mode, ...set }) => ({
+    [sections[scope] ?? []].flat().map(({ per = 'key', mode, ...set }) => ({
       scope,
       per,
+      only: key,
       limits: tableBy(TIME_LIMITS, (name: TimeLimitName) => set[METERS[name].limit.setting] ?? 0),
       isObserved: mode === 'observe',
     })),

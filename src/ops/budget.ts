@@ -14,7 +14,10 @@ import { RequestProblem } from './problem.ts'
 /** What the routes use: the policies in force, and the sums. */
 export interface BudgetSources {
   readonly ledger: Ledger
-  readonly policies: { readonly budget: ByRule<BudgetSettings> }
+  /** Those in force, which a reload changes. */
+  readonly policies: () => { readonly budget: ByRule<BudgetSettings> }
+  /** The limits of access keys. */
+  readonly keyScopes: () => readonly ScopeLimits[]
   readonly emit: Emit
 }
 
@@ -67,14 +70,15 @@ export const scopeLimitBody = z
   })
   .describe('Limits until the period ends. 0: no limit; null: as the configuration says.')
 
-/** Returns the limits in force, each scope and kind of subject once: general ones before those of overrides. */
-function rulesOf({ settings, rules }: ByRule<BudgetSettings>): readonly ScopeLimits[] {
+/** Returns the limits in force, each once: general ones before those of overrides, then those of access keys. */
+function rulesOf({ policies, keyScopes }: BudgetSources): readonly ScopeLimits[] {
+  const { budget } = policies()
   const found = new Map<string, ScopeLimits>()
-  for (const { settings: one } of [{ settings }, ...rules])
-    for (const rule of one.policy.scopes) {
-      const key = `${rule.scope} ${rule.per}`
-      if (!found.has(key)) found.set(key, rule)
-    }
+  const general = [budget, ...budget.rules].flatMap(({ settings }) => settings.policy.scopes)
+  for (const rule of [...general, ...keyScopes()]) {
+    const key = `${rule.scope} ${rule.per} ${rule.only ?? ''}`
+    if (!found.has(key)) found.set(key, rule)
+  }
   return [...found.values()]
 }
 
@@ -99,13 +103,18 @@ async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'
 }
 
 /** Returns the places of all limits that have a subject by now. */
-async function placesOf({ ledger, policies }: BudgetSources): Promise<readonly Place[]> {
-  const { calendar } = policies.budget.settings.policy
+async function placesOf(sources: BudgetSources): Promise<readonly Place[]> {
+  const { ledger, policies } = sources
+  const { calendar } = policies().budget.settings.policy
   const places: Place[] = []
-  for (const rule of rulesOf(policies.budget)) {
+  const rules = rulesOf(sources)
+  const hasOwn = ({ scope, per, only }: ScopeLimits, subject: string | null) =>
+    only === undefined && rules.some((one) => one.scope === scope && one.per === per && one.only === subject)
+  for (const rule of rules) {
     const period = calendar.periodOf(rule.scope, ledger.time())
-    const subjects = rule.per === 'all' ? [null] : await ledger.subjects(period, rule.per)
-    for (const subject of subjects) places.push(placeOf(rule, period, subject))
+    const known = rule.per === 'all' ? [null] : await ledger.subjects(period, rule.per)
+    for (const subject of rule.only === undefined ? known : [rule.only])
+      if (!hasOwn(rule, subject)) places.push(placeOf(rule, period, subject))
   }
   return places
 }
@@ -115,23 +124,27 @@ export async function budgetView(sources: BudgetSources): Promise<BudgetView> {
   const { ledger, policies } = sources
   const budget: BudgetView['budget'] = []
   for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))
-  return { time_zone: policies.budget.settings.policy.calendar.zone, budget }
+  return { time_zone: policies().budget.settings.policy.calendar.zone, budget }
 }
 
 /** Sets limits until their period ends; returns what is used of them then. */
 async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimitBody>, by: AdminAccess['by']) {
   const { ledger, policies, emit } = sources
   const { scope, per, subject, ...set } = body
-  const fitting = rulesOf(policies.budget).filter(
+  const rules = rulesOf(sources)
+  const fitting = rules.filter(
     (rule) =>
-      rule.scope === scope && (per === undefined ? (rule.per === 'all') === (subject === null) : rule.per === per),
+      rule.scope === scope &&
+      (rule.only === undefined || rule.only === subject) &&
+      (per === undefined ? (rule.per === 'all') === (subject === null) : rule.per === per),
   )
-  const [rule, other] = fitting
-  const names = rulesOf(policies.budget).map((one) => `${one.scope} per ${one.per}`)
+  const own = fitting.filter(({ only }) => only !== undefined)
+  const [rule, other] = own.length > 0 ? own : fitting
+  const names = rules.map((one) => `${one.scope} per ${one.per}${one.only === undefined ? '' : ` ${one.only}`}`)
   if (!rule || (rule.per === 'all') !== (subject === null))
     throw new RequestProblem(404, 'unknown_limit', `There is no such limit; there are: ${names.join(', ') || 'none'}.`)
   if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)
-  const place = placeOf(rule, policies.budget.settings.policy.calendar.periodOf(scope, ledger.time()), subject)
+  const place = placeOf(rule, policies().budget.settings.policy.calendar.periodOf(scope, ledger.time()), subject)
   const changed: Partial<Record<TimeLimitName, number | undefined>> = {}
   for (const name of TIME_LIMITS) {
     const max = set[METERS[name].limit.setting]

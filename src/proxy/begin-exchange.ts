@@ -1,5 +1,5 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
-import type { Ask, ScopeLimits, Standing } from '../core/budget/ledger.ts'
+import type { Ask, Standing } from '../core/budget/ledger.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
 import type { TokenUsage } from '../core/usage.ts'
@@ -69,8 +69,6 @@ export interface Exchange {
   aside?: AsideRequest
   /** Set if scopes of time count it. */
   charge?: Charge
-  /** The limits of that key, besides those for all. */
-  keyScopes?: readonly ScopeLimits[]
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */

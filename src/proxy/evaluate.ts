@@ -1,5 +1,6 @@
 /** Reads a request, counts it in its session, and decides how to handle it. */
 
+import type { ScopeLimits } from '../core/budget/ledger.ts'
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
 import type { Conversation } from '../core/conversation.ts'
@@ -167,9 +168,12 @@ function noteAside(
   if (isCharged && !exchange.charge) beginCharge(exchange, { dialect, json, model, tenant, policy, isNewRun: false })
 }
 
-/** Returns a policy with the limits of the access key. */
-function withKeyScopes({ keyScopes = [] }: Exchange, policy: BudgetPolicy): BudgetPolicy {
-  return keyScopes.length === 0 ? policy : { ...policy, scopes: [...policy.scopes, ...keyScopes] }
+/** Returns a policy with the limits of the access key, in place of the general ones of each key. */
+function withKeyScopes({ accessKey }: Exchange, policy: BudgetPolicy): BudgetPolicy {
+  const own = accessKey?.scopes ?? []
+  if (own.length === 0) return policy
+  const isReplaced = ({ scope, per }: ScopeLimits) => per === 'key' && own.some((one) => one.scope === scope)
+  return { ...policy, scopes: [...policy.scopes.filter((rule) => !isReplaced(rule)), ...own] }
 }
 
 /** Returns whether the store holds a session. */

@@ -1,5 +1,7 @@
 /** What the handling of every request shares; created once, in app.ts. */
+
 import type { LRUCache } from 'lru-cache'
+import type { ScopeLimits } from '../core/budget/ledger.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { Channel } from '../core/decide.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
@@ -76,6 +78,8 @@ export interface AccessKey {
   readonly name?: string | undefined
   /** Globs of the models that it may use; empty: all. */
   readonly models: readonly string[]
+  /** Limits of its own, each `per` key. */
+  readonly scopes: readonly ScopeLimits[]
 }
 
 export interface Services {

@@ -218,3 +218,50 @@ it('a session keeps the name of the key of its newest request', async () => {
   await callModel(url, START, { headers: { ...keyed('key-of-bob'), 'x-governor-session': 's' } })
   expect((await firstSession(url)).key).toBe('bob')
 })
+
+describe('the budget of a named key', () => {
+  const OWN = [
+    { name: 'anna', key: 'key-of-anna', budget: { day: { max_iterations: 2 } } },
+    { name: 'bob', key: 'key-of-bob' },
+    { name: 'anna', key: 'new-key-of-anna', budget: { day: { max_iterations: 2 } } },
+  ]
+  const say = (url: string, key: string, text: string) =>
+    callModel(url, [{ role: 'user', content: text }], { headers: keyed(key) })
+
+  it('ends what goes beyond it, whichever key of the name is sent, in place of the limit of each key', async () => {
+    const budget = { time_zone: 'UTC', day: { per: 'key', max_iterations: 1 } }
+    const { url, provider } = await started(() => ({ text: 'It is 42.' }), { server: { access_keys: OWN }, budget })
+    expect((await say(url, 'key-of-anna', 'one')).governor).toBeUndefined()
+    expect((await say(url, 'new-key-of-anna', 'two')).governor).toBeUndefined()
+    const ended = await say(url, 'key-of-anna', 'three')
+    expect(ended.governor).toMatchObject({ terminal_reason: 'max_iterations', scope: 'day', budget_max: 2 })
+    expect((await say(url, 'key-of-bob', 'one')).governor).toBeUndefined()
+    expect((await say(url, 'key-of-bob', 'two')).governor).toMatchObject({ scope: 'day', budget_max: 1 })
+    expect(provider.requests).toHaveLength(3)
+    const rows = (await ask(url, '/governor/budget')).json as { budget: readonly object[] }
+    expect(rows.budget).toMatchObject([
+      { scope: 'day', per: 'key', subject: 'bob', used: { iterations: 1 }, max: { iterations: 1 } },
+      { scope: 'day', per: 'key', subject: 'anna', used: { iterations: 2 }, max: { iterations: 2 } },
+    ])
+  })
+
+  it('is raised by an operator for its name alone', async () => {
+    const { url } = await started(() => ({ text: 'It is 42.' }), { server: { access_keys: OWN } })
+    for (const text of ['one', 'two']) await say(url, 'key-of-anna', text)
+    const body = { scope: 'day', subject: 'anna', max_iterations: 3 }
+    expect(await ask(url, '/governor/budget', { method: 'PATCH', body })).toMatchObject({ status: 200 })
+    expect((await say(url, 'key-of-anna', 'three')).governor).toBeUndefined()
+    expect((await say(url, 'key-of-anna', 'four')).governor).toMatchObject({ budget_max: 3 })
+    const other = await ask(url, '/governor/budget', { method: 'PATCH', body: { ...body, subject: 'bob' } })
+    expect(other).toMatchObject({ status: 404, json: { error: { code: 'unknown_limit' } } })
+  })
+
+  it.each([
+    [{ day: {} }, /server\.access_keys\.0.*sets no limit/],
+    [{ day: { max_iterations: 1, per: 'model' } }, /server\.access_keys\.0.*unknown key/],
+    [{ year: { max_iterations: 1 } }, /server\.access_keys\.0.*unknown key/],
+  ])('says what is wrong with it, and where: %j', (budget, message) => {
+    const access_keys = [{ name: 'anna', key: 'key-of-anna', budget }]
+    expect(() => checkConfig({ server: { access_keys } }, 'test')).toThrow(message)
+  })
+})

@@ -15,6 +15,8 @@ export interface ScopeLimits {
   readonly scope: TimeScope
   /** `all`, `credential`, `key`, `model`, `upstream`, or `header:` and the name of a header in lower case. */
   readonly per: string
+  /** The one subject that they are for; unset: for each. */
+  readonly only?: string | undefined
   readonly limits: TimeAmounts
   /** They are counted and reported, but end nothing. */
   readonly isObserved: boolean

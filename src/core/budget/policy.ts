@@ -2,6 +2,7 @@
 
 import type { BudgetPolicy } from '../decide.ts'
 import { globMatches } from '../glob.ts'
+import type { ScopeLimits } from './ledger.ts'
 import { costLimit, LIMITS, type LimitName } from './meters.ts'
 
 /** A configured budget. `policyFor` decides for each request what the policy announces. */
@@ -70,12 +71,13 @@ export function policyFor(
   return { ...policy, run, announce: isAnnounced ? LIMITS : mayAnnounce ? names : [] }
 }
 
-/** True if any budget, of a rule or general, has a limit on cost. */
-export function limitsCost({ settings, rules }: ByRule<BudgetSettings>): boolean {
+/** True if any budget, of a rule or general, or an access key (`own`) has a limit on cost. */
+export function limitsCost({ settings, rules }: ByRule<BudgetSettings>, own: readonly ScopeLimits[] = []): boolean {
+  if (own.some(({ limits }) => limits.cost > 0)) return true
   return [{ settings }, ...rules].some((one) => costLimit(one.settings.policy) !== undefined)
 }
 
-/** True if any budget, of a rule or general, has a limit of a scope of time. */
-export function limitsTime({ settings, rules }: ByRule<BudgetSettings>): boolean {
-  return [{ settings }, ...rules].some((one) => one.settings.policy.scopes.length > 0)
+/** True if any budget, of a rule or general, or an access key (`own`) has a limit of a scope of time. */
+export function limitsTime({ settings, rules }: ByRule<BudgetSettings>, own: readonly ScopeLimits[] = []): boolean {
+  return own.length > 0 || [{ settings }, ...rules].some((one) => one.settings.policy.scopes.length > 0)
 }

@@ -22,12 +22,7 @@ declare module 'fastify' {
   }
 }
 
-export interface SessionSources
-  extends Omit<ActionContext, 'idempotencyKey'>,
-    PauseSources,
-    Pick<BudgetSources, 'ledger'> {
-  /** Those in force, which a reload changes. */
-  readonly policies: () => BudgetSources['policies']
+export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources, BudgetSources {
   readonly version: string
   readonly store: Store
   readonly access: AdminSettings
@@ -116,15 +111,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   })
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
-  const { ledger, policies } = sources
-  const budget = {
-    ledger,
-    emit,
-    get policies() {
-      return policies()
-    },
-  }
-  budgetRoutes(app, budget, validated)
+  budgetRoutes(app, sources, validated)
   app.get('/governor/openapi.json', () => openApi(version))
   const events = createSessionEvents(
     store,
