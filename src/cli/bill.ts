@@ -1,6 +1,6 @@
 /** What Governor says to people on a terminal: a line for each stop, block and question, and the bill at the end. */
 import { fill } from '../core/budget/budget-notices.ts'
-import { LIMITS, METERS, tokens } from '../core/budget/meters.ts'
+import { ALL_LIMITS, METERS, tokens } from '../core/budget/meters.ts'
 import { REASONS, type Terminal } from '../core/terminal.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
 import { counted, fitted, visible } from './terminal-text.ts'
@@ -11,7 +11,7 @@ export function endText(
   isByAgent = false,
 ): string {
   const { footer, mayResume } = REASONS[reason]
-  const name = LIMITS.find((one) => METERS[one].limit.reason === reason)
+  const name = ALL_LIMITS.find((one) => METERS[one].limit.reason === reason)
   const why = name ? fill(footer, { name, used, max }) : footer
   const how = `${isByAgent ? 'ended itself' : 'stopped'}${mayResume ? ' at ' : ': '}${why.trimEnd()}`
   return `${how}, ${hasAnswer ? 'with' : 'without'} an answer`

@@ -100,7 +100,7 @@ export function createEventClient(
       status = stated
       isStream = stated < 400 && statesEventStream(headers)
     },
-    end: () => void to.end(),
+    end: (_trailers, last) => void to.end(last),
     fail() {
       if (status === 0 && !sink.isEnding()) return false
       if (!sink.isEnding()) sink.send(sink.brokenOff())

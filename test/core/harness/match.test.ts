@@ -39,6 +39,8 @@ const {
   fallback: _fallback,
   unpriced: _unpriced,
   operatorFallback: _operatorFallback,
+  paused: _paused,
+  closed: _closed,
   ...SAID
 } = DEFAULT_TEXTS
 const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>

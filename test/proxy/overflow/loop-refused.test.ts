@@ -41,7 +41,20 @@ const HISTORIES: Readonly<Record<string, (made: readonly Made[]) => object>> = {
       { type: 'function_call_output', call_id: `c${at}`, output: `result ${at}` },
     ]),
   }),
+  gemini: (made) => ({
+    contents: made.flatMap(({ tool, isAsked }, at) => [
+      ...(isAsked ? [{ role: 'user', parts: [{ text: `Go ${at}.` }] }] : []),
+      { role: 'model', parts: [{ functionCall: { id: `c${at}`, name: tool, args: {} } }] },
+      {
+        role: 'user',
+        parts: [{ functionResponse: { id: `c${at}`, name: tool, response: { output: `result ${at}` } } }],
+      },
+    ]),
+  }),
 }
+
+/** The APIs in whose results the count stands beside the result and not in its place. */
+const BESIDE = new Set(['messages', 'gemini'])
 
 describe.each(DIALECTS)('a history of $name whose repeated calls are collapsed', (dialect) => {
   it('keeps the newest of equal calls since the user spoke, with its result and their count, and all else', () => {
@@ -66,7 +79,7 @@ describe.each(DIALECTS)('a history of $name whose repeated calls are collapsed',
           kept.map((at) => `c${at}`),
         )
         for (const at of kept)
-          expect(after.includes(`result ${at}"`)).toBe(equal[at]?.length === 1 || dialect.name === 'messages')
+          expect(after.includes(`result ${at}"`)).toBe(equal[at]?.length === 1 || BESIDE.has(dialect.name))
         const counts = kept.flatMap((at) => ((equal[at]?.length ?? 0) > 1 ? [`made ${equal[at]?.length} times`] : []))
         expect(after.match(/made \d+ times/g) ?? []).toEqual(counts)
         expect(after.match(/Go \d+\./g) ?? []).toEqual(
