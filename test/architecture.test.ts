@@ -61,7 +61,16 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   ],
   dialect: ['core/', 'json/', 'sse/', 'dialect/'],
   http: ['overflow/meaning.ts', 'http/', 'undici', 'node:'],
-  store: ['core/', 'store/', 'lru-cache', '@redis/client', 'node:crypto', 'node:fs', 'node:timers/promises'],
+  store: [
+    'core/',
+    'store/',
+    'lru-cache',
+    '@redis/client',
+    'node:crypto',
+    'node:fs',
+    'node:path',
+    'node:timers/promises',
+  ],
   telemetry: [
     'core/',
     'overflow/meaning.ts',

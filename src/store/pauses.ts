@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { promises as files } from 'node:fs'
+import { dirname } from 'node:path'
 import { type Pause, pausesIn } from '../core/operator/pause.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
@@ -77,8 +78,7 @@ function inFile(file: string, failed: (problem: string) => void): Keeper {
     read,
     async change(by) {
       const pauses = by(await read())
-      const folder = file.replace(/[^/\\]*$/, '')
-      if (folder) await files.mkdir(folder, { recursive: true, mode: 0o700 })
+      await files.mkdir(dirname(file), { recursive: true, mode: 0o700 })
       const written = `${file}.${randomUUID()}`
       await files.writeFile(written, `${JSON.stringify({ version: 1, pauses } satisfies StoredPauses)}\n`, {
         mode: 0o600,

@@ -11,6 +11,7 @@ it('people read in a few words why a run was stopped', () => {
     'stopped: tokens',
     'stopped: cost',
     'stopped: time',
+    'stopped: runs',
     'stopped: loop',
     'stopped: agents',
     'stopped: concurrent agents',

@@ -89,14 +89,14 @@ describe('a fault after a call was blocked', () => {
     const { lastStep } = await startBlocked(dialect, stream)
     const { counts } = await lastStep()
     const blocked: string[] = []
-    for (const [name, last] of counts)
-      for (const count of new Set([1, last])) {
-        const { seen, isBlocked } = await lastStep({ name, count })
-        expect(seen.status, name).toBe(200)
-        if (!isBlocked) continue
-        blocked.push(name)
-        expect(seen.answer.calls, name).toEqual([])
-      }
+    // The first call of each function where answers come whole, the last one where they are streamed.
+    for (const [name, last] of counts) {
+      const { seen, isBlocked } = await lastStep({ name, count: stream ? last : 1 })
+      expect(seen.status, name).toBe(200)
+      if (!isBlocked) continue
+      blocked.push(name)
+      expect(seen.answer.calls, name).toEqual([])
+    }
     expect(blocked.length).toBeGreaterThan(5)
   })
 })
