@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { REASONS } from '../../src/core/terminal.ts'
 import { money, stateOf } from '../../src/ops/sessions/labels.ts'
+import { STATES } from '../../src/ops/sessions/states.ts'
 
 it('people read in a few words why a run was stopped', () => {
   const texts = Object.keys(REASONS).map((terminal_reason) => stateOf({ state: 'stopped', terminal_reason }).text)
@@ -28,4 +29,9 @@ it('any amount of money below $100,000 has at most seven characters with three d
       expect(money({ cost_usd, price_known, cost_estimated }, 3).length).toBeLessThanOrEqual(7)
     }),
   )
+})
+
+it('people read that a session is paused, whatever it does, unless it has ended', () => {
+  const texts = Object.keys(STATES).map((state) => stateOf({ state: state as keyof typeof STATES, paused: true }).text)
+  expect(texts).toEqual(Object.values(STATES).map(([word, , group]) => (group === 'Ended' ? word : 'paused')))
 })

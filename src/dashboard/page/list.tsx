@@ -123,7 +123,15 @@ function Line({ row, isOpen, columns }: { row: SessionRow; isOpen: boolean; colu
   return useMemo(() => lineOf(row, isOpen, columns), [row, isOpen, columns.length, row.asking ? Date.now() : 0])
 }
 
-function Group({ store, group, columns }: { store: Store; group: number; columns: readonly Column[] }) {
+function GroupRows({
+  store,
+  group,
+  columns,
+}: {
+  store: Store
+  group: (typeof GROUPS)[number]
+  columns: readonly Column[]
+}) {
   const places = store.places.filter((place) => place.group === group)
   if (places.length === 0) return null
   const open = store.detail?.id ?? store.selected
@@ -131,7 +139,7 @@ function Group({ store, group, columns }: { store: Store; group: number; columns
     <tbody role="rowgroup">
       <tr role="row" class="group">
         <th role="rowheader" scope="rowgroup" colSpan={columns.length}>
-          {GROUPS[group]}
+          {group}
         </th>
       </tr>
       {places.map(({ id }) => {
@@ -198,8 +206,8 @@ export function List({ store }: { store: Store }) {
               ))}
             </tr>
           </thead>
-          {GROUPS.map((name, group) => (
-            <Group key={name} store={store} group={group} columns={columns} />
+          {GROUPS.map((group) => (
+            <GroupRows key={group} store={store} group={group} columns={columns} />
           ))}
         </table>
       )}

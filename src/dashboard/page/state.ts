@@ -43,7 +43,7 @@ const NOTHING: Shown = {
 
 interface Place {
   readonly id: string
-  readonly group: number
+  readonly group: ReturnType<typeof groupOf>
 }
 
 /** The id or the name of the session in the page's address; empty: none. */

@@ -3,13 +3,12 @@
  * states at run time, as it is a part of the page.
  */
 import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
-import { STATES, type Tone } from './states.ts'
+import { GROUPS, STATES, type Tone } from './states.ts'
+
+export { GROUPS }
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
-
-/** The groups of a list, in their order. */
-export const GROUPS = ['Need you', 'Failed', 'Working', 'Waiting', 'Ended'] as const
 
 /** The orders of a list: the words for each, and the field of a session by which it sorts, the highest value first. */
 export const ORDERS = {
@@ -22,15 +21,15 @@ export const ORDERS = {
   Record<NonNullable<ListQuery['sort']>, { readonly word: string; readonly field: keyof SessionRow }>
 >
 
-/** Returns the place of a session's group in `GROUPS`. */
-export function groupOf({ state }: Pick<SessionRow, 'state'>): number {
+/** Returns the group of a session. */
+export function groupOf({ state }: Pick<SessionRow, 'state'>): (typeof GROUPS)[number] {
   return STATES[state][2]
 }
 
 /** True of a session with a request in flight, or whose newest answer asks for more: a tool is executed. */
 export function isAtWork(row: Pick<SessionRow, 'state'>): boolean {
   const group = groupOf(row)
-  return group === 0 || group === 2
+  return group === 'Need you' || group === 'Working'
 }
 
 /** Returns the word for a state of a session, an agent or a run. */
@@ -44,7 +43,7 @@ type Stateful = Pick<SessionRow, 'state'> &
 /** Returns what a session does, in a few words, and how urgent that is. */
 export function stateOf(row: Stateful): { readonly text: string; readonly tone: Tone } {
   const { state, asking, terminal_reason: reason } = row
-  if (row.paused && groupOf(row) < 3) return { text: 'paused', tone: 'bad' }
+  if (row.paused && groupOf(row) !== 'Ended') return { text: 'paused', tone: 'bad' }
   if (row.stopping) return { text: 'stopping', tone: 'warn' }
   if (asking) {
     const { limit, max } = asking

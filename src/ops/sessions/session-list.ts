@@ -7,7 +7,7 @@ import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
-import { groupOf, isAtWork, ORDERS } from './labels.ts'
+import { GROUPS, groupOf, isAtWork, ORDERS } from './labels.ts'
 import { pausesView } from './pauses.ts'
 import { costView, IDLE_AFTER, rowOf, type Viewer } from './view.ts'
 
@@ -44,7 +44,7 @@ function placeIn(row: SessionRow, { name, sort }: Filter): Place {
   const at = -Date.parse(row.last_at)
   if (name !== undefined && !sort) return [0, 0, at, row.id]
   const amount = row[ORDERS[sort ?? 'risk'].field] ?? -1
-  return [groupOf(row), -(typeof amount === 'string' ? Date.parse(amount) : amount), at, row.id]
+  return [GROUPS.indexOf(groupOf(row)), -(typeof amount === 'string' ? Date.parse(amount) : amount), at, row.id]
 }
 
 function inOrder(a: Place, b: Place): number {
@@ -71,7 +71,7 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
     const row = rowOf(one, { now, seesNames, pauses })
     counts.sessions++
     if (isAtWork(row)) counts.at_work++
-    if (groupOf(row) === 0) counts.need_you++
+    if (groupOf(row) === 'Need you') counts.need_you++
     if (row.state === 'asking') counts.asking++
     spend.cost += row.cost_usd_per_minute ?? 0
     if (!row.price_known) spend[row.cost_estimated ? 'estimated_prices' : 'unpriced_answers']++

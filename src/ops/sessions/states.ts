@@ -3,15 +3,18 @@
 /** How urgent a state is, for its colour. */
 export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
 
-/** The word for a state, its tone, and its place in the groups of a list. */
+/** The groups of a list, in their order. */
+export const GROUPS = ['Need you', 'Failed', 'Working', 'Waiting', 'Ended'] as const
+
+/** The word for a state, its tone, and its group. */
 export const STATES = {
-  asking: ['asks', 'warn', 0],
-  failed: ['failed', 'bad', 1],
-  working: ['working', 'good', 2],
-  going_round: ['looping', 'bad', 0],
-  near_limit: ['near limit', 'warn', 2],
-  answered: ['answered', 'quiet', 3],
-  idle: ['idle', 'quiet', 3],
-  stopped: ['stopped', 'quiet', 4],
-  completed: ['done', 'quiet', 4],
-} as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: number]>>
+  asking: ['asks', 'warn', 'Need you'],
+  failed: ['failed', 'bad', 'Failed'],
+  working: ['working', 'good', 'Working'],
+  going_round: ['looping', 'bad', 'Need you'],
+  near_limit: ['near limit', 'warn', 'Working'],
+  answered: ['answered', 'quiet', 'Waiting'],
+  idle: ['idle', 'quiet', 'Waiting'],
+  stopped: ['stopped', 'quiet', 'Ended'],
+  completed: ['done', 'quiet', 'Ended'],
+} as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: (typeof GROUPS)[number]]>>
