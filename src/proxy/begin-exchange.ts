@@ -124,7 +124,6 @@ function end(x: Exchange): void {
 export function callFor({ services, client, route, accessKey }: Exchange, body: UpstreamCall['body']): UpstreamCall {
   const { upstream } = route
   const { method } = client.head
-  // Of a key that is known by its hash alone, this is the only copy.
   const { path, headers } = upstreamHead(route, client.head.headers, services, accessKey?.key)
   return { upstream, method, path, headers: route.dialect ? withReadableCodings(headers) : headers, body }
 }

@@ -47,6 +47,15 @@ function asObject(headers: RawHeaders): Record<string, string[]> {
   return fields
 }
 
+/** Returns what answers a client's upgrade as the provider has: with its protocol and its headers. */
+function serverLike(protocol: string, headers: RawHeaders): WebSocketServer {
+  const server = new WebSocketServer({ ...OPTIONS, noServer: true, handleProtocols: () => protocol || false })
+  const relayed = withoutFields(withoutGovernorHeaders(responseHeaders(headers)), HANDSHAKE)
+  return server.on('headers', (lines) => {
+    for (const [name, value] of pairsOf(relayed)) lines.push(`${name}: ${value}`)
+  })
+}
+
 /** Returns what opens a guarded WebSocket for an upgrade, whose first bytes after the head are `first`. */
 export function createSocketGuard(services: Services, limits: SocketLimits) {
   /** Until when the upstreams without WebSockets are remembered. */
@@ -54,10 +63,11 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
   return (request: IncomingMessage, client: Duplex, first: Buffer, route: Route): void => {
     const { rawHeaders: headers, url: target = '/' } = request
     const { upstream, dialect } = route
-    const refusal = accessRefusal(services, route, headers, accessKeyOf(services, route, headers))
+    const accessKey = accessKeyOf(services, route, headers)
+    const refusal = accessRefusal(services, route, headers, accessKey)
     if (refusal) return endWithError(client, refusal.status, refusal.body)
     if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
-    const sent = upstreamHead(route, headers, services)
+    const sent = upstreamHead(route, headers, services, accessKey?.key)
     const names = headerOf(headers, 'sec-websocket-protocol')?.split(',') ?? []
     const options = { ...OPTIONS, headers: asObject(sent.headers), handshakeTimeout: limits.connect || undefined }
     let socket: WebSocket
@@ -102,15 +112,7 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
     socket.once('open', () => {
       client.off('data', keep).off('end', leave).off('close', leave)
       socket.off('error', failed)
-      const server = new WebSocketServer({
-        ...OPTIONS,
-        noServer: true,
-        handleProtocols: () => socket.protocol || false,
-      })
-      const relayed = withoutFields(withoutGovernorHeaders(responseHeaders(answer?.rawHeaders ?? [])), HANDSHAKE)
-      server.on('headers', (lines) => {
-        for (const [name, value] of pairsOf(relayed)) lines.push(`${name}: ${value}`)
-      })
+      const server = serverLike(socket.protocol, answer?.rawHeaders ?? [])
       client.once('close', leave)
       server.handleUpgrade(request, client, Buffer.concat(early), (accepted) => {
         client.off('close', leave).resume()

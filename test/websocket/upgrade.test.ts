@@ -1,4 +1,5 @@
 /** How a guarded WebSocket opens: as the provider answers, or with the advice to use HTTP. */
+import { hash } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket } from 'ws'
 import { startGovernor } from '../support/governor.ts'
@@ -96,6 +97,21 @@ describe('a guarded WebSocket', () => {
     expect(events.at(-1)?.['type']).toBe('response.completed')
     expect(provider.received[0]?.headers.authorization).toBe('Bearer sk-own')
   })
+
+  it.each(['guard', 'tunnel'])(
+    'keeps an access key of which only the hash is known from the provider (%s)',
+    async (websocket) => {
+      const provider = await startSocketProvider(() => ({ text: 'Done.' }))
+      onTestFinished(() => provider.close())
+      const access_keys = [{ name: 'anna', key_sha256: hash('sha256', 'key-of-anna', 'hex') }]
+      const upstreams = { openai: { url: provider.url, headers: { authorization: 'Bearer sk-own' } } }
+      const { url } = await startGovernor(provider.url, { upstreams, server: { websocket, access_keys } })
+      const client = await openSocket(url, { 'x-api-key': 'key-of-anna' })
+      await client.ask({ model: 'm', input: 'x' })
+      expect(provider.received[0]?.headers).toMatchObject({ authorization: 'Bearer sk-own' })
+      expect(JSON.stringify(provider.received[0]?.headers)).not.toContain('key-of-anna')
+    },
+  )
 
   it('has the protocol that the provider chose among those of the client', async () => {
     const { url, provider } = await start()

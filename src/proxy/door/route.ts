@@ -203,12 +203,15 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   }
 }
 
-/** Returns path and headers as they go upstream: with its key and its fields, without values of Governor's own. */
+/**
+ * Returns path and headers as they go upstream: with its key and its fields, without values of Governor's own.
+ * `accessKey`: the one that the client sent; of a key that is known by its hash alone, this is the only copy.
+ */
 export function upstreamHead(
   { upstream, path, api }: Route,
   headers: RawHeaders,
   { credentialPlaces, ownValues: known }: Pick<Services, 'credentialPlaces' | 'ownValues'>,
-  accessKey?: string,
+  accessKey: string | undefined,
 ): Pick<UpstreamCall, 'path' | 'headers'> {
   const ownValues = accessKey === undefined || known.includes(accessKey) ? known : [...known, accessKey]
   let sent = withoutValues(requestHeaders(headers), ownValues)

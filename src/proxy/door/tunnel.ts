@@ -49,9 +49,10 @@ function upgradeRequest(
   connectTimeout: number,
   route: Route,
   { method = 'GET', rawHeaders }: IncomingMessage,
+  accessKey: string | undefined,
 ): http.ClientRequest {
   const url = new URL(route.upstream.origin)
-  const { path, headers } = upstreamHead(route, rawHeaders, services)
+  const { path, headers } = upstreamHead(route, rawHeaders, services, accessKey)
   const call = (url.protocol === 'https:' ? https : http).request(url, {
     method,
     path,
@@ -154,7 +155,7 @@ export function handleUpgrades(server: http.Server, services: Services, settings
     if (refusal) return endWithError(socket, refusal.status, refusal.body)
     let call: http.ClientRequest
     try {
-      call = upgradeRequest(services, settings.connectTimeout, route, request)
+      call = upgradeRequest(services, settings.connectTimeout, route, request, key?.key)
     } catch {
       // Node throws on headers that it does not send, and no caller above this one catches.
       return endWithError(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))
