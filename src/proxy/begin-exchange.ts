@@ -48,8 +48,6 @@ export interface Exchange {
   readonly services: Services
   readonly client: Client
   readonly route: Route
-  /** The name of the access key; unset for one without a name, and where there is none. */
-  keyName?: string | undefined
   /** The access key that its client sent, with the key itself, and whether it allows the model, once that is known. */
   accessKey?: (AccessKey & { readonly key: string }) | undefined
   allowed?: { readonly model: string; readonly isAllowed: boolean }
@@ -104,7 +102,7 @@ function end(x: Exchange): void {
     kind: 'request_ended',
     upstream: route.upstream.name,
     dialect: route.dialect?.name ?? 'none',
-    key: x.keyName,
+    key: x.accessKey?.name,
     method: client.head.method,
     path: route.asked,
     status: client.status(),

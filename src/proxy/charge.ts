@@ -17,16 +17,15 @@ import type { RunState } from '../core/session/session.ts'
 import { terminalOf } from '../core/terminal.ts'
 import type { CallUsage, TokenUsage } from '../core/usage.ts'
 import type { Dialect } from '../dialect/dialect.ts'
-import { reply } from '../http/client.ts'
 import { headerOf } from '../http/headers.ts'
-import { idOf, sessionKey } from '../store/store.ts'
 import { costOf } from '../usage/catalogue.ts'
 import { type Place, placeOf, type Settled } from '../usage/ledger.ts'
-import { terminalHeaders } from './answer/answer-response.ts'
+import { sendAnswer } from './answer/answer-response.ts'
 import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from './begin-exchange.ts'
 import { unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
+import { namesOf } from './session/find-session.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
 const LOOK_MS = 500
@@ -231,8 +230,9 @@ function close(x: Exchange, charge: Charge): void {
  * whether it did.
  */
 export async function refuseAside(x: Exchange, { asked, found, policy }: AsideRequest): Promise<boolean> {
-  const { services, client, route, charge } = x
-  if (!charge || !route.dialect) return false
+  const { services, client, charge } = x
+  const { dialect } = x.route
+  if (!charge || !dialect) return false
   const { enforced } = await timeMeters(x, charge)
   const { texts, unknownPrice } = policy
   const { conversation } = asked
@@ -241,18 +241,14 @@ export async function refuseAside(x: Exchange, { asked, found, policy }: AsideRe
   const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
   const meter = enforced.find(isExhausted) ?? unpriced
   if (!meter || services.policies.observesOnly || client.isGone()) return false
-  const { name: session = '', id, tenant } = found ?? {}
-  const terminal = terminalOf({ meter }, session, false)
+  const names = namesOf(found)
+  const terminal = terminalOf({ meter }, names.session ?? '', false)
   const text = fill(meter.time ? texts.closed : texts.unpriced, meter)
-  const answer = { text, model: conversation.model, terminal }
-  const { newId, now } = services
-  const { streams } = conversation
-  const made = route.dialect.reply(answer, asked.isList ? 'list' : streams, newId(), now(), asked.asksForUsage?.())
   noteVerdict(x, 'stop')
-  const names = session === '' ? {} : { session, apiId: id && tenant ? idOf(sessionKey(tenant, id)) : undefined }
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
-  const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': session || undefined }
-  reply(client, 200, made.contentType, made.body, { ...headers, ...terminalHeaders(terminal, !streams) })
+  const answer = { text, model: conversation.model, terminal }
+  const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
+  sendAnswer({ exchange: x, dialect, sent: asked }, answer, headers)
   return true
 }
 

@@ -46,7 +46,9 @@ import {
   hintsIn,
   idInHeaders,
   namedSession,
+  namesOf,
   parentOf,
+  parentSessionOf,
   presentable,
   rootOf,
   tenantOf,
@@ -128,11 +130,12 @@ export async function evaluate(
 /** Returns the session at the root of a tree where its limits count the whole of it; else the session itself. */
 async function inTree(exchange: Exchange, { model }: Conversation, found: FoundSession): Promise<FoundSession> {
   const { services, client } = exchange
+  const parent = parentSessionOf(client.head.headers, found)
+  if (parent === undefined) return found
   const { policy } = settingsFor(services.policies.budget, subjectOf(exchange, model))
   const { enabled, session, agents } = policy
   const isLimited = enabled && [...Object.values(session), ...Object.values(agents)].some((max) => max > 0)
-  if (!isLimited) return found
-  return unlessLost(services.emit, rootOf(services.store, client.head.headers, found), found)
+  return isLimited ? unlessLost(services.emit, rootOf(services.store, parent, found), found) : found
 }
 
 /** Returns a paused request with the count of its run, without counting it. */
@@ -224,7 +227,7 @@ async function countAndDecide(
     bytes,
     found,
     key,
-    names: { session: found.name, apiId: key && idOf(key) },
+    names: namesOf(found),
     counted,
     begun: key === undefined ? session : undefined,
     runState,
@@ -285,7 +288,7 @@ function requestOf(
     name: found.isNamed ? found.name : undefined,
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
-    key: exchange.keyName,
+    key: exchange.accessKey?.name,
     upstream: route.upstream.name,
     model: keptName(conversation.model),
     loop: settingsFor(loop, subject),

@@ -1,6 +1,5 @@
 /** One request, from its bytes to its response. */
 
-import { hashOf } from '../core/hash.ts'
 import { errorOf } from '../core/thrown.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
@@ -11,7 +10,7 @@ import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
 import { refuseAside } from './charge.ts'
-import { accessKeyOf, allowedBody, refuseModel } from './door/access-key.ts'
+import { accessKeyOf, allowedBody, allowsSome, refuseModel } from './door/access-key.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
 import { evaluate } from './evaluate.ts'
@@ -23,7 +22,7 @@ import { noteGap } from './note-gap.ts'
 import { evaluateUnpaused, refuseUnread } from './paused.ts'
 import { sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
-import { idInHeaders, tenantOf } from './session/find-session.ts'
+import { placeInHeaders } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
@@ -34,7 +33,6 @@ export async function exchange(services: Services, client: Client, route = route
   let turn: Turn | undefined
   try {
     x.accessKey = accessKeyOf(services, x.route, headers)
-    x.keyName = x.accessKey?.name
     const refusal = accessRefusal(services, x.route, headers, x.accessKey)
     if (refusal) {
       x.outcome = 'refused'
@@ -42,8 +40,7 @@ export async function exchange(services: Services, client: Client, route = route
       return reply(client, refusal.status, 'application/json', refusal.body)
     }
     if (!dialect) {
-      const isLimited = x.accessKey !== undefined && x.accessKey.models.length > 0
-      const sent = !hasBody(headers) ? null : isLimited ? await allowedBody(x) : streamOf(client.body)
+      const sent = !hasBody(headers) ? null : allowsSome(x) ? await allowedBody(x) : streamOf(client.body)
       if (sent === undefined) return
       const call = callFor(x, sent)
       // A form uploads files, which may hold any text.
@@ -99,10 +96,7 @@ export async function exchange(services: Services, client: Client, route = route
 
 /** Counts a request of an agent to a path that is not guarded; its session is known by its headers alone. */
 function notePath({ services, client, route }: Exchange): Promise<void> {
-  const { headers } = client.head
-  const name = idInHeaders(headers, services.identity.headers)
-  const id = name === undefined ? undefined : hashOf(name)
-  return noteGap(services, 'path', { tenant: tenantOf(headers, route, services), id, name })
+  return noteGap(services, 'path', placeInHeaders(client.head.headers, route, services))
 }
 
 /** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */

@@ -2,17 +2,14 @@
 import type { Gap } from '../core/gaps.ts'
 import { NEW_SESSION } from '../core/session/session.ts'
 import { isFirst } from '../store/shared-values.ts'
-import { idOf, sessionKey } from '../store/store.ts'
+import { sessionKey } from '../store/store.ts'
 import { unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import type { FoundSession } from './session/find-session.ts'
+import { namesOf, type SessionPlace } from './session/find-session.ts'
 
 /** Counts a gap, which is news once in its session, or of its tenant where no session is known. Never rejects. */
-export async function noteGap(
-  { store, emit }: Services,
-  reason: Gap,
-  { tenant, id, name }: Pick<FoundSession, 'tenant' | 'id' | 'name'>,
-): Promise<void> {
+export async function noteGap({ store, emit }: Services, reason: Gap, found: SessionPlace): Promise<void> {
+  const { tenant, id } = found
   const key = id === undefined ? undefined : sessionKey(tenant, id)
   const isNew = async () => {
     if (!key || !(await store.get(key))) return isFirst(store, `gap ${reason} ${key ?? tenant}`)
@@ -23,5 +20,5 @@ export async function noteGap(
     })
   }
   const isNews = await unlessLost(emit, isNew(), false)
-  emit({ kind: 'failed_open', reason, isNews, session: name, apiId: key && idOf(key) })
+  emit({ kind: 'failed_open', reason, isNews, ...namesOf(found) })
 }

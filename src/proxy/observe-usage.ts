@@ -20,7 +20,7 @@ import type { CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
-import { idOf, sessionKey } from '../store/store.ts'
+import { sessionKey } from '../store/store.ts'
 import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
 import { costOf } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
@@ -28,7 +28,15 @@ import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { countCharge } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import { agentNameOf, idsIn, linkCalls, linkResponses, presentable, UNCLAIMED_USAGE } from './session/find-session.ts'
+import {
+  agentNameOf,
+  idsIn,
+  linkCalls,
+  linkResponses,
+  namesOf,
+  presentable,
+  UNCLAIMED_USAGE,
+} from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
@@ -62,7 +70,7 @@ export function observeAside(
 ): ResponseObserver | undefined {
   const { services, route } = x
   const { store, emit } = services
-  const { tenant, id, name } = found ?? {}
+  const { tenant, id } = found ?? {}
   const { model } = asked.conversation
   if (!route.dialect || !isSuccess(head)) return undefined
   const key = tenant === undefined || id === undefined ? undefined : sessionKey(tenant, id)
@@ -78,7 +86,7 @@ export function observeAside(
       void unlessLost(emit, linked, undefined)
       countBill(x, model, policy, answer, (usage) => {
         const place = { thread: 0, isNewRun: false, iteration: 0, counts: NO_COUNTS }
-        emitAnswered(x, { model, session: name, apiId: idOf(key), ...place, usage })
+        emitAnswered(x, { model, ...namesOf(found), ...place, usage })
         const billed = store.update(key, (session = NEW_SESSION) => ({
           session: { ...session, counts: add(session.counts, countsOf(usage)) },
           result: undefined,
@@ -118,7 +126,7 @@ function countBill(
 
 function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
   const client = agentNameOf(x.client.head.headers)
-  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.keyName, ...fields })
+  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.accessKey?.name, ...fields })
 }
 
 function noteCompleted(turn: Turn, answer: Answered): void {

@@ -1,14 +1,12 @@
 /** What a request gets while an operator has paused its agent: Governor's own text, or a wait; the model is not asked. */
 import { fill } from '../core/budget/budget-notices.ts'
-import { hashOf } from '../core/hash.ts'
 import { type Pause, pauseOf } from '../core/operator/pause.ts'
 import { terminalOf } from '../core/terminal.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { reply } from '../http/client.ts'
-import { idOf, sessionKey } from '../store/store.ts'
-import { terminalHeaders } from './answer/answer-response.ts'
+import { sendAnswer } from './answer/answer-response.ts'
 import { type Exchange, emitFor, pause as wait } from './begin-exchange.ts'
-import { type FoundSession, idInHeaders, tenantOf } from './session/find-session.ts'
+import { type FoundSession, namesOf, placeInHeaders, type SessionPlace } from './session/find-session.ts'
 
 /** A request that is paused, as far as it was read. Nothing of it is counted. */
 export interface PausedRequest {
@@ -20,16 +18,11 @@ export interface PausedRequest {
   readonly max: number
 }
 
-type Place = Pick<FoundSession, 'tenant' | 'id' | 'name'>
-
-const namesOf = ({ id, tenant, name }: Partial<Place> = {}) =>
-  id === undefined || tenant === undefined ? {} : { session: name, apiId: idOf(sessionKey(tenant, id)) }
-
 /** Returns the pause that keeps a request from the model; `undefined` if none does. `found`: its session, if that is known. */
-export function pauseFor({ services, route, keyName }: Exchange, found?: Place): Pause | undefined {
+export function pauseFor({ services, route, accessKey }: Exchange, found?: SessionPlace): Pause | undefined {
   const { current } = services.pauses
   if (current.length === 0) return undefined
-  const of = { session: namesOf(found).apiId, key: keyName, upstream: route.upstream.name }
+  const of = { session: namesOf(found).apiId, key: accessKey?.name, upstream: route.upstream.name }
   return pauseOf(current, of, services.now())
 }
 
@@ -37,10 +30,7 @@ export function pauseFor({ services, route, keyName }: Exchange, found?: Place):
 export function refuseUnread(x: Exchange): boolean {
   const { services, client, route } = x
   if (services.pauses.current.length === 0) return false
-  const { headers } = client.head
-  const name = idInHeaders(headers, services.identity.headers)
-  const id = name === undefined ? undefined : hashOf(name)
-  const found = { tenant: tenantOf(headers, route, services), id, name }
+  const found = placeInHeaders(client.head.headers, route, services)
   const pause = pauseFor(x, found)
   if (!pause) return false
   x.outcome = 'refused'
@@ -90,27 +80,17 @@ export async function evaluateUnpaused<Found>(
 
 /** Answers a paused request with Governor's text and the end state. */
 export function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): void {
-  const { services, client } = x
-  const { model, streams } = sent.conversation
+  const { model } = sent.conversation
   const names = namesOf(found)
   const meter = { name: 'iterations', used: made, max } as const
   const terminal = terminalOf({ meter, reason: 'paused' }, names.session ?? '', false)
-  const text = fill(services.policies.budget.settings.policy.texts.paused, meter)
-  const { newId, now } = services
-  const said = { text, model, terminal }
-  const { contentType, body } = dialect.reply(
-    said,
-    sent.isList ? 'list' : streams,
-    newId(),
-    now(),
-    sent.asksForUsage?.(),
-  )
+  const text = fill(x.services.policies.budget.settings.policy.texts.paused, meter)
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
-  reply(client, 200, contentType, body, {
+  const answer = { text, model, terminal }
+  sendAnswer({ exchange: x, dialect, sent }, answer, {
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),
     'x-governor-verdict': 'stop',
     'x-governor-session': names.session,
-    ...terminalHeaders(terminal, !streams),
   })
 }

@@ -15,14 +15,7 @@ import {
   terminalOf,
   textWithFooter,
 } from '../../core/terminal.ts'
-import type {
-  AnswerStream,
-  BlockedMessage,
-  BufferedCalls,
-  GovernorReply,
-  ReadAnswer,
-  TerminalFor,
-} from '../../dialect/dialect.ts'
+import type { AnswerStream, BlockedMessage, BufferedCalls, ReadAnswer, TerminalFor } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
 import { type GovernorHeaders, reply } from '../../http/client.ts'
 import type { Head } from '../../http/upstream.ts'
@@ -398,14 +391,18 @@ async function savePendingResults(
   await unlessLost(services.emit, saved, undefined)
 }
 
-function replyFor({ services, dialect, sent }: Turn, answer: FinalAnswer, streams: boolean | 'list'): GovernorReply {
+/** A request as far as an answer of Governor's own depends on it. */
+type Answerable = Pick<Turn, 'exchange' | 'dialect' | 'sent'>
+
+function replyFor({ exchange, dialect, sent }: Answerable, answer: FinalAnswer, streams: boolean | 'list') {
+  const { newId, now } = exchange.services
   const said = sent.demands().hasFormat ? answer : { ...answer, text: textWithFooter(answer) }
-  return dialect.reply(said, streams, services.newId(), services.now(), sent.asksForUsage?.())
+  return dialect.reply(said, streams, newId(), now(), sent.asksForUsage?.())
 }
 
 /** Sends an answer that Governor makes, as a stream or a whole body as the client asked, with the headers of its end. */
-export function sendAnswer(x: Turn, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
-  const { streams } = x.request.conversation
+export function sendAnswer(x: Answerable, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
+  const { streams } = x.sent.conversation
   const { contentType, body } = replyFor(x, answer, x.sent.isList ? 'list' : streams)
   const ended = terminalHeaders(answer.terminal, !streams)
   reply(x.exchange.client, 200, contentType, body, { ...governorHeaders, ...ended })

@@ -24,17 +24,22 @@ export function accessKeyOf(services: KeySources, { path }: Pick<Route, 'path'>,
 
 type KeySources = Pick<Services, 'accessKeys' | 'credentialPlaces'>
 
-/** Returns whether the key of a request allows its model, and notes it. */
+/** Returns whether the key of a request allows its model; notes the model where the key allows some only. */
 export function allowsModel(x: Exchange, model: string): boolean {
-  const { models = [] } = x.accessKey ?? {}
-  x.allowed = { model, isAllowed: models.length === 0 || matchesAny(models, model) }
+  if (!allowsSome(x)) return true
+  x.allowed = { model, isAllowed: matchesAny(x.accessKey?.models ?? [], model) }
   return x.allowed.isAllowed
+}
+
+/** True if the key of a request allows some models only. */
+export function allowsSome({ accessKey }: Pick<Exchange, 'accessKey'>): boolean {
+  return accessKey !== undefined && accessKey.models.length > 0
 }
 
 /** Returns true after a 403 for a request whose key does not allow its model, or whose model is not known. */
 export function refuseModel(x: Exchange): boolean {
-  const { client, route, accessKey, allowed } = x
-  if (!accessKey?.models.length || allowed?.isAllowed) return false
+  const { client, route, allowed } = x
+  if (!allowsSome(x) || allowed?.isAllowed) return false
   x.outcome = 'refused'
   client.body.resume()
   const model = allowed?.model ? `the model ${allowed.model.slice(0, 100)}` : 'a model that Governor cannot read'

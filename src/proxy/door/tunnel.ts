@@ -7,7 +7,7 @@ import { headerOf, headText, withoutFields, withoutGovernorHeaders } from '../..
 import { endWithError } from '../../http/server.ts'
 import { failureOf, invalidStatus } from '../../http/upstream.ts'
 import type { Services } from '../services.ts'
-import { accessKeyOf } from './access-key.ts'
+import { accessKeyOf, allowsSome } from './access-key.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
 export interface UpgradeSettings {
@@ -148,14 +148,14 @@ export function handleUpgrades(server: http.Server, services: Services, settings
       return useHttp(socket)
     }
     const route = routeOf(services, { method, target, headers: rawHeaders })
-    const key = accessKeyOf(services, route, rawHeaders)
-    if (key && key.models.length > 0)
+    const accessKey = accessKeyOf(services, route, rawHeaders)
+    if (allowsSome({ accessKey }))
       return endWithError(socket, 403, route.api.errorBody('forbidden', MODELS_UNKNOWN, 'model_not_allowed', 403))
-    const refusal = accessRefusal(services, route, rawHeaders, key)
+    const refusal = accessRefusal(services, route, rawHeaders, accessKey)
     if (refusal) return endWithError(socket, refusal.status, refusal.body)
     let call: http.ClientRequest
     try {
-      call = upgradeRequest(services, settings.connectTimeout, route, request, key?.key)
+      call = upgradeRequest(services, settings.connectTimeout, route, request, accessKey?.key)
     } catch {
       // Node throws on headers that it does not send, and no caller above this one catches.
       return endWithError(socket, 502, errorBody(INVALID_HEADERS, 'upstream_broken'))

@@ -7,6 +7,7 @@ import type { DialectRequest } from '../../dialect/dialect.ts'
 import { credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import {
+  idOf,
   LINKS,
   type Link,
   RELAYED_CALLS,
@@ -16,6 +17,7 @@ import {
   type ValueKind,
 } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
+import type { Route } from '../door/route.ts'
 import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 
@@ -103,11 +105,16 @@ export function parentOf(headers: RawHeaders, { inTree }: FoundSession): string 
   return inTree?.parent ?? idInHeaders(headers, PARENT_THREADS)
 }
 
-/** Returns the root of the tree that a session of its own belongs to, whose limits count it. Rejects if the store fails. */
-export async function rootOf(store: Store, headers: RawHeaders, found: FoundSession): Promise<FoundSession> {
-  const { tenant, id, name, isNamed } = found
-  const parent = idInHeaders(headers, PARENT_SESSION)
-  if (!isNamed || id === undefined || name === undefined || parent === undefined || parent === name) return found
+/** Returns the client's name for the session that started this one; unset if it names none. */
+export function parentSessionOf(headers: RawHeaders, { isNamed, name }: FoundSession): string | undefined {
+  const parent = isNamed ? idInHeaders(headers, PARENT_SESSION) : undefined
+  return parent === name ? undefined : parent
+}
+
+/** Returns the root of the tree of a session that another one started, `parent`. Rejects if the store fails. */
+export async function rootOf(store: Store, parent: string, found: FoundSession): Promise<FoundSession> {
+  const { tenant, id, name } = found
+  if (id === undefined || name === undefined) return found
   const key = sessionKey(tenant, id)
   let tree = await store.value(TREES, key)
   if (!tree) {
@@ -117,6 +124,21 @@ export async function rootOf(store: Store, headers: RawHeaders, found: FoundSess
     tree = await store.updateValue(TREES, key, (known = made) => ({ value: known, result: known }))
   }
   return { ...found, id: hashOf(tree.root), name: tree.root, inTree: { ...tree, thread: name } }
+}
+
+/** Where the store has a session, and the client's name for it. */
+export type SessionPlace = Pick<FoundSession, 'tenant' | 'id' | 'name'>
+
+/** Returns the session that a request names in its headers, where nothing else of it is read. */
+export function placeInHeaders(headers: RawHeaders, route: Route, services: Services): SessionPlace {
+  const name = idInHeaders(headers, services.identity.headers)
+  return { tenant: tenantOf(headers, route, services), id: name === undefined ? undefined : hashOf(name), name }
+}
+
+/** Returns how events name a session: as its client does, and by its id in the API. */
+export function namesOf({ id, tenant, name }: Partial<SessionPlace> = {}) {
+  const key = id === undefined || tenant === undefined ? undefined : sessionKey(tenant, id)
+  return { session: name, apiId: key && idOf(key) }
 }
 
 /** Returns the session that a client names; `undefined` if it names none. */
