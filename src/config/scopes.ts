@@ -2,7 +2,7 @@
 import * as z from 'zod'
 import type { ScopeLimits } from '../core/budget/ledger.ts'
 import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
-import { createCalendar, TIME_SCOPES, type TimeScope } from '../core/budget/scopes.ts'
+import { type Calendar, createCalendar, TIME_SCOPES, type TimeScope } from '../core/budget/scopes.ts'
 import { tableBy } from '../core/names.ts'
 import { count, headerName, optional } from './units.ts'
 
@@ -110,7 +110,11 @@ export function scopesOf(sections: Sections, key?: string): readonly ScopeLimits
   )
 }
 
-/** Returns the calendar of a time zone of the configuration. */
-export function calendarOf(zone: string) {
-  return createCalendar(zone === 'local' ? Intl.DateTimeFormat().resolvedOptions().timeZone : zone)
+/** Returns a function that makes the calendar of a time zone of the configuration, once. */
+export function calendarOf(zone: string): () => Calendar {
+  let made: Calendar | undefined
+  return () => {
+    made ??= createCalendar(zone === 'local' ? Intl.DateTimeFormat().resolvedOptions().timeZone : zone)
+    return made
+  }
 }

@@ -38,7 +38,8 @@ export interface BudgetPolicy extends LimitPair {
   readonly stated?: LimitPair['run'] | undefined
   /** The limits of scopes of time; none while the budget is disabled. */
   readonly scopes: readonly ScopeLimits[]
-  readonly calendar: Calendar
+  /** Made when it is first asked for: the data of time zones take tens of milliseconds. */
+  readonly calendar: () => Calendar
   readonly thresholds: Thresholds
   /** Style tracker: iterations between two statements, from 1. */
   readonly trackerEvery: number

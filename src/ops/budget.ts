@@ -105,7 +105,7 @@ async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'
 /** Returns the places of all limits that have a subject by now. */
 async function placesOf(sources: BudgetSources): Promise<readonly Place[]> {
   const { ledger, policies } = sources
-  const { calendar } = policies().budget.settings.policy
+  const calendar = policies().budget.settings.policy.calendar()
   const places: Place[] = []
   const rules = rulesOf(sources)
   const hasOwn = ({ scope, per, only }: ScopeLimits, subject: string | null) =>
@@ -124,7 +124,7 @@ export async function budgetView(sources: BudgetSources): Promise<BudgetView> {
   const { ledger, policies } = sources
   const budget: BudgetView['budget'] = []
   for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))
-  return { time_zone: policies().budget.settings.policy.calendar.zone, budget }
+  return { time_zone: policies().budget.settings.policy.calendar().zone, budget }
 }
 
 /** Sets limits until their period ends; returns what is used of them then. */
@@ -144,7 +144,7 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
   if (!rule || (rule.per === 'all') !== (subject === null))
     throw new RequestProblem(404, 'unknown_limit', `There is no such limit; there are: ${names.join(', ') || 'none'}.`)
   if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)
-  const place = placeOf(rule, policies().budget.settings.policy.calendar.periodOf(scope, ledger.time()), subject)
+  const place = placeOf(rule, policies().budget.settings.policy.calendar().periodOf(scope, ledger.time()), subject)
   const changed: Partial<Record<TimeLimitName, number | undefined>> = {}
   for (const name of TIME_LIMITS) {
     const max = set[METERS[name].limit.setting]

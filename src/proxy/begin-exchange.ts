@@ -25,7 +25,6 @@ export interface AsideRequest {
 
 /** A request in the scopes of time that count it. */
 export interface Charge {
-  readonly policy: BudgetPolicy
   readonly places: readonly Place[]
   /** Names the model in estimates. */
   readonly model: string

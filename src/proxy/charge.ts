@@ -75,8 +75,9 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
   const { estimates, ledger, catalogue } = services
   if (x.charge) close(x, x.charge)
   const at = ledger.time()
+  const calendar = policy.calendar()
   const places = policy.scopes.map((rule) =>
-    placeOf(rule, policy.calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
+    placeOf(rule, calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
   )
   const name = hashOf(`${route.upstream.name} ${model}`)
   const { isGuess, input, output } = estimates.of(name, json.length, capOf(dialect, json))
@@ -88,7 +89,7 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
   const counts: Counts = { iterations: 1, runs: Number(isNewRun), input, output, cost: cost ?? 0 }
   const ask = { counts, isGuess: isGuess || cost === undefined }
   const charge: Charge = {
-    ...{ policy, places, model: name, bytes: json.length, ask, priceOf, known: [], open: 0 },
+    ...{ places, model: name, bytes: json.length, ask, priceOf, known: [], open: 0 },
     asked: ledger.hold(places, ask, services.policies.observesOnly),
     isCounted: false,
     isOver: false,
@@ -151,7 +152,7 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
   return meters
 }
 
-function metersOfCharge({ places, known, ask, policy }: Charge, runState: RunState | undefined) {
+function metersOfCharge({ places, known, ask }: Charge, runState: RunState | undefined) {
   const enforced: TimeMeter[] = []
   const observed: TimeMeter[] = []
   const made = (runState?.iteration ?? 1) - 1
@@ -167,7 +168,7 @@ function metersOfCharge({ places, known, ask, policy }: Charge, runState: RunSta
     const isHeld = standing.hold !== undefined
     const of = { ...standing, isCrowded: standing.isCrowded && !isHeld }
     const list = place.rule.isObserved ? observed : enforced
-    list.push(...metersIn(of, place.period, policy.calendar, ask.counts, steps))
+    list.push(...metersIn(of, place.period, ask.counts, steps))
   }
   return { enforced, observed }
 }

@@ -101,7 +101,7 @@ export const BUDGET: BudgetPolicy = {
   run: NO_LIMITS,
   session: NO_LIMITS,
   scopes: [],
-  calendar: createCalendar('UTC'),
+  calendar: () => createCalendar('UTC'),
   thresholds: { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: true },
   trackerEvery: 5,
   channel: 'auto',

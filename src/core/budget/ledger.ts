@@ -4,8 +4,16 @@
  */
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import { tableBy } from '../names.ts'
-import { METERS, type Meter, type MeterRow, TIME_LIMITS, type TimeLimitName, type TimeMeter } from './meters.ts'
-import type { Calendar, Period, TimeScope } from './scopes.ts'
+import {
+  amountIn,
+  METERS,
+  type Meter,
+  type MeterRow,
+  TIME_LIMITS,
+  type TimeLimitName,
+  type TimeMeter,
+} from './meters.ts'
+import type { Period, TimeScope } from './scopes.ts'
 
 /** Limits of a scope of time, or amounts of its meters; of limits, 0 is none. */
 export type TimeAmounts = Readonly<Record<TimeLimitName, number>>
@@ -42,8 +50,8 @@ export const LEASE_MS = 60_000
 const NO_PART: Part = { used: NO_COUNTS, held: NO_COUNTS, until: 0 }
 
 /** Returns the amounts of the meters of a scope of time in counts. */
-export function amountsIn({ iterations = 0, input = 0, output = 0, cost = 0, runs = 0 }: Counts): TimeAmounts {
-  return { iterations, tokens: input + output, cost, runs }
+export function amountsIn(counts: Counts): TimeAmounts {
+  return tableBy(TIME_LIMITS, (name) => amountIn(counts, name) ?? 0)
 }
 
 /** Returns the names of the parts of an account. */
@@ -163,8 +171,7 @@ export function fullestOf(used: Counts, limits: TimeAmounts): (Meter<TimeLimitNa
 /** Returns the meters of a request in one account. `steps`: what a step of its run uses, if that is known. */
 export function metersIn(
   { used, held, limits, isCrowded }: Standing,
-  { scope, end }: Period,
-  calendar: Calendar,
+  { scope, end, resets }: Period,
   asked: Counts,
   steps: Readonly<Record<TimeLimitName, number | undefined>>,
 ): TimeMeter[] {
@@ -177,12 +184,9 @@ export function metersIn(
     if (max <= 0 || (name === 'runs' && !asked.runs)) continue
     const { includesCurrent }: MeterRow = METERS[name]
     const left = Math.max(0, max - before[name] - others[name])
-    const time = { scope, resetsAt: end, resets: calendar.textOf(end), left, step: steps[name] }
+    const time = { scope, resetsAt: end, resets, left, step: steps[name] }
     const meter = { name, used: before[name] + (includesCurrent ? 1 : 0), max, scope }
     meters.push({ ...meter, time: isCrowded && others[name] > 0 ? { ...time, isCrowded } : time })
   }
   return meters
 }
-
-/** No limit of a scope of time. */
-export const NO_TIME_LIMITS: TimeAmounts = tableBy(TIME_LIMITS, () => 0)

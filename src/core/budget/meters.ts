@@ -152,6 +152,7 @@ export const METERS = {
     word: 'Run',
     unit: 'runs',
     format: whole,
+    counters: ['runs'],
     includesCurrent: true,
     limit: {
       setting: 'max_runs',
@@ -230,15 +231,18 @@ export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return tableBy(LIMITS, amount)
 }
 
+/** Returns what a meter adds up of counts; `undefined` for one that reads no counters. */
+export function amountIn(counts: Counts, name: AnyLimitName): number | undefined {
+  const { counters }: MeterRow = METERS[name]
+  if (!counters) return undefined
+  let amount = 0
+  for (const counter of counters) amount += counts[counter] ?? 0
+  return amount
+}
+
 /** Returns what the meters with a limit read of counts, and of a time. */
 export function amountsOf(counts: Counts, seconds: number): Amounts {
-  return amountsBy((name) => {
-    const { counters }: MeterRow = METERS[name]
-    if (!counters) return seconds
-    let amount = 0
-    for (const counter of counters) amount += counts[counter] ?? 0
-    return amount
-  })
+  return amountsBy((name) => amountIn(counts, name) ?? seconds)
 }
 
 /** No limit on any meter. */

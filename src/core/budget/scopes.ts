@@ -85,6 +85,8 @@ export interface Period {
   readonly scope: TimeScope
   readonly start: number
   readonly end: number
+  /** `end` as people of the time zone read it. */
+  readonly resets: string
   /** The same for all processes: its scope, its first instant in UTC, and the time zone. */
   readonly name: string
 }
@@ -145,6 +147,7 @@ export function createCalendar(zone: string): Calendar {
     const end = start + HOUR
     return [firstInstant(start, at, isSame), firstInstant(at, end, (other) => other === end || !isSame(other))]
   }
+  const textOf = (at: number) => `${new Date(localOf(at)).toISOString().slice(0, 16).replace('T', ' ')} ${zone}`
   const newest = new Map<TimeScope, Period>()
   return {
     zone,
@@ -159,10 +162,11 @@ export function createCalendar(zone: string): Calendar {
         begin = time.next(begin)
         start = end
       }
-      const period = { scope, start, end, name: `${scope} ${new Date(start).toISOString()} ${zone}` }
+      const name = `${scope} ${new Date(start).toISOString()} ${zone}`
+      const period = { scope, start, end, resets: textOf(end), name }
       newest.set(scope, period)
       return period
     },
-    textOf: (at) => `${new Date(localOf(at)).toISOString().slice(0, 16).replace('T', ' ')} ${zone}`,
+    textOf,
   }
 }

@@ -174,6 +174,7 @@ function pairResults(
   const left = new Set(results)
   const paired = new Map<number, TranscriptResult>()
   for (const by of ['id', 'name'] as const) {
+    if (left.size === 0) break
     const waiting = new Map<string, TranscriptResult[]>()
     for (const result of left) {
       const { callId, name } = result
