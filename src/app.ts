@@ -59,9 +59,7 @@ export interface GovernorOptions
   /** How many files and connections the process may have open; unset if that is not known. */
   readonly maxOpenFiles?: number | undefined
   readonly proxies?: Proxies | undefined
-  /** The file of pauses, where the store is in memory; unset: a restart forgets them. */
-  readonly pauseFile?: string | undefined
-  /** Where sums of limits are kept if there is no journal; unset: in memory alone. */
+  /** Where pauses and sums of limits are kept if the store is in memory and there is no journal; unset: a restart forgets them. */
   readonly stateFolder?: string | undefined
   readonly onEvent?: Emit
 }
@@ -153,10 +151,8 @@ function closeIfUnread(request: http.IncomingMessage, answer: FastifyReply): voi
   if (hasBody(request.rawHeaders) && !request.complete) answer.header('connection', 'close')
 }
 
-/** Keeps the sums of scopes of time in a file, beside the journal if there is one. */
-function createStateFile({ usage: { journal } }: Config, stateFolder: string | undefined, { ledger, emit }: Services) {
-  const folder = journal === '' ? stateFolder : dirname(journalFile(journal))
-  if (folder === undefined) return undefined
+/** Keeps the sums of scopes of time in a file. */
+function createStateFile(folder: string, { ledger, emit }: Services) {
   const file = createUsageState({
     path: join(folder, 'usage.state'),
     ledger,
@@ -188,17 +184,18 @@ function createParts(config: Config, options: GovernorOptions) {
   const { connect, first_byte: firstByte, idle } = config.timeouts
   const transport = createTransport({ connect, firstByte, idle, proxies: options.proxies })
   const draining = state.draining.signal
-  const { pauseFile: file } = options
+  const { journal } = config.usage
+  const folder = journal === '' ? options.stateFolder : dirname(journalFile(journal))
   const pauses = createPauses({
     store,
-    kept: config.store === 'redis' ? 'store' : file === undefined ? undefined : { file },
+    kept: config.store === 'redis' ? 'store' : folder === undefined ? undefined : { file: join(folder, 'pauses.json') },
     changed: ({ length }) => emit({ kind: 'pauses_changed', pauses: length }),
     failed: (problem) => emit({ kind: 'pauses_failed', problem }),
   })
   const services = createServices(config, { ...options, store, transport, emit, draining, now, pauses })
   // Where replicas share a store, that keeps the sums.
   const isOwn = config.store === 'memory' && !options.store
-  const stateFile = isOwn ? createStateFile(config, options.stateFolder, services) : undefined
+  const stateFile = isOwn && folder !== undefined ? createStateFile(folder, services) : undefined
   return { config, state, telemetry, opened, services, pauses, stateFile }
 }
 

@@ -1,6 +1,6 @@
 /** `governor start`: listen, reload on SIGHUP, drain on SIGTERM. */
 
-import { dirname, join } from 'node:path'
+import { dirname } from 'node:path'
 import { type Logger, pino } from 'pino'
 import { buildGovernor, type Governor } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
@@ -65,8 +65,6 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     proxies: proxiesIn(terminal.env),
     memory: terminal.memory,
     maxOpenFiles: terminal.maxOpenFiles,
-    // Beside the journal, or where that is by default.
-    pauseFile: join(dirname(journalFile(config.usage.journal || DEFAULT_JOURNAL)), 'pauses.json'),
     stateFolder: dirname(journalFile(DEFAULT_JOURNAL)),
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
   })

@@ -2,11 +2,9 @@
  * The pauses that operators have set. Replicas share them by their store. A process with a store in memory keeps them in
  * a small file, so that they survive a restart; all Governors that have this file share it.
  */
-import { randomUUID } from 'node:crypto'
-import { promises as files } from 'node:fs'
-import { dirname } from 'node:path'
 import { type Pause, pausesIn } from '../core/operator/pause.ts'
-import { codeOf, errorOf } from '../core/thrown.ts'
+import { errorOf } from '../core/thrown.ts'
+import { readShared, replaceShared, whileLocked } from './shared-file.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
 
 /** Milliseconds between two looks at what others have changed. */
@@ -54,38 +52,27 @@ function inStore(store: Store): Keeper {
   }
 }
 
-function inFile(file: string, failed: (problem: string) => void): Keeper {
-  const read = async (): Promise<readonly Pause[]> => {
-    let text: string
-    try {
-      text = await files.readFile(file, 'utf8')
-    } catch (error) {
-      if (codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR') return []
-      throw error
-    }
-    let found: readonly Pause[] | undefined
-    try {
-      found = pausesIn(JSON.parse(text))
-    } catch {
-      // No JSON.
-    }
-    if (found) return found
-    await files.rename(file, `${file}.unreadable`)
-    failed(`${file} holds no pauses: it is ${file}.unreadable now`)
-    return []
+/** Returns the pauses in a file's text; `undefined` if it holds none. */
+function pausesInText(text: string): readonly Pause[] | undefined {
+  try {
+    return pausesIn(JSON.parse(text))
+  } catch {
+    // No JSON.
+    return undefined
   }
+}
+
+function inFile(file: string, failed: (problem: string) => void): Keeper {
+  const setAside = (name: string) => failed(`${file} holds no pauses: it is ${name} now`)
+  const read = async () => (await readShared(file, pausesInText, `${file}.unreadable`, setAside)) ?? []
   return {
     read,
-    async change(by) {
-      const pauses = by(await read())
-      await files.mkdir(dirname(file), { recursive: true, mode: 0o700 })
-      const written = `${file}.${randomUUID()}`
-      await files.writeFile(written, `${JSON.stringify({ version: 1, pauses } satisfies StoredPauses)}\n`, {
-        mode: 0o600,
-      })
-      await files.rename(written, file)
-      return pauses
-    },
+    change: (by) =>
+      whileLocked(file, async () => {
+        const pauses = by(await read())
+        await replaceShared(file, { version: 1, pauses } satisfies StoredPauses)
+        return pauses
+      }),
   }
 }
 

@@ -3,7 +3,7 @@
  * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
  */
 
-import { access, constants, type FileHandle, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
+import { access, constants, type FileHandle, mkdir, open, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
 import {
@@ -21,6 +21,7 @@ import {
 } from '../core/counters.ts'
 import { namesOf } from '../core/names.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
+import { tryLock } from '../store/shared-file.ts'
 import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
 
 /** Where `governor run` and `governor init` keep it. */
@@ -92,21 +93,15 @@ const MAX_LOCK_AGE = 60_000
 /** Begins a new file if this one is large. One process at a time renames files; the others append to the old one. */
 async function rotate(path: string): Promise<void> {
   const file = journalFile(path)
-  const lock = `${file}.lock`
   const isLarge = async () => ((await stat(file).catch(() => undefined))?.size ?? 0) >= MAX_BYTES
   if (!(await isLarge())) return
-  try {
-    await (await open(lock, 'wx')).close()
-  } catch {
-    const since = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now()
-    if (Date.now() - since > MAX_LOCK_AGE) await unlink(lock).catch(() => undefined)
-    return
-  }
+  const unlock = await tryLock(file, MAX_LOCK_AGE).catch(() => undefined)
+  if (!unlock) return
   // Another process may have begun a new file before this one had the lock.
   if (await isLarge())
     for (let older = OLDER_FILES; older > 0; older--)
       await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
-  await unlink(lock)
+  await unlock()
 }
 
 const LINE_FEED = 0x0a

@@ -2,22 +2,17 @@
  * Keeps the sums of scopes of time in a small file, so that they survive the end of the process. All Governors of a user
  * on a machine share it: each writes what it has counted itself, and reads what the others have.
  */
-import { mkdir, open, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
-import { setTimeout as wait } from 'node:timers/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { type Account, mergedAccount, partsOf } from '../core/budget/ledger.ts'
 import { add } from '../core/counters.ts'
 import { isObject, type Json } from '../core/json-object.ts'
-import { codeOf, errorOf } from '../core/thrown.ts'
+import { errorOf } from '../core/thrown.ts'
+import { readShared, replaceShared, whileLocked } from '../store/shared-file.ts'
 import { KEPT_MS, type Ledger } from './ledger.ts'
 
 /** Milliseconds between two writes, and between two looks at the file while requests come. */
 const WRITE_MS = 1_000
 const LOOK_MS = 250
-/** A lock of this age, in milliseconds, was left by a process that was killed. */
-const MAX_LOCK_AGE = 5_000
-const LOCK_RETRY_MS = 10
-const LOCK_RETRIES = 200
 /** Of more accounts, those whose period ends first are forgotten. */
 const MAX_ACCOUNTS = 2_000
 /** The part of all processes that have ended. */
@@ -80,23 +75,6 @@ function withEnded(account: Account, own: `p:${string}`): Account {
   return { ...others, [ENDED]: { used: before ? add(before.used, mine.used) : mine.used, held: {}, until: 0 } }
 }
 
-/** Takes the lock of a file, and returns what gives it back. @throws if another process holds it for seconds. */
-async function lockOf(path: string): Promise<() => Promise<void>> {
-  const lock = `${path}.lock`
-  for (let attempt = 0; attempt < LOCK_RETRIES; attempt++) {
-    try {
-      await (await open(lock, 'wx', 0o600)).close()
-      return () => unlink(lock).catch(() => undefined)
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw error
-    }
-    const since = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now()
-    if (Date.now() - since > MAX_LOCK_AGE) await unlink(lock).catch(() => undefined)
-    else await wait(LOCK_RETRY_MS)
-  }
-  throw new Error(`${lock} is held by another process`)
-}
-
 type Accounts = Map<string, Kept>
 
 function newState(options: UsageStateOptions) {
@@ -123,16 +101,7 @@ async function markOf(path: string): Promise<string> {
 
 /** Reads the file; one that can't be read gets another name. */
 async function read({ path, setAside }: UsageStateOptions) {
-  const text = await readFile(path, 'utf8').catch((error) => {
-    if (codeOf(error) === 'ENOENT') return undefined
-    throw error
-  })
-  const found = text === undefined ? undefined : accountsIn(text)
-  if (!found && text !== undefined) {
-    const aside = `${path}.unreadable-${Date.now()}`
-    await rename(path, aside)
-    setAside(aside)
-  }
+  const found = await readShared(path, accountsIn, `${path}.unreadable-${Date.now()}`, setAside)
   return found ?? { rest: {}, accounts: new Map<string, Kept>() }
 }
 
@@ -151,24 +120,16 @@ async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise
 /** Writes what all processes have used, in place of the file. `isLast`: this process ends. */
 async function write(state: State, isLast: boolean): Promise<void> {
   const { path, ledger } = state.options
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-  const unlock = await lockOf(path)
-  try {
-    const { rest, accounts } = await read(state.options)
-    await merge(state.options, accounts)
-    for (const { name, end } of ledger.names()) {
-      if (end + KEPT_MS < ledger.time()) continue
-      const account = await ledger.merge(name, end, (here) => here)
-      accounts.set(name, { end, account: isLast ? withEnded(account, ledger.own) : account })
-    }
-    const latest = [...accounts].sort(([, one], [, other]) => other.end - one.end).slice(0, MAX_ACCOUNTS)
-    const made = { ...FORMAT, ...rest, accounts: Object.fromEntries(latest) }
-    await writeFile(`${path}.new`, `${JSON.stringify(made)}\n`, { mode: 0o600, flush: true })
-    await rename(`${path}.new`, path)
-    state.seen = await markOf(path)
-  } finally {
-    await unlock()
+  const { rest, accounts } = await read(state.options)
+  await merge(state.options, accounts)
+  for (const { name, end } of ledger.names()) {
+    if (end + KEPT_MS < ledger.time()) continue
+    const account = await ledger.merge(name, end, (here) => here)
+    accounts.set(name, { end, account: isLast ? withEnded(account, ledger.own) : account })
   }
+  const latest = [...accounts].sort(([, one], [, other]) => other.end - one.end).slice(0, MAX_ACCOUNTS)
+  await replaceShared(path, { ...FORMAT, ...rest, accounts: Object.fromEntries(latest) })
+  state.seen = await markOf(path)
 }
 
 /** Writes after what is being written. Never rejects: what can't be written is said once, and stays in memory. */
@@ -180,7 +141,9 @@ function writeInTurn(state: State, isLast: boolean): Promise<void> {
     if (!state.isFailing) state.options.failed(errorOf(error).message)
     state.isFailing = true
   }
-  state.running = state.running.then(() => write(state, isLast)).then(done, failed)
+  state.running = state.running
+    .then(() => whileLocked(state.options.path, () => write(state, isLast)))
+    .then(done, failed)
   return state.running
 }
 

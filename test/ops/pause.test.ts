@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
+import { withPause } from '../../src/core/operator/pause.ts'
+import { createPauses } from '../../src/store/pauses.ts'
 import { ask, firstSession, listed } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -11,6 +13,7 @@ import { startProcess } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
 import { runaway, startProvider } from '../support/provider.ts'
 import { startRedis } from '../support/redis.ts'
+import { createStore } from '../support/stores.ts'
 import { captureTerminal } from '../support/terminal.ts'
 import { WAYS } from '../support/ways.ts'
 
@@ -279,16 +282,18 @@ describe('a pause survives', () => {
   })
 
   it('a restart also where another version has written fields that this one does not know', async () => {
-    const pauseFile = join(folder(), 'pauses.json')
+    const stateFolder = folder()
+    const pauseFile = join(stateFolder, 'pauses.json')
     writeFileSync(pauseFile, JSON.stringify({ version: 9, more: 1, pauses: [{ since: 5, colour: 'red' }, 7] }))
-    const { url } = await startBoth(runaway(), {}, { pauseFile })
+    const { url } = await startBoth(runaway(), {}, { stateFolder })
     expect((await callModel(url, START)).governor).toMatchObject(PAUSED)
   })
 
   it.each(['', '{"pauses":', '[]', '{"version":1}'])('no file that holds none (%j): it is set aside', async (text) => {
-    const pauseFile = join(folder(), 'pauses.json')
+    const stateFolder = folder()
+    const pauseFile = join(stateFolder, 'pauses.json')
     writeFileSync(pauseFile, text)
-    const { url, logs } = await startBoth(runaway(), {}, { pauseFile })
+    const { url, logs } = await startBoth(runaway(), {}, { stateFolder })
     expect((await callModel(url, START)).governor).toBeUndefined()
     expect(readFileSync(`${pauseFile}.unreadable`, 'utf8')).toBe(text)
     expect(logs.filter((line) => line.includes('.unreadable'))).toHaveLength(1)
@@ -296,10 +301,23 @@ describe('a pause survives', () => {
     expect(JSON.parse(readFileSync(pauseFile, 'utf8')).pauses).toHaveLength(1)
   })
 
+  it('all of them, however many processes set one at once', async () => {
+    const file = join(folder(), 'pauses.json')
+    const upstreams = Array.from({ length: 24 }, (_, at) => `u${at}`)
+    const failed = (problem: string) => expect.fail(problem)
+    const made = upstreams.map((upstream) => {
+      const pauses = createPauses({ store: createStore(1), kept: { file }, changed: () => undefined, failed })
+      return pauses.change((before) => withPause(before, { upstream, since: 1 }))
+    })
+    await Promise.all(made)
+    const { pauses } = JSON.parse(readFileSync(file, 'utf8')) as { pauses: readonly { upstream: string }[] }
+    expect(pauses.map(({ upstream }) => upstream).sort()).toEqual(upstreams.toSorted())
+  })
+
   it('in memory alone where its file cannot be written, which is said once', async () => {
     const place = folder()
     writeFileSync(join(place, 'file'), '')
-    const { url, logs } = await startBoth(runaway(), {}, { pauseFile: join(place, 'file', 'pauses.json') })
+    const { url, logs } = await startBoth(runaway(), {}, { stateFolder: join(place, 'file') })
     await set(url, 'pause')
     await set(url, 'pause', { upstream: 'openai' })
     expect((await callModel(url, START)).governor).toMatchObject(PAUSED)
