@@ -8,6 +8,8 @@ import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import {
   BACKSLASH,
   CLOSE_BRACKET,
+  decode,
+  decodeStringIn,
   firstElement,
   kindAt,
   type Member,
@@ -133,9 +135,19 @@ export function* decodeInTurns(
   return values
 }
 
+/** Decodes one value: to compare it where `work` counts the steps, as it is without. Throws like `decodeToCompare`. */
+export function decodeFor(json: Buffer, span: Span, work: Work | undefined): unknown {
+  return work ? decodeToCompare(json, span, work) : decode(json, span)
+}
+
 /** Decodes a string, shortened if it is long. @throws {SyntaxError} @throws {TooMuchToRead} */
 export function decodeStringToCompare(json: Buffer, span: Span, work: Work): string {
   const text = shortened(json, span, work)
   work.decode(text.length)
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
+}
+
+/** Decodes a string: to compare it where `work` counts the steps, as it is without. Throws like `decodeStringToCompare`. */
+export function decodeStringFor(json: Buffer, span: Span, work: Work | undefined): string {
+  return work ? decodeStringToCompare(json, span, work) : decodeStringIn(json, span)
 }

@@ -212,20 +212,30 @@ export function decodeKey(json: Buffer, start: number, end: number): string {
   }
 }
 
+/** Reads with `read` what starts at each element of the array at `at`; `end` is the array's. @throws {JsonScanError} */
+export function elementsBy<Element extends Span>(json: Buffer, at: number, read: (start: number) => Element) {
+  const found: Element[] = []
+  let start = firstElement(json, at)
+  while (json[start] !== CLOSE_BRACKET) {
+    const element = read(start)
+    found.push(element)
+    start = nextElement(json, element.end)
+  }
+  return { elements: found, end: start + 1 }
+}
+
 /**
  * Returns the spans of the elements of the array at `container`.
  * @throws {JsonScanError} @throws {TooMuchToRead} if it has more elements than Governor builds.
  */
 export function elements(json: Buffer, container: Span): Span[] {
-  const spans: Span[] = []
-  let at = firstElement(json, container.start)
-  while (json[at] !== CLOSE_BRACKET) {
-    const end = skipValue(json, at)
-    if (spans.length === MAX_VALUES) throw new TooMuchToRead()
-    spans.push({ start: at, end })
-    at = nextElement(json, end)
+  let count = 0
+  const spanAt = (start: number): Span => {
+    const end = skipValue(json, start)
+    if (count++ === MAX_VALUES) throw new TooMuchToRead()
+    return { start, end }
   }
-  return spans
+  return elementsBy(json, container.start, spanAt).elements
 }
 
 /** Returns the last member named `key`, as `JSON.parse` does; `undefined` if there is none. */

@@ -2,18 +2,14 @@
 import type { ToolCall, ToolResult } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
+import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
-  CLOSE_BRACKET,
-  decode,
-  decodeStringIn,
-  firstElement,
+  elementsBy,
   firstKey,
   isString,
   type Member,
   member,
   members,
-  nextElement,
   nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
@@ -72,19 +68,13 @@ export function partsAt(
   start: number,
   work?: Work,
 ): { readonly parts: PartSpan[]; readonly end: number } {
-  const parts: PartSpan[] = []
-  if (json[start] !== OPEN_BRACKET) {
-    if (json[start] !== OPEN_BRACE) return { parts, end: skipValue(json, start) }
-    const only = partAt(json, start, work)
-    return { parts: [only], end: only.end }
+  if (json[start] === OPEN_BRACKET) {
+    const { elements: parts, end } = elementsBy(json, start, (at) => partAt(json, at, work))
+    return { parts, end }
   }
-  let at = firstElement(json, start)
-  while (json[at] !== CLOSE_BRACKET) {
-    const part = partAt(json, at, work)
-    parts.push(part)
-    at = nextElement(json, part.end)
-  }
-  return { parts, end: at + 1 }
+  if (json[start] !== OPEN_BRACE) return { parts: [], end: skipValue(json, start) }
+  const only = partAt(json, start, work)
+  return { parts: [only], end: only.end }
 }
 
 /** Returns a field of the API in either spelling; `undefined` if there is none. */
@@ -95,10 +85,6 @@ export function fieldIn(fields: readonly Member[], name: string): Member | undef
 /** Returns a name of the API in its second spelling. */
 export function inSnakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-}
-
-function decoded(json: Buffer, span: Span, work: Work | undefined): unknown {
-  return work ? decodeToCompare(json, span, work) : decode(json, span)
 }
 
 function callOf(json: Buffer, value: Span, work: Work | undefined): ToolCall {
@@ -114,12 +100,12 @@ function callOf(json: Buffer, value: Span, work: Work | undefined): ToolCall {
 function resultOf(json: Buffer, value: Span, work: Work | undefined): ToolResult {
   const fields = members(json, value, work)
   const stated = member(fields, 'response')?.value
-  const response = stated && decoded(json, stated, work)
+  const response = stated && decodeFor(json, stated, work)
   const values = isObject(response) ? Object.values(response) : []
   const [only] = values
   const text = values.length === 1 && typeof only === 'string' ? only : JSON.stringify(response ?? '')
   const attached = member(fields, 'parts')?.value
-  const hashes = attached ? attachmentHashes(decoded(json, attached, work)) : []
+  const hashes = attached ? attachmentHashes(decodeFor(json, attached, work)) : []
   const callId = stringIn(json, fields, 'id')
   return { callId, name: stringIn(json, fields, 'name'), text: [text, ...hashes].join('\n') }
 }
@@ -131,7 +117,7 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
   const results: ToolResult[] = []
   for (const { kind, value } of parts) {
     if (work?.isDue) yield
-    if (kind === 'text') texts.push(work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value))
+    if (kind === 'text') texts.push(decodeStringFor(json, value, work))
     else if (kind === 'call') calls.push(callOf(json, value, work))
     else if (kind === 'result') results.push(resultOf(json, value, work))
   }
@@ -141,7 +127,7 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
 /** Returns hashes of the pictures and documents among parts. */
 export function picturesOf(json: Buffer, parts: readonly PartSpan[], work?: Work): string[] {
   const attachments = parts.filter(({ kind }) => kind === 'other')
-  return attachmentHashes(attachments.map((part) => decoded(json, part, work)))
+  return attachmentHashes(attachments.map((part) => decodeFor(json, part, work)))
 }
 
 /** True if a decoded part is a call that the client has to make. */

@@ -2,18 +2,15 @@
 import type { ToolCall, ToolResult } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
-import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
+import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
-  CLOSE_BRACKET,
   decode,
-  decodeStringIn,
-  firstElement,
+  elementsBy,
   firstKey,
   isString,
   kindAt,
   member,
   members,
-  nextElement,
   nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
@@ -70,18 +67,12 @@ function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
 /** Indexes the content that starts at `start`. @throws {JsonScanError} */
 export function contentAt(json: Buffer, start: number, work?: Work): Content {
   if (json[start] !== OPEN_BRACKET) return { json, work, value: { start, end: skipValue(json, start) }, blocks: [] }
-  const blocks: Block[] = []
-  let at = firstElement(json, start)
-  while (json[at] !== CLOSE_BRACKET) {
-    const block = blockAt(json, at, work)
-    blocks.push(block)
-    at = nextElement(json, block.end)
-  }
-  return { json, work, value: { start, end: at + 1 }, blocks }
+  const { elements: blocks, end } = elementsBy(json, start, (at) => blockAt(json, at, work))
+  return { json, work, value: { start, end }, blocks }
 }
 
 function blockOf({ json, work }: Content, block: Block): Json {
-  const value = work ? decodeToCompare(json, block, work) : decode(json, block)
+  const value = decodeFor(json, block, work)
   return isObject(value) ? value : {}
 }
 
@@ -105,8 +96,7 @@ export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   const { json, work, value, blocks } = content
   const texts: string[] = []
   const calls: ToolCall[] = []
-  if (value && kindAt(json, value) === 'string')
-    texts.push(work ? decodeStringToCompare(json, value, work) : decodeStringIn(json, value))
+  if (value && kindAt(json, value) === 'string') texts.push(decodeStringFor(json, value, work))
   for (const block of blocks) {
     if (work?.isDue) yield
     if (block.type === 'text') texts.push(textOf(blockOf(content, block)['text']))
