@@ -326,7 +326,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     await telemetry.journal?.close()
     await services.transport.destroy()
     pauses.close()
-    opened.close()
+    await opened.close()
   }
   return {
     /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */

@@ -10,6 +10,7 @@ import { DEFAULT_UPSTREAMS } from './config/upstreams.ts'
 import { sha256Of } from './core/hash.ts'
 import type { Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
+import { createTick } from './http/tick.ts'
 import type { Upstream } from './http/upstream.ts'
 import { upstreamOf } from './proxy/door/route.ts'
 import { createKnownStreaks } from './proxy/error-streaks.ts'
@@ -139,6 +140,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     isCut: false,
     draining,
     now,
+    tick: createTick(),
     delay: options.delay ?? ((ms, signal) => wait(ms, undefined, { signal })),
     newId,
   }

@@ -220,11 +220,13 @@ describe('the source code', () => {
     expect(knowing.map(({ path }) => path)).toEqual(['proxy/door/tunnel.ts'])
   })
 
-  it('uses `process` only in main.ts', () => {
+  it('uses `process` only in main.ts, and its queue of the next tick in one more file', () => {
     const touching = SOURCES.filter(({ code }) => /\bprocess\./.test(code) || /\bnode:process\b/.test(code))
     expect(touching.map(({ path }) => path)).toEqual(['main.ts'])
     const importing = SOURCES.filter(({ imports }) => imports.includes('node:process'))
-    expect(importing.map(({ path }) => path)).toEqual([])
+    expect(importing.map(({ path, text }) => [path, /import .* from 'node:process'/.exec(text)?.[0]])).toEqual([
+      ['http/tick.ts', "import { nextTick } from 'node:process'"],
+    ])
   })
 
   it('sets the flags of V8 before it loads any other module', () => {

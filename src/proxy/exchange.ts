@@ -59,6 +59,7 @@ export async function exchange(services: Services, client: Client, route = route
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
+    await services.tick.next()
     const found = await evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body, lease))
     if (found === 'answered') return
     if (typeof found !== 'object') {

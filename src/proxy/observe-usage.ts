@@ -38,7 +38,7 @@ import {
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
-import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
+import { changeSession, changeSessionLater, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
@@ -56,6 +56,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
     // The client gets no calls of a last answer.
     relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
+    later: services.tick.later,
     settle: (answer) => noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
@@ -79,6 +80,7 @@ export function observeAside(
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body),
+    later: services.tick.later,
     settle(answer) {
       if (!key || !found) return countBill(x, model, policy, answer, () => undefined)
       // The history goes on from the compaction.
@@ -148,7 +150,7 @@ function noteCompleted(turn: Turn, answer: Answered): void {
   }
   if (answer.callsNothing && state.isWarned) {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
-    void changeSession(turn, noteAcknowledged)
+    void changeSessionLater(turn, noteAcknowledged)
   }
 }
 
@@ -211,8 +213,7 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
     calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,
   }
   if (key) {
-    await changeSession(turn, noteAnswer, answer)
-    if (callsNothing) quietRuns.watch(key)
+    void changeSessionLater(turn, noteAnswer, answer).then(() => callsNothing && quietRuns.watch(key))
     const unlinked = ids.filter((one) => !turn.state.linked.includes(one))
     if (unlinked.length > 0) await linkResponses(store, found, unlinked)
     return

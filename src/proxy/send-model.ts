@@ -213,7 +213,7 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
  * Sends a call, and aborts it if the client leaves. The response is observed for usage; where no API is guarded, for
  * windows of models. `watched`: errors in its stream get their meaning. @throws {UpstreamFailed}
  */
-function openUpstream(
+async function openUpstream(
   x: Exchange,
   call: UpstreamCall,
   turn?: Turn,
@@ -242,7 +242,9 @@ function openUpstream(
     }
   })
   if (x.client.isGone()) x.inFlight.abort()
-  return x.inFlight.response
+  const response = await x.inFlight.response
+  await x.services.tick.next()
+  return response
 }
 
 /** Returns the response with a header that says how Governor changed its request. */

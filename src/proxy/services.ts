@@ -11,6 +11,7 @@ import type { StormPolicy } from '../core/storm.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/body.ts'
 import type { CredentialPlaces } from '../http/credentials.ts'
+import type { Tick } from '../http/tick.ts'
 import type { Transport } from '../http/transport.ts'
 import type { Upstream } from '../http/upstream.ts'
 import type { Row } from '../overflow/rows.ts'
@@ -136,6 +137,8 @@ export interface Services {
   readonly draining: AbortSignal
   /** Milliseconds since the epoch. */
   readonly now: () => number
+  /** Does the work of many requests together. */
+  readonly tick: Tick
   /** Settles after so many milliseconds; rejects at once where the signal aborts. */
   readonly delay: (ms: number, signal: AbortSignal) => Promise<unknown>
   /** Returns a random id for a reply that Governor makes itself. */

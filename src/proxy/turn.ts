@@ -66,7 +66,7 @@ export interface ResponseState {
   refusedEdits: readonly UnsupportedEdit[]
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
-  /** Settles when the newest answer is recorded. */
+  /** Settles when the ids of the newest answer are linked. */
   recorded?: Promise<void>
   /** Unset where transcripts are not kept. */
   texts?: SaidTexts
@@ -94,18 +94,31 @@ export function updateSession<Result, Args extends readonly unknown[]>(
   return unlessLost(services.emit, updated, otherwise)
 }
 
-/** Changes the session without a result. Never rejects: a change that the store loses is a counted fault. */
-export async function changeSession<Args extends readonly unknown[]>(
-  { services, key, counted }: Turn,
-  by: (session: Session, request: CountedRequest, ...args: Args) => Session,
+type SessionStep<Args extends readonly unknown[]> = (
+  session: Session,
+  request: CountedRequest,
   ...args: Args
+) => Session
+
+/** Changes the session without a result. Never rejects: a change that the store loses is a counted fault. */
+export function changeSession<Args extends readonly unknown[]>(turn: Turn, by: SessionStep<Args>, ...args: Args) {
+  return changeBy(turn, false, by, args)
+}
+
+/** Changes the session with its next change, or a moment later: it is lost if this process dies before that. */
+export function changeSessionLater<Args extends readonly unknown[]>(turn: Turn, by: SessionStep<Args>, ...args: Args) {
+  return changeBy(turn, true, by, args)
+}
+
+async function changeBy<Args extends readonly unknown[]>(
+  { services, key, counted }: Turn,
+  mayWait: boolean,
+  by: SessionStep<Args>,
+  args: Args,
 ): Promise<void> {
   if (key === undefined) return
-  const updated = services.store.update(key, (session = NEW_SESSION) => ({
-    session: by(session, counted, ...args),
-    result: undefined,
-  }))
-  await unlessLost(services.emit, updated, undefined)
+  const change = (session = NEW_SESSION) => ({ session: by(session, counted, ...args), result: undefined })
+  await unlessLost(services.emit, services.store.update(key, change, mayWait), undefined)
 }
 
 /** Returns the outcome of a request whose answer is over. */

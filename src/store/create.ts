@@ -29,7 +29,7 @@ export function createStore(
   switch (kind) {
     case 'memory': {
       const store: Store = createMemoryStore(limits, now)
-      return { store, status: () => statusOf(true), open: async () => {}, close() {} }
+      return { store, status: () => statusOf(true), open: async () => {}, close: async () => {} }
     }
     case 'redis': {
       const { tls } = redis

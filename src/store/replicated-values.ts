@@ -85,6 +85,8 @@ interface State<Value> {
   readonly options: ReplicationOptions<Value>
   readonly copies: FairCache<Copy<Value>>
   readonly queues: Map<SessionKey, PendingChange<Value>[]>
+  /** The timers of queues that wait for a further change before they are written. */
+  readonly waiting: Map<SessionKey, NodeJS.Timeout>
   operations: number
 }
 
@@ -94,6 +96,10 @@ type Change<Value, Result> = ValueChange<Value | undefined, Result>
 const MAX_ATTEMPTS = 100
 
 const HEALED_AT_ONCE = 16
+
+/** For so many milliseconds a change that may wait does so, and for so many keys at once. */
+const WAIT_MS = 50
+const MAX_KEYS_WAITING = 10_000
 
 /** How many unconfirmed writes are kept. The next successful write confirms them, and few fail in a row. */
 const MAX_UNCONFIRMED = 4
@@ -220,6 +226,13 @@ async function writeAll<Value>(state: State<Value>, key: SessionKey, queue: Pend
   state.queues.delete(key)
 }
 
+/** Writes the changes of a key that wait. Never rejects. */
+async function writeWaiting<Value>(state: State<Value>, key: SessionKey): Promise<void> {
+  clearTimeout(state.waiting.get(key))
+  state.waiting.delete(key)
+  await writeAll(state, key, state.queues.get(key) ?? [])
+}
+
 /** Creates the values of one kind. */
 export function createReplicatedValues<Value>(options: ReplicationOptions<Value>) {
   const { remote, lost, sizeOf } = options
@@ -230,24 +243,32 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
       return value === undefined ? 1 : sizeOf(value)
     },
   })
-  const state: State<Value> = { options, copies, queues: new Map(), operations: 0 }
+  const state: State<Value> = { options, copies, queues: new Map(), waiting: new Map(), operations: 0 }
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
-  const update = <Result>(key: SessionKey, change: Change<Value, Result>, ttl = options.ttl): Promise<Result> =>
+  const { queues, waiting } = state
+  const update = <Result>(
+    key: SessionKey,
+    change: Change<Value, Result>,
+    ttl = options.ttl,
+    mayWait = false,
+  ): Promise<Result> =>
     new Promise((resolve, reject) => {
       const pending: PendingChange<Value> = { change, ttl, resolve, reject, outcome: NOT_RUN }
-      const queue = state.queues.get(key)
-      if (queue) {
-        queue.push(pending)
-        return
-      }
-      const begun = [pending]
-      state.queues.set(key, begun)
-      void writeAll(state, key, begun)
+      const queue = queues.get(key)
+      if (queue) queue.push(pending)
+      else queues.set(key, [pending])
+      if (mayWait && !queue && waiting.size < MAX_KEYS_WAITING)
+        waiting.set(
+          key,
+          setTimeout(() => writeWaiting(state, key), WAIT_MS),
+        )
+      else if (!queue || (!mayWait && waiting.has(key))) void writeWaiting(state, key)
     })
   return {
     update,
     /** Returns the store's value; if the store fails, this replica's copy, and calls `missed`. */
     async get(key: SessionKey, missed = lost): Promise<Value | undefined> {
+      if (waiting.has(key)) await writeWaiting(state, key)
       if (copies.peek(key)?.offline || !remote.isUp()) return copyOf(key)
       try {
         return (await remote.read(key)).value
@@ -258,6 +279,10 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     },
     copyOf,
     keys: copies.keys,
+    /** Writes the changes that wait. */
+    async flush(): Promise<void> {
+      await Promise.all([...waiting.keys()].map((key) => writeWaiting(state, key)))
+    },
     /** Writes the changes that were made while the store failed. */
     async heal(): Promise<void> {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)

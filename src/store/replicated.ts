@@ -27,7 +27,9 @@ export interface ReplicatedOptions extends Pick<ConnectionHooks, 'changed' | 'an
 }
 
 /** A store that replicas share, with its connection to the remote store. */
-export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' | 'open' | 'close'> {
+export interface ReplicatedStore extends Store, Pick<RedisConnection, 'isWhole' | 'open'> {
+  /** Writes what waits, and ends the connection. */
+  close(): Promise<void>
   /** Writes the changes that the remote store missed, as it does by itself when that is back. */
   heal(): Promise<unknown>
 }
@@ -162,11 +164,12 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     sizeOf: sizeOfSession,
   })
   return {
-    async update(key, change) {
-      const result = await sessions.update(key, (before) => {
+    async update(key, change, mayWait) {
+      const changed = (before: Session | undefined) => {
         const { session, result } = change(before)
         return { value: session, result }
-      })
+      }
+      const result = await sessions.update(key, changed, limits.ttl, mayWait)
       changes.note(key)
       return result
     },
@@ -180,7 +183,10 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     count: () => remote.count().catch(() => sessions.keys().length),
     isWhole: remote.isWhole,
     open: remote.open,
-    close: remote.close,
+    async close() {
+      await sessions.flush()
+      remote.close()
+    },
     heal,
   }
 }

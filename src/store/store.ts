@@ -186,8 +186,11 @@ export interface RecentKeys {
 
 /** Remembers sessions and values, and says in all processes which sessions change. */
 export interface Store {
-  /** Replaces a session by the one that `change` returns. A change that throws changes nothing. */
-  update<Result>(key: SessionKey, change: SessionChange<Result>): Promise<Result>
+  /**
+   * Replaces a session by the one that `change` returns. A change that throws changes nothing. `mayWait`: it may be
+   * written with the next change of this session, which finds it made, 50 ms later at the latest.
+   */
+  update<Result>(key: SessionKey, change: SessionChange<Result>, mayWait?: boolean): Promise<Result>
   /** Returns a session; `undefined` if it was never stored, or was forgotten. */
   get(key: SessionKey): Promise<Session | undefined>
   /**

@@ -429,6 +429,7 @@ describe('the end of a run that Governor did not end', () => {
     const time = { now: 1_800_000_000_000 }
     const { url } = await startBoth(() => ({ text: 'é'.repeat(70_000) }), ON, { now: () => time.now })
     await callModel(url, START, { ...named('one'), stream: true })
+    await expect.poll(() => firstSession(url)).toMatchObject({ state: 'answered' })
     time.now += 300_000
     const { final_answer: answer } = await firstSession(url)
     expect(answer?.truncated).toBe(true)

@@ -25,6 +25,7 @@ async function tapped(
       dialect: chat,
       head: { status: 200, reason: 'OK', headers },
       requestBytes,
+      later: (call) => call(),
       settle(answered) {
         told.push(answered)
         resolve()
@@ -195,6 +196,7 @@ describe('a response observer', async () => {
       },
       head: { status: 200, reason: '', headers: EVENT_STREAM },
       requestBytes: 1,
+      later: (call) => call(),
       settle: () => undefined,
       fault: (error) => {
         throw error
