@@ -121,11 +121,10 @@ describe('a model that repeats itself', () => {
   it('may ignore twice as many warnings if its results are too short to show progress', () => {
     const { memory, findings } = tell('undo.=ok '.repeat(9))
     expect(findings.map(({ warnings }) => warnings)).toEqual([1, 2, 3, 4])
-    // A loop is complete only with every second call: after an odd number of calls nothing could be blocked anyway.
-    for (const calls of [6, 8]) {
-      expect(isRefused(tell('undo=ok '.repeat(calls)).memory, 'undo')).toBe(true)
-      expect(isRefused(tell('undo.=ok '.repeat(calls)).memory, 'undo')).toBe(false)
-    }
+    const refusedAfter = (call: string) =>
+      [5, 6, 7, 8, 9, 10].map((calls) => isRefused(tell(`${call}=ok `.repeat(calls)).memory, 'undo'))
+    expect(refusedAfter('undo')).toEqual([false, true, true, true, true, true])
+    expect(refusedAfter('undo.')).toEqual([false, false, false, false, false, true])
     expect(isRefused(tell('undo.=ok', POLICY, memory).memory, 'undo')).toBe(true)
     expect(isRefused(tell(`${'key.=ok see=longer '.repeat(3)}key.=ok`).memory, 'see')).toBe(true)
   })

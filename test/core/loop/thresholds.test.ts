@@ -36,6 +36,16 @@ const WARNED_TWICE = repetitionThreshold + 2 * (maxWarningsBeforeBlock - 1)
 /** One and the same call at the first and the last of so many calls, and once between, with one new call on each side. */
 const apart = (calls: number) => `p=1 q=1 r=1 a=1 p=1 p=1 q=1 q=1 n=1 a=1 m=1 ${'p=1 '.repeat(calls - 9)}a=1`
 
+/** Eleven calls of one response. */
+const eleven = (name: string) => each(11, (at) => `${name}${at}=1`).replaceAll(' ', '+')
+
+/**
+ * The same call in the first, the second and the last of so many responses, the ones between of more than ten calls: all
+ * known but one.
+ */
+const acrossResponses = (count: number) =>
+  `${eleven('p')}+${eleven('q')} a=1 ${eleven('p')}+n=1+a=1 ${each(count - 3, (at) => `${eleven('q')}+m${at}=1`)} a=1`
+
 const blockedTimes = (times: number) => {
   let { memory } = tell('a=1 '.repeat(WARNED_TWICE + 1))
   let endsRun = false
@@ -66,6 +76,11 @@ const THRESHOLDS: readonly Threshold[] = [
     applies: (responses) => ends(`a=1 b=1 c=1 ${each(responses, (at) => `${'abc'[at % 3]}=1`)}`, 'cycle'),
   },
   {
+    rule: 'different calls in a circle are no cycle, as the first is not among the last calls any more',
+    threshold: 11,
+    applies: (calls) => tell(each(60, (at) => `c${at % calls}=1`)).findings.length === 0,
+  },
+  {
     rule: 'equal calls in a row are a repetition',
     threshold: repetitionThreshold,
     applies: (calls) => ends('a=1 '.repeat(calls), 'repetition'),
@@ -76,9 +91,19 @@ const THRESHOLDS: readonly Threshold[] = [
     applies: (calls) => !ends(apart(calls), 'repetition'),
   },
   {
+    rule: 'responses from the first to the last of three equal calls are too many where they make more than 10 calls',
+    threshold: 5,
+    applies: (responses) => tell(acrossResponses(responses)).findings.length === 0,
+  },
+  {
     rule: 'new calls between two equal ones make a repetition of three into work',
     threshold: 2,
     applies: (news) => !ends(`a=1 ${each(news, (at) => `n${at}=1`)} a=1 a=1`, 'repetition'),
+  },
+  {
+    rule: 'calls that change something between two equal ones make a repetition of three into work',
+    threshold: 1,
+    applies: (changes) => !ends(`a=1 ${each(changes, (at) => `n${at}!=1`)} a=1 a=1`, 'repetition'),
   },
   {
     rule: 'equal calls in a row with any results get a warning',
@@ -115,6 +140,14 @@ const THRESHOLDS: readonly Threshold[] = [
       ),
   },
   {
+    rule: 'results in a fixed order are too many to be seen twice in the last 10 calls, and have no call blocked',
+    threshold: 6,
+    applies: (results) =>
+      !each(60, (at) => `a=${at % results}`)
+        .split(' ')
+        .some((_, at, calls) => isBlocked(calls.slice(0, at + 1).join(' '), 'a')),
+  },
+  {
     rule: 'a call with results that change again and again in no fixed order reads a value',
     threshold: CHANGING.length,
     applies: (calls) => tell(each(calls, (at) => `a=${CHANGING[at]}`)).memory.history.window.at(-1)?.isPoll === true,
@@ -138,6 +171,29 @@ const THRESHOLDS: readonly Threshold[] = [
     rule: 'equal answers to a call that waits get a third notice',
     threshold: 4 * repetitionThreshold * pollMultiplier,
     applies: (answers) => warningsOf('get?=run '.repeat(answers)) === 3,
+  },
+  {
+    rule: 'two calls that wait in turn are a ping_pong',
+    threshold: 4 * pollMultiplier,
+    applies: (calls) =>
+      ends(
+        each(calls, (at) => (at % 2 ? 'b?=1' : 'a?=1')),
+        'ping_pong',
+      ),
+  },
+  {
+    rule: 'responses of calls that wait in a row without anything new are a cycle',
+    threshold: standstill * pollMultiplier,
+    applies: (responses) => ends(`a?=1 b?=1 c?=1 ${each(responses, (at) => `${'abc'[at % 3]}?=1`)}`, 'cycle'),
+  },
+  {
+    rule: 'calls that wait in a row with any results get a warning',
+    threshold: sameCallAnyResult * pollMultiplier,
+    applies: (calls) =>
+      ends(
+        each(calls, (at) => `a?=${at}`),
+        'same_call',
+      ),
   },
   {
     rule: 'equal answers within 10 minutes have a call that waits blocked',
@@ -164,6 +220,11 @@ const THRESHOLDS: readonly Threshold[] = [
     rule: 'a result of so many characters can show progress',
     threshold: 17,
     applies: (length) => !progressIn({ callId: '', text: () => 'x'.repeat(length) }).isTerse,
+  },
+  {
+    rule: 'the call of a repetition with results that cannot show progress is blocked',
+    threshold: 11,
+    applies: (call) => isBlocked('a.=ok '.repeat(call - 1), 'a'),
   },
 ]
 
