@@ -58,7 +58,9 @@ async function startBlocked(dialect: DialectName, stream: boolean) {
   onTestFinished(() => model.close())
   const dialects = GUARDED.map((one) => breakable(one, calls, one.api.upstream.name))
   const store = breakable({ ...createStore(1_000) }, calls, 'store')
-  const running = await startGovernor(model.url, {}, { dialects, store })
+  // No warning before the block: an agent comes to its block in three requests.
+  const config = { loop_guard: { max_warnings_before_block: 0 } }
+  const running = await startGovernor(model.url, config, { dialects, store })
   const isBlocked = (from: number) => running.events.slice(from).some(({ kind }) => kind === 'call_blocked')
   const agentOf = (): Agent => {
     const key = keyOf({ loops: true, isStubborn: true })
