@@ -48,14 +48,20 @@ async function asking(api: Api, stream: boolean, failure: Answer, takes: (body: 
   return { failed, answered, whileFailing, repeated: await send(url, api, request, stream), asked, provider }
 }
 
-const WAYS = STOPPED.flatMap((api) =>
-  [false, true].flatMap((stream) => FORMS.map(([form, takes]) => ({ name: api.name, api, stream, form, takes }))),
+const WAYS = STOPPED.flatMap((api, of) =>
+  [false, true].flatMap((stream, way) =>
+    FORMS.map(([form, takes], at) => {
+      // Each status meets each form, and each dialect whole and streamed: a fifth of all combinations.
+      const statuses = STATUSES.filter((_, number) => (number + 2 * of + way) % FORMS.length === at)
+      return { name: api.name, api, stream, form, takes, statuses }
+    }),
+  ),
 )
 
 describe.each(WAYS)('$name (stream: $stream), a provider that takes a last request only $form', (way) => {
-  const { api, stream, takes } = way
+  const { api, stream, takes, statuses } = way
 
-  it.each(STATUSES)('passes on a %i that has another reason, and answers the next request', async (status) => {
+  it.each(statuses)('passes on a %i that has another reason, and answers the next request', async (status) => {
     const failure: Answer = { status, body: errorOf('Your credit balance is too low.') }
     const { failed, answered, whileFailing, repeated, asked, provider } = await asking(api, stream, failure, takes)
     expect([failed.status, failed.text]).toEqual([status, JSON.stringify(failure.body)])
