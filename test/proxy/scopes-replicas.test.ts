@@ -1,22 +1,15 @@
 import fc from 'fast-check'
 import { expect, it, onTestFinished } from 'vitest'
 import type { Ask } from '../../src/core/budget/ledger.ts'
-import { createCalendar } from '../../src/core/budget/scopes.ts'
 import type { Counts } from '../../src/core/counters.ts'
-import { createLedger, type Place, placeOf } from '../../src/usage/ledger.ts'
+import { createLedger, type Place } from '../../src/usage/ledger.ts'
 import { ask } from '../support/admin.ts'
+import { dayAt } from '../support/day-limit.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { startProvider } from '../support/provider.ts'
 import { openReplica, type Redis, startRedis } from '../support/redis.ts'
 
-const RULE = {
-  scope: 'day',
-  per: 'all',
-  limits: { cost: 100, tokens: 0, iterations: 0, runs: 0 },
-  isObserved: false,
-} as const
-const calendar = createCalendar('UTC')
 const asks = (cost: number): Ask => ({ counts: { iterations: 1, cost }, isGuess: false })
 
 /** Ledgers of replicas, each with a clock that is wrong by so many milliseconds. */
@@ -44,7 +37,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.array(step, { maxLength: 6 }), { maxLength: 12 }), async (rounds) => {
         const all = await replicas(redis, `g${schedules++}:`, [0, 7_200_000, -7_200_000])
-        const place = placeOf(RULE, calendar.periodOf('day', all[0]?.time() ?? 0), null)
+        const place = dayAt(all[0]?.time() ?? 0)
         const flying: { who: number; held: Counts | undefined; cost: number }[] = []
         let excess = 0
         let largest = 0
@@ -86,7 +79,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const all = await replicas(redis, 'clocks:', [0, 90_000_000, -90_000_000])
     const places: Place[] = []
     for (const one of all) {
-      const place = placeOf(RULE, calendar.periodOf('day', one.time()), null)
+      const place = dayAt(one.time())
       places.push(place)
       await one.settle(place, { cost: 5 }, undefined)
     }
@@ -104,7 +97,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const redis = await startRedis()
     const [one, other] = await replicas(redis, 'down:', [0, 0])
     if (!one || !other) throw new Error('no replicas')
-    const place = placeOf(RULE, calendar.periodOf('day', one.time()), null)
+    const place = dayAt(one.time())
     await one.settle(place, { cost: 60 }, undefined)
     await other.settle(place, { cost: 20 }, undefined)
     await one.settle(place, { cost: 1 }, undefined)
@@ -117,13 +110,11 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     expect((await one.hold([place], asks(1), false))[0]?.hold).toBeUndefined()
     await redis.restart()
     // Redis has lost everything: each writes its own part again.
-    for (let at = 0; at < 400; at++) {
-      await one.settle(place, {}, undefined)
-      await other.settle(place, {}, undefined)
-      if ((await one.read(place)).used.cost === 116 && (await other.read(place)).used.cost === 116) break
-      await new Promise((resolve) => setTimeout(resolve, 25))
+    const sums = async () => {
+      for (const ledger of [one, other]) await ledger.settle(place, {}, undefined)
+      return [(await one.read(place)).used, (await other.read(place)).used]
     }
-    expect((await other.read(place)).used).toEqual({ cost: 116 })
+    await expect.poll(sums).toEqual([{ cost: 116 }, { cost: 116 }])
   })
 
   it('let about ten of fifty requests at once through three Governors where there is room for ten', async () => {

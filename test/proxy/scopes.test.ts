@@ -99,11 +99,14 @@ describe('a limit of a day', () => {
   })
 
   it('lets ten of fifty requests at once through where there is room for ten', async () => {
-    const slow: Script = async () => {
-      await new Promise((resolve) => setTimeout(resolve, 20))
+    let released: Promise<unknown> = Promise.resolve()
+    const answer: Script = async () => {
+      await released
       return { text: 'It is 42.' }
     }
-    const { url, provider } = await startBoth(slow, config({ day: { max_cost_usd: 0.1 } }))
+    const { url, provider, events, until } = await startBoth(answer, config({ day: { max_cost_usd: 0.1 } }))
+    // No request has its answer before Governor has all fifty.
+    released = until(() => events.filter(({ kind }) => kind === 'request_began').length === 50)
     const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => closedBy(post(url, plain(`task ${at}`)))))
     expect(ends.filter((end) => end === undefined)).toHaveLength(10)
     expect(provider.requests).toHaveLength(10)

@@ -1,5 +1,4 @@
 /** The store on several servers: those that Sentinels watch, and a cluster. */
-import { setTimeout as pause } from 'node:timers/promises'
 import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
@@ -22,13 +21,16 @@ const all = (number: number) => KEYS.map(() => number)
 
 /** Changes a session again and again until the other replica hears of it. */
 async function arrives(from: Replica, to: Replica): Promise<void> {
-  const came = new AbortController()
   const key = sessionKey('me', 'news')
-  const end = to.store.subscribe((keys) => keys.includes(key) && came.abort())
-  while (!came.signal.aborted) {
+  let hasCome = false
+  const end = to.store.subscribe((keys) => {
+    hasCome ||= keys.includes(key)
+  })
+  const change = async () => {
     await count(from, key)
-    await pause(50)
+    return hasCome
   }
+  await expect.poll(change).toBe(true)
   end()
 }
 
@@ -102,12 +104,14 @@ describeWith('redis-server', 'replicas on servers that Sentinels watch', () => {
       const first = await startRedis('redis-server', atOnce)
       const second = await startRedis('redis-server', atOnce)
       await second.command('REPLICAOF', '127.0.0.1', String(first.port))
-      while (!String(await second.command('INFO', 'replication')).includes('master_link_status:up'));
+      await expect
+        .poll(async () => String(await second.command('INFO', 'replication')))
+        .toContain('master_link_status:up')
       const sentinels = await Promise.all([1, 2, 3].map(() => startSentinel('mine', first.port, 2)))
       // They find each other and the second server by and by.
       for (const { command } of sentinels) {
         const known = async () => JSON.stringify(await command('SENTINEL', 'MASTER', 'mine'))
-        while (!/"num-slaves":"1","num-other-sentinels":"2"/.test(await known()));
+        await expect.poll(known).toMatch(/"num-slaves":"1","num-other-sentinels":"2"/)
       }
       const options = { sentinel: { name: 'mine', nodes: sentinels.map(({ url }) => url) }, timeout: TIMEOUT }
       const one = await openReplica('redis://unused', options)
@@ -119,14 +123,14 @@ describeWith('redis-server', 'replicas on servers that Sentinels watch', () => {
       await arrives(one, two)
       expect(await countAll(one)).toEqual(all(3))
       const written = await offsetOf(first)
-      while ((await offsetOf(second)) < written);
+      await expect.poll(() => offsetOf(second)).toBeGreaterThanOrEqual(written)
       await first.kill()
       expect(await countAll(one)).toEqual(all(4))
       // A server that becomes the primary one closes its connections.
-      const role = () => second.command('INFO', 'replication').catch(() => '')
-      while (!String(await role()).includes('role:master'));
+      const role = async () => String(await second.command('INFO', 'replication').catch(() => ''))
+      await expect.poll(role).toContain('role:master')
       // A replica without requests notices later.
-      while (one.rises() < 2 || two.rises() < 2) await role()
+      await expect.poll(() => Math.min(one.rises(), two.rises())).toBe(2)
       await Promise.all([one.until(true), two.until(true)])
       await one.store.heal()
       expect(await countAll(two)).toEqual(all(5))

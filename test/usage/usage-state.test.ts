@@ -3,21 +3,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createCalendar } from '../../src/core/budget/scopes.ts'
-import { createLedger, placeOf } from '../../src/usage/ledger.ts'
+import { createLedger } from '../../src/usage/ledger.ts'
 import { createUsageState } from '../../src/usage/usage-state.ts'
+import { dayAt } from '../support/day-limit.ts'
 import { createStore } from '../support/stores.ts'
 
 const NOON = Date.parse('2026-11-27T12:00:00Z')
-const RULE = {
-  scope: 'day',
-  per: 'all',
-  limits: { cost: 20, tokens: 0, iterations: 0, runs: 0 },
-  isObserved: false,
-} as const
-const calendar = createCalendar('UTC')
-const place = (at = NOON) => placeOf(RULE, calendar.periodOf('day', at), null)
-
 function folder(): string {
   const made = mkdtempSync(join(tmpdir(), 'governor-state-'))
   onTestFinished(() => {
@@ -42,8 +33,8 @@ function startOne(path: string, name: string, clock = { now: NOON }) {
     ...file,
     ledger,
     said,
-    spend: (cost: number) => ledger.settle(place(clock.now), { cost }, undefined),
-    cost: async (at = clock.now) => (await ledger.read(place(at))).used.cost ?? 0,
+    spend: (cost: number) => ledger.settle(dayAt(clock.now), { cost }, undefined),
+    cost: async (at = clock.now) => (await ledger.read(dayAt(at))).used.cost ?? 0,
   }
 }
 
