@@ -22,7 +22,8 @@ const MAX_STREAKS = 10_000
 
 /** Returns an empty memory, which forgets the streaks that were not used for longest. */
 export function createKnownStreaks(): Services['streaks'] {
-  return Object.assign(new LRUCache<SessionKey, true>({ max: MAX_STREAKS }), { held: 0 })
+  // With a `max`, lru-cache would allocate room for all entries at once.
+  return Object.assign(new LRUCache<SessionKey, true>({ maxSize: MAX_STREAKS, sizeCalculation: () => 1 }), { held: 0 })
 }
 
 /** Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an id. */

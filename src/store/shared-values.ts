@@ -22,7 +22,9 @@ export function isFirst(store: Store, occasion: string): Promise<boolean> {
 /** Creates the shared values of one kind; `lost` is called whenever the store fails. */
 export function createSharedValues<Value extends object>(store: Store, kind: ValueKind<Value>, lost: () => void) {
   const copies = new LRUCache<string, { readonly value: Value; readonly readAt: number }>({
-    max: MAX_COPIES,
+    // With a `max`, lru-cache would allocate room for all entries at once.
+    maxSize: MAX_COPIES,
+    sizeCalculation: () => 1,
   })
   const copyOf = (name: string): Value => copies.get(name)?.value ?? kind.empty
   const keep = (name: string, value: Value) => copies.set(name, { value, readAt: performance.now() })

@@ -26,7 +26,12 @@ export type QuietRuns = ReturnType<typeof createQuietRuns>
 /** Creates a watch over the sessions of a store. */
 export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions) {
   /** The function that cancels the look at each session. */
-  const waiting = new LRUCache<SessionKey, () => void>({ max: MAX_WAITING, dispose: (cancel) => cancel() })
+  const waiting = new LRUCache<SessionKey, () => void>({
+    // With a `max`, lru-cache would allocate room for all entries at once.
+    maxSize: MAX_WAITING,
+    sizeCalculation: () => 1,
+    dispose: (cancel) => cancel(),
+  })
   let isClosed = false
   const watch = (key: SessionKey) => {
     if (isClosed || waiting.has(key)) return
