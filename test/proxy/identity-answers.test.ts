@@ -88,6 +88,9 @@ async function inEach(check: (setting: Setting[1], title: string) => Promise<voi
   for (const [title, setting] of SETTINGS) await check(setting, title)
 }
 
+/** The verdicts on looping agents that change nothing, by their setting. */
+const known = new Map<string, readonly string[]>()
+
 describe('whole answers to different requests of one run', () => {
   it.each(Object.entries(FORMS))('are an iteration each where the client %s', async (_, form) => {
     const { url } = await startBeforeModel({ budget: { max_iterations: LIMIT } })
@@ -103,13 +106,15 @@ describe('whole answers to different requests of one run', () => {
     const shape = { calls: 2, loops: true }
     await inEach(async (setting, title) => {
       const options = { url, ...setting, reducer: whole }
-      const control = await runShortened(createAgent({ ...options, key: keyOf(shape), session: 'control' }), 12)
+      const control = () => runShortened(createAgent({ ...options, key: keyOf(shape), session: 'control' }), 12)
+      const expected = known.get(title) ?? verdictsOf(await control())
+      known.set(title, expected)
       const seen = await runShortened(createAgent({ ...options, key: keyOf(shape), form }), 12)
-      expect(verdictsOf(control).join()).toContain('in place')
+      expect(expected.join()).toContain('in place')
       // Where calls are missing, the others are another loop.
       if (name.includes('keeps only'))
         expect.soft(verdictsOf(seen).join(), `${title}\n${tableOf(seen)}`).toMatch(/warn.*block/)
-      else expect.soft(verdictsOf(seen), `${title}\n${tableOf(seen)}`).toEqual(verdictsOf(control))
+      else expect.soft(verdictsOf(seen), `${title}\n${tableOf(seen)}`).toEqual(expected)
     })
   })
 
