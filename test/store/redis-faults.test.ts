@@ -174,7 +174,9 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     await second.command('REPLICAOF', '127.0.0.1', String(first.port))
     await count(replica)
     // Waits until the second server has it.
-    while (!String(await second.command('INFO', 'replication')).includes('master_link_status:up'));
+    await expect
+      .poll(async () => String(await second.command('INFO', 'replication')))
+      .toContain('master_link_status:up')
     expect(await count(replica)).toBe(2)
     await first.command('WAIT', '1', '5000')
     first.freeze()
@@ -206,7 +208,7 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
         await redis.command('CONFIG', 'SET', 'save', '3600 1')
         rmSync(dir, { recursive: true })
         await redis.command('BGSAVE')
-        while (!String(await redis.command('INFO', 'persistence')).includes('bgsave_status:err'));
+        await expect.poll(async () => String(await redis.command('INFO', 'persistence'))).toContain('bgsave_status:err')
       },
       (redis) => redis.command('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no'),
     ],
@@ -305,7 +307,8 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
       isHeld = false
       wire.release()
       // Without a further request.
-      while (tokensOf(await (await openReplica(redis.url)).store.get(KEY)) < (1 + late) * TOKENS);
+      const settled = async () => tokensOf(await (await openReplica(redis.url)).store.get(KEY))
+      await expect.poll(settled).toBe((1 + late) * TOKENS)
       expect(replica.rises()).toBe(1)
       expect(await count(replica)).toBe(2 + late)
       expect(tokensOf(await stored(redis, replica))).toBe((2 + late) * TOKENS)

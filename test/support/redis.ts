@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createClient } from '@redis/client'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import type { ConnectionSettings } from '../../src/store/redis-client.ts'
 import { createReplicatedStore, type ReplicatedStore } from '../../src/store/replicated.ts'
 
@@ -131,7 +131,7 @@ export async function startCluster(length: number): Promise<readonly Redis[]> {
       const info = String(await command('CLUSTER', 'INFO'))
       return info.includes('cluster_state:ok') && info.includes(`cluster_size:${length}`)
     }
-    while (!(await isReady()));
+    await expect.poll(isReady).toBe(true)
   }
   return servers
 }
