@@ -44,43 +44,35 @@ const STALLS = [
 ] as const
 
 describe.each(STALLS)('a process %s for longer than all time limits', (_, stall) => {
-  it('goes on with the streams that were under way, and with what came meanwhile', async () => {
+  it('goes on with a stream, waits for a first byte, and takes the rest of a request that came meanwhile', async () => {
     const upstream = await startRaw()
     const governor = await startTampered(upstream.url, LIMITS)
-    const client = connect(governor.url)
-    client.write(HEAD + ASK)
-    const wire = await upstream.accept()
-    await wire.message()
-    wire.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n')
-    await client.until('1\r\na\r\n')
-    await stall(governor, () => wire.write('1\r\nb\r\n'))
-    await client.until('1\r\nb\r\n')
-    wire.write('0\r\n\r\n')
-    expect((await client.until('0\r\n\r\n')).toString()).toBe('0\r\n\r\n')
-  })
+    const [streaming, waiting, sending] = [connect(governor.url), connect(governor.url), connect(governor.url)]
+    streaming.write(HEAD + ASK)
+    const stream = await upstream.accept()
+    await stream.message()
+    stream.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n')
+    await streaming.until('1\r\na\r\n')
+    waiting.write(HEAD + ASK)
+    const silent = await upstream.accept()
+    await silent.message()
+    sending.write(HEAD + ASK.slice(0, 10))
+    await vi.waitFor(async () => expect(await governor.metric('governor_open_requests')).toBe(3), 20_000)
 
-  it('waits for a first byte that came meanwhile', async () => {
-    const upstream = await startRaw()
-    const governor = await startTampered(upstream.url, LIMITS)
-    const client = connect(governor.url)
-    client.write(HEAD + ASK)
-    const wire = await upstream.accept()
-    await wire.message()
-    await stall(governor, () => wire.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'))
-    expect(await client.message()).toMatchObject({ line: 'HTTP/1.1 200 OK', isComplete: true })
-  })
+    await stall(governor, () => {
+      stream.write('1\r\nb\r\n')
+      silent.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}')
+      sending.write(ASK.slice(10))
+    })
 
-  it('takes the rest of a request that came meanwhile', async () => {
-    const upstream = await startRaw()
-    const governor = await startTampered(upstream.url, LIMITS)
-    const client = connect(governor.url)
-    client.write(HEAD + ASK.slice(0, 10))
-    await vi.waitFor(async () => expect(await governor.metric('governor_open_requests')).toBe(1), 20_000)
-    await stall(governor, () => client.write(ASK.slice(10)))
-    const wire = await upstream.accept()
-    expect((await wire.message()).body.toString()).toBe(ASK)
-    wire.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}')
-    expect(await client.message()).toMatchObject({ line: 'HTTP/1.1 200 OK', isComplete: true })
+    await streaming.until('1\r\nb\r\n')
+    stream.write('0\r\n\r\n')
+    expect((await streaming.until('0\r\n\r\n')).toString()).toBe('0\r\n\r\n')
+    expect(await waiting.message()).toMatchObject({ line: 'HTTP/1.1 200 OK', isComplete: true })
+    const late = await upstream.accept()
+    expect((await late.message()).body.toString()).toBe(ASK)
+    late.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}')
+    expect(await sending.message()).toMatchObject({ line: 'HTTP/1.1 200 OK', isComplete: true })
   })
 
   describeWith('redis-server', 'with a Redis', () => {
