@@ -85,20 +85,17 @@ describeWith('redis-server', 'a list of very many sessions in Redis', () => {
     for (const [at, size] of many.entries()) expect(size / (few[at] ?? 0)).toBeCloseTo(1, 1)
   })
 
-  it.each([0, 1, 20])(
-    'shows each once, the last used first after those that are sorted (%i ms apart)',
-    async (step) => {
-      const { fill, read } = await start()
-      await fill(1_000, step)
-      const pages = await allPages(read, 'limit=70')
-      const sessions = pages.flatMap((page) => page.sessions)
-      expect(new Set(sessions.map(({ id }) => id)).size).toBe(1_000)
-      expect(sessions).toHaveLength(1_000)
-      expect(pages.every(({ total, complete }) => total === 1_000 && complete)).toBe(true)
-      const times = sessions.slice(HEAD).map(({ last_at }) => last_at)
-      expect(times).toEqual(times.toSorted().toReversed())
-    },
-  )
+  it.each([0, 20])('shows each once, the last used first after those that are sorted (%i ms apart)', async (step) => {
+    const { fill, read } = await start()
+    await fill(500, step)
+    const pages = await allPages(read, 'limit=70')
+    const sessions = pages.flatMap((page) => page.sessions)
+    expect(new Set(sessions.map(({ id }) => id)).size).toBe(500)
+    expect(sessions).toHaveLength(500)
+    expect(pages.every(({ total, complete }) => total === 500 && complete)).toBe(true)
+    const times = sessions.slice(HEAD).map(({ last_at }) => last_at)
+    expect(times).toEqual(times.toSorted().toReversed())
+  })
 
   it('leaves out sessions that were forgotten before their place in the index', async () => {
     const { redis, fill, read } = await start()

@@ -130,16 +130,20 @@ function inPieces(bytes: Buffer, count: number): Buffer[] {
 
 const NAMES = Object.keys(DIALECTS) as Name[]
 const BOTH = [true, false]
-const WAYS = NAMES.flatMap((name) => BOTH.flatMap((streams) => BOTH.map((isStored) => ({ name, streams, isStored }))))
+const WAYS = NAMES.flatMap((name) =>
+  BOTH.flatMap((streams) => BOTH.map((isStored) => ({ name, streams, isStored }))),
+).map((way, number) => ({ ...way, number }))
 
 describe.each(WAYS)('the client of $name (streamed: $streams, kept by the provider: $isStored)', (way) => {
-  const { name, streams, isStored } = way
+  const { name, streams, isStored, number } = way
   const plain = Buffer.from(DIALECTS[name].answer(streams))
 
   it('gets every byte and the end of a response in any coding with any fault', async () => {
     const send = await startReplies()
-    for (const [coding, compress] of CODINGS)
-      for (const [fault, corrupt] of Object.entries(CORRUPTIONS)) {
+    // A third of all combinations: the twelve ways take turns, so that each coding meets each fault in four of them.
+    for (const [of, [coding, compress]] of CODINGS.entries())
+      for (const [at, [fault, corrupt]] of Object.entries(CORRUPTIONS).entries()) {
+        if ((of + at + number) % 3 !== 0) continue
         const bytes = corrupt(compress(plain), 0.5)
         const { status, body } = await send(name, isStored, { coding, streams, pieces: inPieces(bytes, 2) })
         expect([coding, fault, status, body.equals(bytes)]).toEqual([coding, fault, 200, true])
@@ -164,6 +168,6 @@ describe.each(WAYS)('the client of $name (streamed: $streams, kept by the provid
         expect(body.equals(bytes)).toBe(true)
       },
     )
-    await fc.assert(property, { numRuns: 25 })
+    await fc.assert(property, { numRuns: 10 })
   })
 })
