@@ -5,7 +5,7 @@ import type { Answer } from '../support/provider.ts'
 import { type Api, errorOf, STOPPED, send, TEXT } from '../support/stopped.ts'
 
 const config = { budget: { max_iterations: 1, adaptive: false } }
-const OTHERS = 99
+const OTHERS = 29
 
 /** Starts a Governor whose provider gives `first` to the first request when it is told to, and then answers. */
 async function waiting(api: Api, first: Answer) {
