@@ -59,10 +59,12 @@ async function startResponses(stream: boolean, coding: string, pieces: Pieces) {
   return { url, sent, hurry }
 }
 
-const CASES = [true, false].flatMap((stream) =>
-  Object.keys(CODINGS).flatMap((coding) =>
-    (['one piece', 'single bytes at first'] as const).map((pieces) => ({ stream, coding, pieces })),
-  ),
+/** Each coding whole and streamed, and in both kinds of pieces: half of all combinations, in which any two meet. */
+const CASES = Object.keys(CODINGS).flatMap((coding, at) =>
+  [true, false].map((stream) => {
+    const pieces: Pieces = stream === (at % 2 === 0) ? 'single bytes at first' : 'one piece'
+    return { stream, coding, pieces }
+  }),
 )
 
 describeWith('redis-server', 'a response whose link is late', () => {
