@@ -107,11 +107,11 @@ describeWith('redis-server', 'the cost of the day', () => {
     await Promise.all([one.until(true), other.until(true)])
     const all = { counts: { cost: 7, estimated_prices: 1 } }
     const both = () => Promise.all([one.day.today(), other.day.today()])
-    await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
+    await expect.poll(both).toMatchObject([all, all])
     await redis.kill()
     await redis.restart()
     await Promise.all([one.until(true), other.until(true)])
-    await expect.poll(both, { timeout: 10_000 }).toMatchObject([all, all])
+    await expect.poll(both).toMatchObject([all, all])
   })
 })
 
