@@ -16,7 +16,7 @@ const search = (query: string): Answer => ({
 })
 const fixed = () => 'nothing to be found'
 
-type Agent = (typeof OPENAI_CLIENTS)[number] & { readonly stream: boolean }
+type Agent = (typeof OPENAI_CLIENTS)[number] & { readonly stream: boolean; readonly turn: number }
 
 interface Outcome {
   readonly executed: number
@@ -65,28 +65,44 @@ async function run({ OpenAI, stream }: Agent, script: Script, result: (at: numbe
   return { executed, answer, requests: provider.requests.length, verdicts, metrics }
 }
 
-const AGENTS = OPENAI_CLIENTS.flatMap((client) => [false, true].map((stream): Agent => ({ ...client, stream })))
+const AGENTS = OPENAI_CLIENTS.flatMap((client, at) =>
+  [false, true].map((stream): Agent => ({ ...client, stream, turn: (at + Number(stream)) % 2 })),
+)
+
+/** What agents do: the call of a step, its result, and the pattern of that loop. */
+type Habit = readonly [string, (step: number) => Answer, (at: number) => string, string]
+
+const LOOPS: readonly Habit[] = [
+  ['repeats one call', () => search('x'), fixed, 'repetition'],
+  ['alternates two calls', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
+  ['repeats three calls in turn', (step) => search(['x', 'y', 'z'][step % 3] ?? ''), fixed, 'cycle'],
+  [
+    'changes only the order of keys',
+    (step) => ({
+      calls: [{ name: 'search', arguments: step % 2 ? '{"a":1,"b":2}' : '{ "b": 2, "a": 1 }' }],
+    }),
+    fixed,
+    'repetition',
+  ],
+  [
+    'gets results that differ in what its harness adds to each',
+    () => search('x'),
+    (at) => `Chunk ID: ${(0x70e5d1 + at).toString(16)}\nWall time: 0.00${at} seconds\nOutput:\nnothing`,
+    'repetition',
+  ],
+]
+
+const WORK: readonly (readonly [string, Habit[1], Habit[2]])[] = [
+  ['pages', (step) => ({ calls: [{ name: 'search', arguments: JSON.stringify({ page: step }) }] }), fixed],
+  ['works off a list with one result', (step) => search(`item ${step}`), fixed],
+  ['polls', () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }), (at) => `${at} of 30 done`],
+]
 
 describe.each(AGENTS)('an agent with $name (stream: $stream)', (agent) => {
-  it.each<[string, (step: number) => Answer, (at: number) => string, string]>([
-    ['repeats one call', () => search('x'), fixed, 'repetition'],
-    ['alternates two calls', (step) => search(step % 2 ? 'x' : 'y'), fixed, 'ping_pong'],
-    ['repeats three calls in turn', (step) => search(['x', 'y', 'z'][step % 3] ?? ''), fixed, 'cycle'],
-    [
-      'changes only the order of keys',
-      (step) => ({
-        calls: [{ name: 'search', arguments: step % 2 ? '{"a":1,"b":2}' : '{ "b": 2, "a": 1 }' }],
-      }),
-      fixed,
-      'repetition',
-    ],
-    [
-      'gets results that differ in what its harness adds to each',
-      () => search('x'),
-      (at) => `Chunk ID: ${(0x70e5d1 + at).toString(16)}\nWall time: 0.00${at} seconds\nOutput:\nnothing`,
-      'repetition',
-    ],
-  ])(
+  // Each habit is tried with both versions, whole and streamed: half of all combinations.
+  const isTheirTurn = (_: unknown, at: number) => at % 2 === agent.turn
+
+  it.each(LOOPS.filter(isTheirTurn))(
     'that %s is warned, then has its calls blocked, and ends with its model’s own answer',
     async (_, callAt, result, pattern) => {
       const { executed, answer, requests, verdicts, metrics } = await run(agent, stubborn(callAt), result)
@@ -109,11 +125,7 @@ describe.each(AGENTS)('an agent with $name (stream: $stream)', (agent) => {
     expect(verdicts.filter((verdict) => verdict !== 'allow')).toEqual(['warn'])
   })
 
-  it.each<[string, (step: number) => Answer, (at: number) => string]>([
-    ['pages', (step) => ({ calls: [{ name: 'search', arguments: JSON.stringify({ page: step }) }] }), fixed],
-    ['works off a list with one result', (step) => search(`item ${step}`), fixed],
-    ['polls', () => ({ calls: [{ name: 'search', arguments: '{"action":"status"}' }] }), (at) => `${at} of 30 done`],
-  ])('that %s is never blocked or stopped', async (_, callAt, result) => {
+  it.each(WORK.filter(isTheirTurn))('that %s is never blocked or stopped', async (_, callAt, result) => {
     const script: Script = stubborn((step) => (step === 30 ? { text: 'All done.' } : callAt(step)))
     const { answer, verdicts, metrics } = await run(agent, script, result)
     expect(answer).toBe('All done.')
