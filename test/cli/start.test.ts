@@ -55,7 +55,8 @@ async function get(url: string): Promise<number> {
 
 describe('a Governor for which no file is named', () => {
   const PLACES_OF_FILES = ['governor.yaml', 'config/governor.yaml', 'home/.config/governor/governor.yaml'] as const
-  const cases = [0, 1, 2, 3, 4, 5, 6, 7].map((bits) => PLACES_OF_FILES.filter((_, at) => bits & (1 << at)))
+  // With each of them as the first one that is there, and all later ones there too.
+  const cases = [0, 1, 2, 3].map((missing) => PLACES_OF_FILES.slice(missing))
   const writing = (files: readonly string[]) =>
     ['mkdir -p config home/.config/governor', 'HOME="$PWD/home"; export HOME']
       .concat(files.map((one) => `echo "{server: {port: 0}, budget: {max_iterations: ${one.length}}}" > ${one}`))
@@ -75,26 +76,21 @@ describe('a Governor for which no file is named', () => {
   it('reads the file that is named even if there is one in its folder', async () => {
     writeFileSync(file, '{server: {port: 0}, budget: {max_iterations: 7}}')
     const shell = writing([...PLACES_OF_FILES])
-    for (const [args, env] of [
-      [['--config', file], {}],
-      [[], { GOVERNOR_CONFIG: file }],
-    ] as const) {
-      const started = await launch(args, env, { shell }).line('listening')
-      expect([started['config'], started['max_iterations']]).toEqual([file, 7])
-    }
+    const programs = [launch(['--config', file], {}, { shell }), launch([], { GOVERNOR_CONFIG: file }, { shell })]
+    for (const { line } of programs) expect(await line('listening')).toMatchObject({ config: file, max_iterations: 7 })
   })
 
   it('does not start with a file in its folder that it can not read or that is wrong', async () => {
-    for (const shell of ['mkdir governor.yaml', 'echo "nope: 1" > governor.yaml']) {
-      const program = launch([], {}, { shell })
+    const shells = ['mkdir governor.yaml', 'echo "nope: 1" > governor.yaml']
+    for (const program of shells.map((shell) => launch([], {}, { shell }))) {
       expect(await program.exitCode).toBe(2)
       expect(program.complaints()).toContain('governor.yaml: ')
     }
   })
 
   it('starts where its home is not there or not its own', async () => {
-    for (const HOME of ['/nonexistent', '/dev/null', '/proc/1/root'])
-      expect((await launch(['--port', '0'], { HOME }).line('listening'))['config']).toBeNull()
+    const programs = ['/nonexistent', '/dev/null', '/proc/1/root'].map((HOME) => launch(['--port', '0'], { HOME }))
+    for (const { line } of programs) expect((await line('listening'))['config']).toBeNull()
   })
 })
 
