@@ -178,7 +178,7 @@ describeWith('redis-server', "a session's totals", () => {
       const options = () => ({ ...setting, session, url: cluster.next(), key })
       await sendTranscript(options(), [SYSTEM, human('Find out everything.')])
       await Promise.all(upTo(12).map((step) => sendTranscript(options(), firstStep(step))))
-      await vi.waitFor(async () => expect(await totalOf(cluster.next(), session), title).toBe(13), 5_000)
+      await vi.waitFor(async () => expect(await totalOf(cluster.next(), session), title).toBe(13), 20_000)
     }
   })
 
@@ -193,7 +193,7 @@ describeWith('redis-server', "a session's totals", () => {
     const fork = roundRobin(cluster, { ...setting, key, reducer: whole })
     fork.replace([...(agents[0]?.history ?? []), human('Do your part.')])
     for (let at = 0; at < 3; at++) await fork.step()
-    await vi.waitFor(async () => expect(await totalOf(cluster.next(), 'session'), title).toBe(15), 5_000)
+    await vi.waitFor(async () => expect(await totalOf(cluster.next(), 'session'), title).toBe(15), 20_000)
   })
 })
 
