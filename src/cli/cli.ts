@@ -30,7 +30,10 @@ const COMMANDS = {
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
   },
-  report: { help: 'what agents cost: the journal (--journal) as a table', flags: ['by', 'since', 'json', 'csv'] },
+  report: {
+    help: 'what agents cost: the journal (--journal) as a table',
+    flags: ['by', 'since', 'until', 'json', 'csv'],
+  },
   'check-config': { help: 'read the configuration, say what is wrong with it, and end' },
   replay: {
     usage: 'FILE…',

@@ -18,8 +18,13 @@ export const COMMAND_FLAGS = {
   json: { type: 'boolean', help: 'as JSON lines' },
   yes: { type: 'boolean', short: 'y', help: 'with init: ask nothing' },
   csv: { type: 'boolean', help: 'as comma-separated values' },
-  by: { type: 'string', value: 'WHAT', help: 'day, model, client, key or session (default: day)' },
+  by: {
+    type: 'string',
+    value: 'WHAT',
+    help: 'day, month, model, client, key, session, agent or tool (default: days and clients)',
+  },
   since: { type: 'string', value: 'TIME', help: 'a day such as 2026-11-01, or how long ago: 12h, 7d' },
+  until: { type: 'string', value: 'TIME', help: 'the same; of a day, its end' },
   transcript: {
     type: 'boolean',
     help: 'with session: what the user and the assistant said (sessions.transcript keeps it)',

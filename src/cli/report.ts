@@ -3,7 +3,7 @@
 import { createReadStream } from 'node:fs'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
-import { type Json, parseObject, textOf } from '../core/json-object.ts'
+import { type Json, objectsOf, parseObject, textOf } from '../core/json-object.ts'
 import { isNameIn, namesOf } from '../core/names.ts'
 import { codeOf } from '../core/thrown.ts'
 import { DEFAULT_JOURNAL, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
@@ -11,14 +11,21 @@ import { type Call, CommandError, type Terminal, UsageError } from './command.ts
 import { linesOf } from './lines.ts'
 import { aligned, fitted, jsonLine } from './terminal-text.ts'
 
-/** How lines are grouped. A day is one of the place where the command runs. */
+/** How lines are grouped. Days and months are those of the place where the command runs. */
 const GROUPINGS = {
   day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
+  month: ({ time }: Line) => new Date(time).toLocaleDateString('sv').slice(0, -3),
   model: ({ model }: Line) => textOf(model) || 'unknown',
   client: ({ client }: Line) => textOf(client) || 'unknown',
   key: ({ key }: Line) => textOf(key) || 'without a name',
   session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
+  agent: (line: Line) =>
+    `${GROUPINGS.session(line)} · ${line['thread'] ? `agent ${line['thread']}` : 'other requests'}`,
+  tool: () => NO_TOOL,
 } as const
+
+/** The part of the input that is no result of a tool, and all answers. No tool has such a name. */
+const NO_TOOL = '(no tool)'
 
 /** The amounts of no lines, in the order of the columns of a CSV file. */
 const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
@@ -26,18 +33,20 @@ const SUMS = namesOf(AMOUNTS)
 const NOTHING = { ...AMOUNTS, price_known: true }
 type Sums = typeof NOTHING
 
-/** Returns a time in milliseconds since the epoch. Throws `UsageError` for another text. */
-function timeOf(text: string): number {
+/** Returns a time in milliseconds since the epoch; of a day its begin, or with `isEnd` its end. Throws `UsageError`. */
+function timeOf(flag: 'since' | 'until', text: string): number {
   const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
   if (unit) return Date.now() - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)
   const time = new Date(/^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : Number.NaN)
   // JavaScript takes 30 February for 2 March.
-  if (time.getDate() === Number(text.slice(-2))) return time.getTime()
-  throw new UsageError(`--since ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)
+  const isDay = time.getDate() === Number(text.slice(-2))
+  if (isDay && flag === 'until') time.setDate(time.getDate() + 1)
+  if (isDay) return time.getTime()
+  throw new UsageError(`--${flag} ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)
 }
 
 /** A line of the journal, whatever its members are; it has at least a time. */
-type Line = Json & { readonly time: string }
+export type Line = Json & { readonly time: string }
 
 /** Yields the lines of a journal, the oldest first; a file that is not there has none. Throws `ConfigError`. */
 export async function* journalLines(path: string): AsyncGenerator<Line> {
@@ -55,35 +64,76 @@ export async function* journalLines(path: string): AsyncGenerator<Line> {
     }
 }
 
-function add(sums: Sums, line: Line): void {
-  for (const name of SUMS) {
-    const amount = line[name]
-    if (typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER) sums[name] += amount
-  }
+/** Returns an amount of a line, whatever stands there. */
+export function numberIn(line: Json, name: string): number {
+  const amount = line[name]
+  return typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER ? amount : 0
+}
+
+function add(sums: Sums, line: Json): void {
+  for (const name of SUMS) sums[name] += numberIn(line, name)
   sums.price_known &&= line['price_known'] === true
 }
 
-function tableOf(by: string, groups: readonly (readonly [string, Sums])[], columns: number): string {
-  const rows = [['runs', 'iterations', 'calls', 'input', 'cached', 'output', 'cost']]
-  for (const [, sums] of groups) {
-    const { runs, iterations, calls, input, cached_input, output, cost_usd, price_known: isKnown } = sums
-    const amounts = [input, cached_input, output].map((amount) => tokens(amount, 0).used)
-    const cost = isKnown || cost_usd > 0 ? `$${cost_usd.toFixed(2)}${isKnown ? '' : ' + ?'}` : '?'
-    rows.push([String(runs), String(iterations), String(calls), ...amounts, cost])
+/** Returns what a line counts for each tool whose results its prompts held, and the rest of it. */
+function* linesByTool(line: Line): Generator<readonly [tool: string, part: Json]> {
+  let [input, cost] = [numberIn(line, 'input'), numberIn(line, 'cost_usd')]
+  for (const one of objectsOf(line['tools'])) {
+    const part = { input: Math.min(input, numberIn(one, 'input')), cost_usd: Math.min(cost, numberIn(one, 'cost_usd')) }
+    input -= part.input
+    cost -= part.cost_usd
+    yield [textOf(one['tool']), { ...part, price_known: line['price_known'] }]
   }
-  const lines = aligned(rows, [0, 1, 2, 3, 4, 5, 6])
-  const numbers = `  ${lines[0]?.join('  ')}`.length
-  let widest = by.length
-  for (const [title] of groups) widest = Math.max(widest, title.length)
-  const first = Math.max(8, Math.min(columns - numbers, widest))
-  const rule = `${'─'.repeat(first + numbers)}\n`
-  let table = ''
-  for (const [at, cells] of lines.entries()) {
-    // A rule stands below the titles, and one above the total.
-    if (at === 1 || at === lines.length - 1) table += rule
-    table += `${fitted(groups[at - 1]?.[0] ?? by, first)}  ${cells.join('  ')}\n`
+  yield [NO_TOOL, { ...line, input, cost_usd: cost }]
+}
+
+/** What lines have in common, in one cell for each title, and what they add up to. */
+interface Group {
+  readonly cells: readonly string[]
+  readonly models: Set<string>
+  readonly sums: Sums
+}
+
+type Column = keyof typeof COLUMNS
+
+/** The columns of amounts, as a table has them. */
+const COLUMNS = {
+  runs: ({ runs }: Sums) => String(runs),
+  iterations: ({ iterations }: Sums) => String(iterations),
+  calls: ({ calls }: Sums) => String(calls),
+  input: ({ input }: Sums) => tokens(input, 0).used,
+  cached: ({ cached_input }: Sums) => tokens(cached_input, 0).used,
+  output: ({ output }: Sums) => tokens(output, 0).used,
+  cost({ cost_usd: cost, price_known: isKnown }: Sums) {
+    if (cost === 0 && !isKnown) return '?'
+    const dollars = cost > 0 && cost < 0.00005 ? '<$0.0001' : `$${cost.toFixed(cost > 0 && cost < 0.01 ? 4 : 2)}`
+    return isKnown ? dollars : `${dollars} + ?`
+  },
+} as const
+
+/** Returns a table in which the last cell before the amounts takes what is left of so many columns. */
+function tableOf(titles: readonly string[], groups: readonly Group[], columns: number): string {
+  const names: readonly Column[] = titles.includes('tool')
+    ? ['input', 'cost']
+    : namesOf(COLUMNS).filter((name) => titles.length === 1 || (name !== 'calls' && name !== 'cached'))
+  const amounts = [names, ...groups.map(({ sums }) => names.map((name) => COLUMNS[name](sums)))]
+  const lines = aligned(amounts, [...names.keys()])
+  let left = columns - `  ${lines[0]?.join('  ')}`.length
+  const widths: number[] = []
+  for (const [at, title] of titles.entries()) {
+    const widest = groups.reduce((most, { cells }) => Math.max(most, cells[at]?.length ?? 0), title.length)
+    // A further cell needs room too.
+    const width = Math.max(8, Math.min(left - 10 * (titles.length - 1 - at), widest))
+    widths.push(width)
+    left -= width + 2
   }
-  return table
+  const rows = lines.map((line, at) => {
+    const cells = at === 0 ? titles : (groups[at - 1]?.cells ?? [])
+    return [...widths.map((width, cell) => fitted(cells[cell] ?? '', width)), ...line].join('  ')
+  })
+  const rule = '─'.repeat(rows[0]?.length ?? 0)
+  // A rule stands below the titles, and one above the total.
+  return [rows[0], rule, ...rows.slice(1, -1), rule, rows.at(-1), ''].join('\n')
 }
 
 /** Returns a text as a value of a CSV file; a spreadsheet would take some beginnings for a formula. */
@@ -92,32 +142,74 @@ function csvText(text: string): string {
   return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
 }
 
+type Grouping = keyof typeof GROUPINGS
+
+const newGroup = (cells: readonly string[]): Group => ({ cells, models: new Set(), sums: { ...NOTHING } })
+
+/** Adds lines up. `isByClient`: each client has a row of its own. The last group is the total. */
+async function groupsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: boolean): Promise<readonly Group[]> {
+  const groups = new Map<string, Group>()
+  const total = newGroup(isByClient ? ['total', ''] : ['total'])
+  for await (const line of lines) {
+    for (const [name, part] of by === 'tool' ? linesByTool(line) : [[GROUPINGS[by](line), line] as const]) {
+      const cells = isByClient ? [name, GROUPINGS.client(line)] : [name]
+      const key = JSON.stringify(cells)
+      const group = groups.get(key) ?? newGroup(cells)
+      groups.set(key, group)
+      group.models.add(GROUPINGS.model(line))
+      add(group.sums, part)
+    }
+    add(total.sums, line)
+  }
+  const timeOfGroup = ({ cells }: Group) => (by === 'day' || by === 'month' ? (cells[0] ?? '') : '')
+  const rows = [...groups.values()].sort((a, b) => {
+    const [one, other] = [timeOfGroup(a), timeOfGroup(b)]
+    if (one !== other) return one < other ? -1 : 1
+    // What is no result of a tool is compared with none.
+    if (by === 'tool' && (a.cells[0] === NO_TOOL) !== (b.cells[0] === NO_TOOL)) return a.cells[0] === NO_TOOL ? 1 : -1
+    return b.sums.cost_usd - a.sums.cost_usd || b.sums.input - a.sums.input
+  })
+  return [...rows, total]
+}
+
+async function* linesBetween(path: string, from: number, to: number): AsyncGenerator<Line> {
+  for await (const line of journalLines(path)) {
+    const time = Date.parse(line.time)
+    if (time >= from && time < to) yield line
+  }
+}
+
 /** Adds the journal up. Throws `UsageError`, `ConfigError`, and `CommandError` if there is nothing to add. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
-  const { by = 'day', since, json, csv } = flags
+  const { by = 'day', since, until, json, csv } = flags
   if (!isNameIn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected ${namesOf(GROUPINGS).join(', ')}`)
-  const keyOf = GROUPINGS[by]
-  const from = since === undefined ? 0 : timeOf(since)
+  const from = since === undefined ? 0 : timeOf('since', since)
+  const to = until === undefined ? Number.POSITIVE_INFINITY : timeOf('until', until)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
-  const groups = new Map<string, Sums>()
-  const total = { ...NOTHING }
-  for await (const line of journalLines(path)) {
-    if (Date.parse(line.time) < from) continue
-    const key = keyOf(line)
-    const sums = groups.get(key) ?? { ...NOTHING }
-    groups.set(key, sums)
-    add(sums, line)
-    add(total, line)
-  }
-  if (groups.size === 0) {
-    const when = since === undefined ? '' : ` since ${since}`
+  // Days that nobody asked for by name say who worked, and with which models.
+  const isByClient = flags.by === undefined
+  const groups = await groupsOf(linesBetween(path, from, to), by, isByClient)
+  if (groups.length === 1) {
+    const when = `${since === undefined ? '' : ` since ${since}`}${until === undefined ? '' : ` until ${until}`}`
     throw new CommandError(`${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE`)
   }
-  const rows = [...groups].sort(([a, x], [b, y]) => (by !== 'day' ? y.cost_usd - x.cost_usd : a < b ? -1 : 1))
-  if (json) for (const [key, sums] of rows) terminal.out(jsonLine({ [by]: key, ...sums }))
-  else if (csv) {
-    terminal.out(`${[by, ...Object.keys(NOTHING)].join(',')}\n`)
-    for (const [key, sums] of rows) terminal.out(`${[csvText(key), ...Object.values(sums)].join(',')}\n`)
-  } else terminal.out(tableOf(by, [...rows, ['total', total]], terminal.columns))
+  const modelsOf = ({ models }: Group) => [...models].sort()
+  if (json)
+    for (const group of groups.slice(0, -1)) {
+      const [name, client] = group.cells
+      const who = isByClient ? { client, models: modelsOf(group) } : {}
+      terminal.out(jsonLine({ [by]: name, ...who, ...group.sums }))
+    }
+  else {
+    const titles = isByClient ? [by, 'client', 'models'] : [by]
+    const rows = groups.map((group) =>
+      isByClient ? { ...group, cells: [...group.cells, modelsOf(group).join(', ')] } : group,
+    )
+    if (csv) {
+      terminal.out(`${[...titles, ...Object.keys(NOTHING)].join(',')}\n`)
+      for (const { cells, sums } of rows.slice(0, -1))
+        terminal.out(`${[...cells.map(csvText), ...Object.values(sums)].join(',')}\n`)
+    } else terminal.out(tableOf(titles, rows, terminal.isInteractive ? terminal.columns : Number.POSITIVE_INFINITY))
+  }
   return 0
 }

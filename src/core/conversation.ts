@@ -33,6 +33,11 @@ export interface RawResult {
   readonly bytes: Uint8Array
 }
 
+/** The size of a result: the bytes that it takes in the request. `name` as in `ToolResult`. */
+export interface ResultSize extends Pick<ToolResult, 'callId' | 'name'> {
+  readonly bytes: number
+}
+
 /** A request's messages and settings. Methods throw `TooMuchToRead` if `work` is used up. */
 export interface Conversation {
   /** Counts the work of decoding; unset if no other request waits. */
@@ -69,6 +74,8 @@ export interface Conversation {
   ranByProvider?(index: number): readonly string[]
   /** The result of a message that holds one and nothing else; `undefined` if it is not plain text. */
   rawResult?(index: number): RawResult | undefined
+  /** The sizes of the results of a message, which are not decoded. */
+  resultSizes?(index: number): readonly ResultSize[]
   /**
    * Decodes the texts and calls of a large message, or with -1 the system text, and yields wherever other requests
    * should have their turn: reading them afterwards takes no long time. `undefined` if that is short anyway.

@@ -1,4 +1,5 @@
 /** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
+import { type Named, toolLabel, withAmount } from './by-name.ts'
 import type { Conversation } from './conversation.ts'
 import { type HarnessRegistry, humanText } from './harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from './harness/texts.ts'
@@ -42,6 +43,8 @@ export interface TranscriptState {
   readonly endsInUserMessage: boolean
   /** The first and the newest assistant messages, in order. */
   readonly assistantMessages: readonly AssistantMessage[]
+  /** The bytes of all results, by tool. */
+  readonly resultBytes: readonly Named<number>[]
 }
 
 /** The state before the first message. */
@@ -55,6 +58,7 @@ export const EMPTY_TRANSCRIPT: TranscriptState = {
   newToolCalls: 0,
   endsInUserMessage: false,
   assistantMessages: [],
+  resultBytes: [],
 }
 
 /** How many of the newest assistant messages identify a thread, and how many openers are kept at either end. */
@@ -125,7 +129,30 @@ function withEntries<Item>(known: readonly Item[], added: readonly Item[], oldes
   return all
 }
 
-/** Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn. */
+/** Adds the results of a message to the bytes by tool. `tools`: of the calls that may have led to them, by id. */
+export function withResults(
+  bytes: readonly Named<number>[],
+  conversation: Conversation,
+  index: number,
+  tools: ReadonlyMap<string, string>,
+): readonly Named<number>[] {
+  // One side may have no ids, or other ones.
+  const [only] = tools.size === 1 ? tools.values() : []
+  let all = bytes
+  for (const { callId, name, bytes: size } of conversation.resultSizes?.(index) ?? [])
+    all = withAmount(all, toolLabel(name ?? tools.get(callId) ?? only ?? ''), size, (one, more) => one + more)
+  return all
+}
+
+/** Returns the tools of the calls in a message, by id. */
+function toolsOf(conversation: Conversation, step: AssistantMessage | undefined): ReadonlyMap<string, string> {
+  return new Map(step ? conversation.calls(step.index).map(({ id, name }) => [id, name]) : [])
+}
+
+/**
+ * Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn, or where
+ * the newest answer should be decoded first.
+ */
 export function advance(
   from: TranscriptState,
   conversation: Conversation,
@@ -134,17 +161,23 @@ export function advance(
   mayPause = false,
 ): TranscriptState {
   if (length <= from.length) return from
-  let { hasUserRole, iterations, toolCalls, newToolCalls, endsInUserMessage } = from
+  let { hasUserRole, iterations, toolCalls, newToolCalls, endsInUserMessage, resultBytes } = from
   const userMessageHashes: Hash[] = []
   const assistantMessages: AssistantMessage[] = []
   const openers: Opener[] = []
   let newest = from.assistantMessages.at(-1)
+  let tools: ReadonlyMap<string, string> | undefined
   let opened = from.openers.at(-1)?.users ?? -1
   let index = from.length
   for (; index < length; index++) {
     if (mayPause && index > from.length && conversation.work?.isDue) break
-    endsInUserMessage = false
     const role = conversation.role(index)
+    if (role !== 'assistant' && conversation.resultCount(index) > 0) {
+      if (mayPause && index > from.length && newest && conversation.prepare?.(newest.index)) break
+      tools ??= toolsOf(conversation, newest)
+      resultBytes = withResults(resultBytes, conversation, index, tools)
+    }
+    endsInUserMessage = false
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
       const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined, callIds: undefined }
@@ -156,6 +189,7 @@ export function advance(
       }
       assistantMessages.push(step)
       newest = step
+      tools = undefined
       iterations++
       toolCalls += newToolCalls
       continue
@@ -179,5 +213,6 @@ export function advance(
     newToolCalls,
     endsInUserMessage,
     assistantMessages: withEntries(from.assistantMessages, assistantMessages, 1),
+    resultBytes,
   }
 }

@@ -1,12 +1,14 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 import { costLimit } from '../core/budget/meters.ts'
+import type { Named } from '../core/by-name.ts'
 import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
-import { add, countsOf, NO_COUNTS } from '../core/counters.ts'
+import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { promptOf } from '../core/session/request-facts.ts'
-import { type FirstAnswer, NEW_SESSION } from '../core/session/session.ts'
+import { countsByTool, resultTokens } from '../core/session/result-tokens.ts'
+import { type FirstAnswer, NEW_SESSION, withAnswer } from '../core/session/session.ts'
 import {
   changeReductions,
   type Delivered,
@@ -22,7 +24,7 @@ import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { sessionKey } from '../store/store.ts'
 import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
-import { costOf } from '../usage/catalogue.ts'
+import { costOf, promptShare } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { countCharge } from './charge.ts'
@@ -90,7 +92,7 @@ export function observeAside(
         const place = { thread: 0, isNewRun: false, iteration: 0, counts: NO_COUNTS }
         emitAnswered(x, { model, ...namesOf(found), ...place, usage })
         const billed = store.update(key, (session = NEW_SESSION) => ({
-          session: { ...session, counts: add(session.counts, countsOf(usage)) },
+          session: withAnswer(session, countsOf(usage), { agent: 0, model }),
           result: undefined,
         }))
         void unlessLost(emit, billed, undefined)
@@ -158,12 +160,26 @@ function noteCompleted(turn: Turn, answer: Answered): void {
 function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: boolean): void {
   const { services, exchange, names, state, request, runState, decision } = turn
   const { model } = request.conversation
+  const { upstream } = exchange.route
   const { run, thread, isNewRun } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
-  const place = { thread: thread.number ?? 0, isNewRun, iteration, counts: run.counts }
+  // A cost that comes later has the shares of its tokens.
+  const { lastInput: tokens = usage.input } = usage
+  if (!isLater || !state.prompt) {
+    const results = resultTokens(request, thread, tokens)
+    const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
+    state.prompt = { tokens, results, share }
+  }
+  const tools = countsByTool(state.prompt, usage)
+  const { number = 0, depth } = thread
+  const place = { thread: number, depth, isNewRun, iteration, counts: run.counts, tools }
   if (!isLater || usage.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
-  state.recorded = unlessLost(services.emit, record(turn, usage, isLater ? { isCut: answer.isCut } : answer), undefined)
+  state.recorded = unlessLost(
+    services.emit,
+    record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer),
+    undefined,
+  )
 }
 
 /** How many conversations with the same beginning may wait for their second request. */
@@ -197,8 +213,13 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
 }
 
 /** Records what an answer used and by which ids it can be continued. */
-async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'usage'>): Promise<void> {
-  const { services, request, found, key, counted, begun, runState } = turn
+async function record(
+  turn: Turn,
+  usage: CallUsage,
+  tools: readonly Named<Counts>[],
+  metadata: Omit<Answered, 'usage'>,
+): Promise<void> {
+  const { services, request, found, key, counted, begun, runState, sent, state } = turn
   const { store, emit, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing, isCut } = metadata
   const ids = idsIn(found, metadata)
@@ -206,6 +227,8 @@ async function record(turn: Turn, usage: CallUsage, metadata: Omit<Answered, 'us
   const answer = {
     iteration: iterationFacts(turn, 200),
     usage,
+    tools,
+    results: sent.stored && state.prompt?.results,
     ids,
     requestBytes: request.facts.bytes ?? 0,
     callsNothing,

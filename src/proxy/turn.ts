@@ -2,6 +2,7 @@
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { IterationFacts } from '../core/operator/session-record.ts'
 import type { Request } from '../core/request.ts'
+import type { PromptTokens } from '../core/session/result-tokens.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { type CountedRequest, type Delivered, releaseIteration } from '../core/session/transitions.ts'
 import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
@@ -66,6 +67,8 @@ export interface ResponseState {
   refusedEdits: readonly UnsupportedEdit[]
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
+  /** What the newest prompt held that was answered. */
+  prompt?: PromptTokens
   /** Settles when the ids of the newest answer are linked. */
   recorded?: Promise<void>
   /** Unset where transcripts are not kept. */

@@ -14,6 +14,7 @@ import {
   type MeterName,
 } from '../core/budget/meters.ts'
 import { scopeRow, type TimeScope } from '../core/budget/scopes.ts'
+import type { Named } from '../core/by-name.ts'
 import type { Counts } from '../core/counters.ts'
 import type { Channel } from '../core/decide.ts'
 import { GAPS, type Gap } from '../core/gaps.ts'
@@ -144,12 +145,16 @@ export interface Answered extends OfSession {
   /** The name of the access key; unset for one without a name. */
   readonly key?: string | undefined
   readonly thread: number
+  /** How many agents stand above that of the thread; unset for none. */
+  readonly depth?: number | undefined
   readonly isNewRun: boolean
   /** Of the run; 0 for the final answer that Governor asks for. */
   readonly iteration: number
   /** What its run had counted before this answer. */
   readonly counts: Counts
   readonly usage: CallUsage
+  /** The input, and its cost, that results of tools took, by tool. */
+  readonly tools?: readonly Named<Counts>[]
   /** Set if the span of the request is recorded. */
   readonly facts?: ResponseFacts | undefined
 }

@@ -6,6 +6,7 @@
 import { access, constants, type FileHandle, mkdir, open, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
+import { type Named, withAmount } from '../core/by-name.ts'
 import {
   add,
   COUNTERS,
@@ -38,12 +39,14 @@ const HOUR = 3_600_000
 const MAX_NAME = 200
 
 /** Returns what a line says of the run of an answer. */
-function identityOf({ session, apiId, thread, client, key, model, upstream }: Answered) {
+function identityOf({ session, apiId, thread, depth = 0, client, key, model, upstream }: Answered) {
   return {
     /** The name that the client gave, and the id in the API; `null` before a conversation without a name has one. */
     session: session?.slice(0, MAX_NAME) ?? null,
     id: apiId ?? null,
     thread,
+    /** How many agents stand above that of the thread. */
+    depth,
     client: client ?? null,
     key: key ?? null,
     model: model.slice(0, MAX_NAME),
@@ -67,6 +70,10 @@ function amountsOf(counts: Counts) {
 /** A line of the journal: what was used since the line before of the same run. */
 export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & Required<ReturnType<typeof amountsOf>>> {
   readonly time: string
+  /** When the first answer came that it counts. */
+  readonly since: string
+  /** The input, and its cost, that results of tools took. */
+  readonly tools: readonly { readonly tool: string; readonly input: number; readonly cost_usd: number }[]
   /** How the run ended; `null` while it goes on, or where it was left in the middle. */
   readonly end: string | null
 }
@@ -160,22 +167,37 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 function begin(event: Answered, before: Pick<OpenRun, 'iteration' | 'counted'> | undefined): OpenRun {
   // Calls before the first answer that Governor sees of a run are not counted.
   const counted = before?.counted ?? (event.iteration <= 2 ? NO_COUNTS : countedWithRequests(event.counts))
-  return { of: identityOf(event), used: NO_COUNTS, iteration: before?.iteration ?? 0, counted }
+  return { of: identityOf(event), ...UNUSED, iteration: before?.iteration ?? 0, counted }
+}
+
+/** Moves the first answer of a conversation, which came before it had an id, to the line of its run. */
+function claimFirst(opening: OpenRun, run: OpenRun, { counts }: Answered): void {
+  const first = { ...minus(counts, countedWithRequests(counts)), runs: 1, iterations: 1 }
+  const left = minus(opening.used, first)
+  run.used = minus(opening.used, left)
+  run.since = opening.since
+  opening.used = left
+  if (tokensIn(left) === 0) opening.since = undefined
 }
 
 interface OpenRun {
   readonly of: ReturnType<typeof identityOf>
   /** Since the line before. Several runs without an id may share a line. */
   used: Counts
+  tools: readonly Named<Counts>[]
+  since: number | undefined
   /** The highest iteration, and what requests have counted, that are counted in a line. */
   iteration: number
   counted: Counts
 }
 
+/** Nothing was used since the line before. */
+const UNUSED = { used: NO_COUNTS, tools: [], since: undefined }
+
 const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
 
-function count(run: OpenRun, event: Answered): void {
-  const { iteration, apiId, usage } = event
+function count(run: OpenRun, event: Answered, now: number): void {
+  const { iteration, apiId, usage, tools = [] } = event
   const more = minus(countedWithRequests(event.counts), run.counted)
   // Runs without an id share a line; the same iteration again is a model that was asked again.
   const isNext = isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)
@@ -183,38 +205,38 @@ function count(run: OpenRun, event: Answered): void {
   const steps = { iterations: Number(isNext), runs: Number(isNext && iteration === 1) }
   run.counted = add(run.counted, more)
   run.used = add(run.used, add(countsOf(usage), { ...more, ...steps }))
+  run.since ??= now
+  for (const { name, amount } of tools) run.tools = withAmount(run.tools, name, amount, add)
 }
 
 /** Returns the lines of runs; none for a run that goes on and has used nothing. */
 function textOf(runs: readonly OpenRun[], end: string | null, time: string): string {
   let text = ''
-  for (const { of, used } of runs)
-    if (end !== null || tokensIn(used) + (used.cost ?? 0) > 0)
-      text += `${JSON.stringify({ time, ...of, ...amountsOf(used), end })}\n`
+  for (const { of, used, since, tools: all } of runs) {
+    if (end === null && tokensIn(used) + (used.cost ?? 0) === 0) continue
+    const tools = all.map(({ name, amount: { input = 0, cost = 0 } }) => ({ tool: name, input, cost_usd: cost }))
+    const began = since === undefined ? time : new Date(since).toISOString()
+    text += `${JSON.stringify({ time, since: began, ...of, ...amountsOf(used), tools, end })}\n`
+  }
   return text
 }
 
 const keyOf = (apiId: string, thread: number) => `${apiId} ${thread}`
 
 /** Returns the key of the line that requests share before their conversations have an id. */
-function openingKeyOf({
-  client,
-  key,
-  upstream,
-  model,
-}: Pick<Answered, 'client' | 'key' | 'upstream' | 'model'>): string {
+function openingKeyOf({ client, key, upstream, model }: Answered): string {
   return JSON.stringify([client, key, upstream, model.slice(0, MAX_NAME)])
 }
 
 type Write = (runs: readonly OpenRun[], end: string | null) => void
 
-function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): void {
+function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write, now: number): void {
   const { apiId, upstream, model } = event
   const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
   const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
   const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
-  if (before && isSame) return count(before, event)
+  if (before && isSame) return count(before, event, now)
   const [oldest] = open
   if (before) write([before], null)
   else if (oldest && open.size >= MAX_OPEN) {
@@ -222,20 +244,16 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write): 
     open.delete(oldest[0])
   }
   const run = begin(event, isNewRun ? undefined : before)
+  const opening = before || apiId === undefined || event.iteration !== 2 ? undefined : open.get(openingKeyOf(event))
+  if (opening) claimFirst(opening, run, event)
   open.set(key, run)
-  count(run, event)
+  count(run, event, now)
 }
 
 function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, write: Write): void {
   const key = keyOf(apiId, thread)
   const run = open.get(key)
   if (!run) return
-  // It may have begun before its conversation had an id.
-  const { client, key: accessKey } = run.of
-  const openingKey = openingKeyOf({ ...run.of, client: client ?? undefined, key: accessKey ?? undefined })
-  const opening = open.get(openingKey)
-  if (opening) write([opening], null)
-  open.delete(openingKey)
   write([run], state)
   open.delete(key)
 }
@@ -267,14 +285,14 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
     for (const [key, run] of open) {
       // A run that used nothing in this hour was left in the middle.
       if (tokensIn(run.used) === 0) open.delete(key)
-      run.used = NO_COUNTS
+      Object.assign(run, UNUSED)
     }
     cancel = after(HOUR - (now() % HOUR), endHour)
   }
   let cancel = after(HOUR - (now() % HOUR), endHour)
   return {
     record(event: ProxyEvent): void {
-      if (event.kind === 'answered') noteAnswer(open, event, write)
+      if (event.kind === 'answered') noteAnswer(open, event, write, now())
       if (event.kind === 'run_ended') noteEnd(open, event, write)
     },
     /** Writes what is not written yet. Never rejects. */

@@ -1,5 +1,6 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { isLabel, OTHER } from '../core/by-name.ts'
 import { type Amount, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The current numbers for gauges. */
@@ -28,8 +29,8 @@ function bounded(known: KnownValues, labels: Labels): Labels {
     known[label] ??= new Set()
     const values = known[label]
     if (values.has(value)) continue
-    if (values.size < (MOST_VALUES[label] ?? 0) && /^[\w.:/@-]{1,64}$/.test(String(value))) values.add(value)
-    else bound = { ...bound, [label]: 'other' }
+    if (values.size < (MOST_VALUES[label] ?? 0) && isLabel(String(value))) values.add(value)
+    else bound = { ...bound, [label]: OTHER }
   }
   return bound
 }

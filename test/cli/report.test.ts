@@ -56,7 +56,9 @@ describe('the journal of a Governor', () => {
         time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
         session: 'left',
         id: expect.stringMatching(/^s/),
+        since: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
         thread: 1,
+        depth: 0,
         client: 'my-agent',
         key: null,
         model: 'gpt-test',
@@ -71,6 +73,7 @@ describe('the journal of a Governor', () => {
         reasoning: 0,
         cost_usd: 0.4,
         price_known: true,
+        tools: [{ tool: 'search', input: expect.any(Number), cost_usd: expect.any(Number) }],
         end: null,
       },
     ])
@@ -134,12 +137,14 @@ describe('the journal of a Governor', () => {
     const journal = join(temporaryFolder(), 'usage.jsonl')
     const both = await startBoth(runaway(), { usage: { journal }, models, budget: { max_iterations: 3 } })
     await runAgent(both.url, START, { headers: { 'user-agent': 'my-agent/2.1' } })
-    await expect.poll(() => (existsSync(journal) ? linesIn(journal).length : 0)).toBe(2)
-    const [opening, rest] = linesIn(journal)
-    expect(opening).toMatchObject({ session: null, runs: 1, iterations: 1, end: null })
-    expect(rest).toMatchObject({ iterations: 2, end: 'tool_limit_reached' })
+    await runAgent(both.url, START, { headers: { 'user-agent': 'my-agent/2.1' }, max: 1 })
+    await expect.poll(() => (existsSync(journal) ? linesIn(journal).length : 0), { timeout: 20_000 }).toBe(1)
     await both.governor.close()
-    expect(linesIn(journal)).toHaveLength(2)
+    const [whole, opening] = linesIn(journal)
+    expect(whole).toMatchObject({ runs: 1, iterations: 3, end: 'tool_limit_reached' })
+    expect(whole?.id).toMatch(/^s/)
+    // The other agent sent one request alone, so that its conversation never got an id.
+    expect(opening).toMatchObject({ session: null, id: null, runs: 1, iterations: 1, end: null })
   })
 
   it('that can not be written is in the log at once', async () => {
@@ -208,19 +213,19 @@ describe('governor report', () => {
     expect(status).toBe(2)
   })
 
-  it('adds the journal up by day, in a table with a total, also what is in older files', () => {
+  it('adds the journal up by day and client, with their models, in a table with a total, also what is in older files', () => {
     const { status, stdout } = governor(['report'], { HOME: homeWithJournal() })
     expect(status).toBe(0)
     const today = new Date().toISOString().slice(0, 10)
     const rows = stdout.split('\n').map((row) => row.split(/ {2,}/).join(' | '))
     expect(rows).toEqual([
-      'day | runs | iterations | calls | input | cached | output | cost',
+      'day | client | models | runs | iterations | input | output | cost',
       expect.stringMatching(/^─+$/),
-      '2026-11-21 | 1 | 10 | 8 | 120k | 90k | 1.5k | $1.25',
-      '2026-11-22 | 1 | 10 | 8 | 120k | 90k | 1.5k | $0.10',
-      `${today} | 1 | 10 | 8 | 120k | 90k | 1.5k | ?`,
+      '2026-11-21 | claude-cli | opus | 1 | 10 | 120k | 1.5k | $1.25',
+      '2026-11-22 | claude-cli | haiku | 1 | 10 | 120k | 1.5k | $0.10',
+      `${today} | unknown | house | 1 | 10 | 120k | 1.5k | ?`,
       expect.stringMatching(/^─+$/),
-      'total | 3 | 30 | 24 | 360k | 270k | 4.5k | $1.35 + ?',
+      'total | 3 | 30 | 360k | 4.5k | $1.35 + ?',
       '',
     ])
     expect(Math.max(...stdout.split('\n').map((row) => row.length))).toBeLessThanOrEqual(80)
@@ -276,11 +281,80 @@ describe('governor report', () => {
   it.each([
     [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
-    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session/],
+    [['report', '--by', 'colour'], 2, /--by colour: expected day, month, model, client, key, session, agent, tool/],
   ])('%j without a journal ends with code %i', (args, code, says) => {
     const { status, stderr } = governor(args, { HOME: temporaryFolder() })
     expect(status).toBe(code)
     expect(stderr).toMatch(says)
+  })
+})
+
+describe('a report', () => {
+  /** The rows of what the command prints for a journal of these lines, cut at two spaces and more. */
+  async function rowsOf(lines: readonly string[], flags: object, columns?: number): Promise<readonly string[]> {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    writeFileSync(journal, `${lines.join('\n')}\n`)
+    const terminal = captureTerminal(columns === undefined ? {} : { columns, isInteractive: true })
+    await report({ args: [], flags: { journal, ...flags } }, terminal)
+    return terminal.printed.split('\n').map((row) => row.split(/ {2,}/).join(' | '))
+  }
+  const READ = { tool: 'Read', input: 60_000, cost_usd: 0.6 }
+
+  it('by tool shows first whose results cost most, and all else in a row of its own', async () => {
+    const lines = [
+      line('2026-11-21T10:00:00Z', { tools: [{ tool: 'Bash', input: 20_000, cost_usd: 0.2 }, READ] }),
+      line('2026-11-22T10:00:00Z', { tools: [READ], input: 70_000, cost_usd: 0.604 }),
+    ]
+    expect(await rowsOf(lines, { by: 'tool' })).toEqual([
+      'tool | input | cost',
+      expect.stringMatching(/^─+$/),
+      'Read | 120k | $1.20',
+      'Bash | 20k | $0.20',
+      '(no tool) | 50k | $0.45',
+      expect.stringMatching(/^─+$/),
+      'total | 190k | $1.85',
+      '',
+    ])
+  })
+
+  it('by agent tells the agents of a session apart, and by month adds up whole months', async () => {
+    const lines = [
+      line('2026-10-31T10:00:00Z', { thread: 1, cost_usd: 3 }),
+      line('2026-11-01T10:00:00Z', { thread: 2, cost_usd: 2 }),
+      line('2026-11-30T10:00:00Z', { thread: 0, cost_usd: 0.0042 }),
+    ]
+    const named = await rowsOf(lines, { by: 'agent' })
+    expect(named.slice(2, 5).map((row) => row.split(' | ')[0])).toEqual([
+      'task · agent 1',
+      'task · agent 2',
+      'task · other requests',
+    ])
+    expect(named[4]).toMatch(/ \| \$0\.0042$/)
+    expect((await rowsOf(lines, { by: 'month' })).slice(2, 4).map((row) => row.split(' | ')[0])).toEqual([
+      '2026-10',
+      '2026-11',
+    ])
+  })
+
+  it('counts until the end of a day', async () => {
+    const lines = ['2026-11-01T12:00:00', '2026-11-02T12:00:00', '2026-11-03T12:00:00'].map((time) => line(time, {}))
+    const rows = await rowsOf(lines, { by: 'day', since: '2026-11-02', until: '2026-11-02' })
+    expect(rows.slice(2, -3).map((row) => row.slice(0, 10))).toEqual(['2026-11-02'])
+    await expect(rowsOf(lines, { until: 'tomorrow' })).rejects.toThrow('--until tomorrow: expected a day')
+  })
+
+  it('cuts names where a person watches, and never in a pipe', async () => {
+    const session = 'a-session-with-a-long-name-'.repeat(4)
+    const lines = [line('2026-11-21T10:00:00Z', { session, model: 'm'.repeat(70) })]
+    expect((await rowsOf(lines, { by: 'session' })).join('\n')).toContain(session)
+    expect((await rowsOf(lines, {})).join('\n')).toContain('m'.repeat(70))
+    for (const flags of [{ by: 'session' }, {}]) {
+      const journal = join(temporaryFolder(), 'usage.jsonl')
+      writeFileSync(journal, `${lines.join('\n')}\n`)
+      const terminal = captureTerminal({ columns: 80, isInteractive: true })
+      await report({ args: [], flags: { journal, ...flags } }, terminal)
+      for (const row of terminal.printed.split('\n')) expect(row.length).toBeLessThanOrEqual(80)
+    }
   })
 })
 
@@ -309,10 +383,13 @@ describe('a report of any file', () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(text, { maxLength: 5 }),
-        fc.constantFrom('day', 'model', 'client', 'session'),
+        fc.constantFrom(undefined, 'day', 'month', 'model', 'client', 'session', 'agent', 'tool'),
         fc.constantFrom({}, { json: true }, { csv: true }),
         async (lines, by, how) => {
-          const shown = await printed([...lines, line('2026-11-21T10:00:00Z', { runs: 7 })], { by, ...how })
+          const shown = await printed([...lines, line('2026-11-21T10:00:00Z', { runs: 7 })], {
+            ...(by && { by }),
+            ...how,
+          })
           expect(shown).toMatch(/\S/)
           expect(shown).not.toMatch(/NaN|undefined|Infinity|Invalid/)
         },

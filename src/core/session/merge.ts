@@ -8,10 +8,21 @@
  * what the copies have in common.
  */
 
+import { joinByName } from '../by-name.ts'
 import { grown, join } from '../counters.ts'
 import { GUARDS } from '../guards.ts'
+import { tableBy } from '../names.ts'
 import { MAX_ITERATIONS_KEPT, MAX_MINUTES_KEPT, MAX_RUNS_KEPT } from '../operator/session-record.ts'
-import { MAX_RECENT_REQUESTS, MAX_THREADS, type Run, retryOf, type Session, type Thread, withIds } from './session.ts'
+import {
+  MAX_RECENT_REQUESTS,
+  MAX_THREADS,
+  type Parts,
+  type Run,
+  retryOf,
+  type Session,
+  type Thread,
+  withIds,
+} from './session.ts'
 
 /** Returns each setting of an operator as the replica that changed it has it, or else as the store has it. */
 function joinSettings<Settings extends object>(
@@ -46,6 +57,11 @@ function joinMemories(
     return [name, Object.fromEntries(counts)]
   })
   return Object.fromEntries(joined)
+}
+
+function joinParts(base: Parts | undefined, local: Parts | undefined, remote: Parts | undefined, isLost: boolean) {
+  if (!local || !remote) return local ?? remote
+  return tableBy(['agents', 'models', 'tools'], (of) => joinByName(base?.[of] ?? [], local[of], remote[of], isLost))
 }
 
 /** Returns the entries of both lists, each once by its `keys`; if both have it, that of `local`; the newest last. */
@@ -130,6 +146,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     threads: [...threads.values()].sort((a, b) => a.run.askedAt - b.run.askedAt).slice(-MAX_THREADS),
     startedAt: local.startedAt === undefined ? remote.startedAt : Math.min(local.startedAt, begun),
     counts: join(base?.counts, local.counts, remote.counts, 'sum', isLost),
+    parts: joinParts(base?.parts, local.parts, remote.parts, isLost),
     reductions: local.reductions === base?.reductions ? remote.reductions : (local.reductions ?? remote.reductions),
     gaps: local.gaps || remote.gaps ? [...new Set([...(local.gaps ?? []), ...(remote.gaps ?? [])])] : undefined,
     record,

@@ -8,8 +8,9 @@
  */
 
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
+import { type Named, withAmount } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
-import { type Counts, minus, NO_COUNTS } from '../counters.ts'
+import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Gap } from '../gaps.ts'
 import type { Hash } from '../hash.ts'
 import type { LoopFinding } from '../loop/escalation.ts'
@@ -161,6 +162,13 @@ export interface Branch {
   readonly mayBeRewind?: true | undefined
 }
 
+/** How much of a thread's context window is filled. `results`: by tool, where the provider keeps the conversation. */
+export interface ThreadContext {
+  readonly tokens: number
+  readonly requestBytes: number
+  readonly results?: readonly Named<number>[] | undefined
+}
+
 /** One conversation of a session: sub-agents run in parallel under the id of their parent. */
 export interface Thread {
   /** The client's name for it; empty if the client sends none. */
@@ -197,7 +205,7 @@ export interface Thread {
   /** Ids of its newest responses, oldest first. */
   readonly responses?: readonly string[] | undefined
   /** How much of the context window its newest answer left filled. */
-  readonly context?: { readonly tokens: number; readonly requestBytes: number } | undefined
+  readonly context?: ThreadContext | undefined
   /** Ids of responses that a request has continued from, oldest first. */
   readonly continuedFrom?: readonly string[] | undefined
   /** The notice about calls that Governor removed from its newest response; `isDue`: its newest request carries it. */
@@ -216,6 +224,13 @@ export interface Thread {
 /** Counts by name. Where two replicas counted apart, they are added. */
 export type GuardMemory = Readonly<Record<string, number>>
 
+/** What the answers of a session have counted, by the number of its thread and by model; the input and its cost by tool. */
+export interface Parts {
+  readonly agents: readonly Named<Counts>[]
+  readonly models: readonly Named<Counts>[]
+  readonly tools: readonly Named<Counts>[]
+}
+
 export interface Session {
   /** Least recently used first; at most 64. */
   readonly threads: readonly Thread[]
@@ -223,6 +238,8 @@ export interface Session {
   readonly startedAt?: number | undefined
   /** The sum of all that its threads and runs have counted. */
   readonly counts: Counts
+  /** The same in parts; unset before the first answer. */
+  readonly parts?: Parts | undefined
   /** Context windows of its models that are smaller for now; unset if no request overflowed. */
   readonly reductions?: readonly Reduction[] | undefined
   /** Why it was not guarded, or not in full; each reason once. */
@@ -291,11 +308,35 @@ export const NEW_SESSION: Session = {
   threads: [],
   startedAt: undefined,
   counts: NO_COUNTS,
+  parts: undefined,
   reductions: undefined,
   gaps: undefined,
   record: undefined,
   operator: undefined,
   guards: undefined,
+}
+
+/** What one answer has counted. `agent`: the number of its thread, 0 without one. `tools`: by the results that its prompt held. */
+export interface AnswerParts {
+  readonly agent: number
+  readonly model: string
+  readonly tools?: readonly Named<Counts>[] | undefined
+}
+
+/** Adds what an answer has counted to a session, and to the parts of it. */
+export function withAnswer(session: Session, counts: Counts, { agent, model, tools = [] }: AnswerParts): Session {
+  const { parts } = session
+  let ofTools = parts?.tools ?? []
+  for (const { name, amount } of tools) ofTools = withAmount(ofTools, name, amount, add)
+  return {
+    ...session,
+    counts: add(session.counts, counts),
+    parts: {
+      agents: withAmount(parts?.agents ?? [], String(agent), counts, add),
+      models: withAmount(parts?.models ?? [], model, counts, add),
+      tools: ofTools,
+    },
+  }
 }
 
 /** Returns what a run or a session has counted since it was reset, if it was. */

@@ -1,5 +1,6 @@
 /** How a session changes after a request was counted: by an answer, by a failure, or by the end of the run. */
 
+import type { Named } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, countsOf, minus } from '../counters.ts'
 import { afterNotice, afterRefusedNotice, recordCalls } from '../loop/loop-state.ts'
@@ -9,6 +10,7 @@ import type { FinalAnswer } from '../terminal.ts'
 import type { CallUsage } from '../usage.ts'
 import { NO_STOP_ATTEMPTS } from './run.ts'
 import {
+  type AnswerParts,
   type Changed,
   countsSinceReset,
   type FirstAnswer,
@@ -21,6 +23,7 @@ import {
   type StopAttempts,
   type Thread,
   usedSinceReset,
+  withAnswer,
   withIds,
   withRelayed,
 } from './session.ts'
@@ -50,7 +53,7 @@ export function changeThread(session: Session, request: CountedRequest, change: 
 }
 
 /** The facts about the answer to a counted request. */
-export interface AnswerFacts {
+export interface AnswerFacts extends Pick<AnswerParts, 'tools'> {
   readonly usage: CallUsage
   /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
@@ -63,24 +66,28 @@ export interface AnswerFacts {
   readonly calls?: readonly PendingCall[] | undefined
   /** The answer broke off. */
   readonly isCut?: boolean
+  /** Tokens of results in the context, by tool, where the provider keeps the conversation. */
+  readonly results?: readonly Named<number>[] | undefined
 }
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { usage, ids, requestBytes, calls, callsNothing, iteration, isCut } = facts
+  const { usage, ids, requestBytes, calls, callsNothing, iteration, isCut, results } = facts
   const thread = threadOf(session, request)
   const counts = countsOf(usage)
-  if (!thread) return { ...session, counts: add(session.counts, counts) }
+  const { number: agent = 0, run: { model = '' } = {} } = thread ?? {}
+  const counted = withAnswer(session, counts, { agent, model, tools: facts.tools })
+  if (!thread) return counted
   const { run, loopState } = thread
   const outcome = isCut ? undefined : 'answered'
   const { input, lastInput = input, output, estimated } = usage
   const change: Partial<Thread> = {
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
-    context: estimated || input === 0 ? thread.context : { tokens: lastInput + output, requestBytes },
+    context: estimated || input === 0 ? thread.context : { tokens: lastInput + output, requestBytes, results },
     loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
   }
-  const after = withThread(session, thread, change, {
+  const after = withThread(counted, thread, change, {
     quietSince: iteration?.endedAt ?? run.quietSince,
     counts: add(run.counts, counts),
     // An answer to a request before the newest does not show whether the run has ended.
@@ -91,11 +98,7 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
       one.fingerprint === request.fingerprint ? { ...one, outcome: one.outcome ?? outcome } : one,
     ),
   })
-  return {
-    ...after,
-    counts: add(session.counts, counts),
-    record: recordAfter(session, request, thread, iteration, usage),
-  }
+  return { ...after, record: recordAfter(session, request, thread, iteration, usage) }
 }
 
 /** Returns whether no other request of the run was counted after this one. */
@@ -278,10 +281,9 @@ export function adoptFirst(
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
   const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
   const after: Session = {
-    ...withThread(session, before, { run }),
+    ...withAnswer(withThread(session, before, { run }), counts, { agent: number, model: run.model ?? '' }),
     record: first && withTools(first, number, tools),
     startedAt: askedAt,
-    counts: add(session.counts, counts),
   }
   const used = { ...usedSinceReset(run, now), iterations: runState.used.iterations }
   const thread = { ...before, run }

@@ -195,6 +195,38 @@ function Timeline({ detail }: { detail: SessionDetail }) {
   )
 }
 
+/** How many tools, agents and models are shown: the dearest. */
+const DEAREST = 6
+
+/** What the session cost: by tool, whose results each prompt holds, and by agent and model where there are several. */
+function Costs({ detail }: { detail: SessionDetail }) {
+  const { agents, models, tools } = detail.costs
+  const several = <One,>(list: readonly One[]) => (list.length > 1 ? list.slice(0, DEAREST) : [])
+  const shown = [
+    ...tools.filter(({ tool }) => tool !== null).slice(0, DEAREST),
+    ...tools.slice(-1),
+    ...several(agents).map((one) => ({ ...one, tool: one.thread ? agentName(detail, one.thread) : 'other requests' })),
+    ...several(models).map((one) => ({ ...one, tool: one.model })),
+  ]
+  return (
+    <table class="costs">
+      <tbody>
+        {shown.map((one) => (
+          <tr key={one.tool}>
+            <td>
+              <bdi>{one.tool ?? 'no tool: prompts and answers'}</bdi>
+            </td>
+            <td class="number">
+              {compact(one.input)} in{'share' in one && ` · ${Math.round(one.share * 100)} %`}
+            </td>
+            <td class="number">{money({ ...detail, cost_usd: one.cost_usd })}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
 function Runs({ runs }: Pick<SessionDetail, 'runs'>) {
   return (
     <ul class="runs">
@@ -271,6 +303,11 @@ function Body({ store, detail }: { store: Store; detail: SessionDetail }) {
       <Section title="Agents">
         <Lanes detail={detail} />
       </Section>
+      {detail.costs.agents.length > 0 && (
+        <Section title="What costs it" note="results of tools: a share of each prompt by bytes">
+          <Costs detail={detail} />
+        </Section>
+      )}
       <Section title="What happened" note="the newest first">
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a part that scrolls can be scrolled with keys */}
         <section class="scroll" aria-label="Timeline" tabIndex={0}>

@@ -152,6 +152,10 @@ const read: Dialect['read'] = ({ body, known }) => {
       const { content: start = 0, contentEnd: end = 0 } = items[at] ?? {}
       return json[start] === OPEN_BRACKET ? attachmentHashes(decodeToCompare(json, { start, end }, index.work)) : []
     },
+    resultSizes(at) {
+      const { role, start = 0, end = 0, answers = 0 } = items[at] ?? {}
+      return role === 'tool' ? [{ callId: stringAt(json, answers), bytes: end - start }] : []
+    },
     rawResult(at) {
       const { role, content: start = 0, contentEnd: end, answers = 0 } = items[at] ?? {}
       if (role !== 'tool' || json[start] !== QUOTE) return undefined

@@ -38,7 +38,7 @@ import {
   toolName,
 } from '../shared/request.ts'
 import { textPart } from './chunk.ts'
-import { fieldIn, inSnakeCase, messageOfParts, type PartSpan, partsAt, picturesOf } from './parts.ts'
+import { fieldIn, inSnakeCase, messageOfParts, type PartSpan, partsAt, picturesOf, sizesOf } from './parts.ts'
 import { contentsAfterBlock, geminiReplies } from './reply.ts'
 import { geminiStream } from './stream.ts'
 
@@ -194,6 +194,10 @@ const read: Dialect['read'] = (input) => {
       // SDKs send each event of a streamed answer as a content of its own.
       hasParts: true,
       offersTools: offersTools(index, FIELDS) || isCached,
+      resultSizes(at) {
+        const { resultCount = 0, parts: start = 0 } = items[at] ?? {}
+        return resultCount > 0 ? sizesOf(json, partsAt(json, start).parts) : []
+      },
       pictures(at) {
         const { role, parts: start = 0 } = items[at] ?? {}
         return role === 'user' && start > 0 ? picturesOf(json, partsAt(json, start, work).parts, work) : []

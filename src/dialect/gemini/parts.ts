@@ -1,5 +1,5 @@
 /** The parts of a content, in requests and responses: texts, calls, results. They are decoded on demand. */
-import type { ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeFor, decodeStringFor } from '../../json/compare.ts'
@@ -108,6 +108,15 @@ function resultOf(json: Buffer, value: Span, work: Work | undefined): ToolResult
   const hashes = attached ? attachmentHashes(decodeFor(json, attached, work)) : []
   const callId = stringIn(json, fields, 'id')
   return { callId, name: stringIn(json, fields, 'name'), text: [text, ...hashes].join('\n') }
+}
+
+/** Returns the sizes of the results among parts. */
+export function sizesOf(json: Buffer, parts: readonly PartSpan[]): ResultSize[] {
+  const results = parts.filter(({ kind }) => kind === 'result')
+  return results.map(({ start, end, value }) => {
+    const fields = members(json, value)
+    return { callId: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), bytes: end - start }
+  })
 }
 
 /** Decodes texts for the user, calls and results; yields where others should have their turn. */

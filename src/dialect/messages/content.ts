@@ -1,5 +1,5 @@
 /** The content of a message: a text, or a list of blocks, which are decoded on demand. */
-import type { ToolCall, ToolResult } from '../../core/conversation.ts'
+import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeFor, decodeStringFor } from '../../json/compare.ts'
@@ -132,6 +132,14 @@ export function idsRunByProvider({ json, blocks, work }: Content): string[] {
 export function resultsOf(content: Content): ToolResult[] {
   const results = content.blocks.filter(({ type }) => type === 'tool_result').map((block) => blockOf(content, block))
   return results.map(({ tool_use_id: id, content: result }) => ({ callId: textOf(id), text: resultText(result) }))
+}
+
+/** Returns the sizes of the results in a content. */
+export function sizesOf({ json, blocks }: Content): ResultSize[] {
+  const results = blocks.filter(({ type }) => type === 'tool_result')
+  return results.map((block) => {
+    return { callId: stringIn(json, members(json, block), 'tool_use_id'), bytes: block.end - block.start }
+  })
 }
 
 /** Returns hashes of the pictures and documents in a content. */

@@ -54,6 +54,7 @@ import {
   isRunByProvider,
   picturesOf,
   resultsOf,
+  sizesOf,
   systemTextOf,
   takesResultsOnly,
   textsAndCallsOf,
@@ -272,6 +273,7 @@ const read: Dialect['read'] = ({ body, known }) => {
       offersTools: offersTools(index, FIELDS) || previous !== undefined,
       // Messages of role `system` do not begin a conversation of this API.
       systemText: () => conversation.texts(-1).join(''),
+      resultSizes: (at) => (items[at]?.resultCount ? sizesOf(contentOf(at)) : []),
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
       isCompacted: summary !== undefined,

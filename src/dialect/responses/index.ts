@@ -1,5 +1,5 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
-import type { ToolCall } from '../../core/conversation.ts'
+import type { ResultSize, ToolCall } from '../../core/conversation.ts'
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare } from '../../json/compare.ts'
@@ -231,6 +231,18 @@ function isOfType(json: Buffer, item: InputItem, type: string): boolean {
   return stringIn(json, members(json, item), 'type') === type
 }
 
+function sizesAt({ json, items }: RequestIndex, at: number): ResultSize[] {
+  const item = items[at]
+  if (item?.role !== 'tool') return []
+  return [{ callId: stringIn(json, members(json, item), 'call_id'), bytes: item.end - item.start }]
+}
+
+function picturesAt({ json, items, work }: RequestIndex, at: number): string[] {
+  const item = items[at]
+  const value = item?.role === 'user' ? decodeToCompare(json, item, work) : undefined
+  return attachmentHashes(propertyOf(value, 'content'))
+}
+
 const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
@@ -253,11 +265,8 @@ const read: Dialect['read'] = ({ path, body, known }) => {
       isCompaction: COMPACTION.test(path) || (last?.isAside === true && isOfType(json, last, 'compaction_trigger')),
       // User messages may stay before it.
       isCompacted: compaction !== undefined,
-      pictures: (at) => {
-        const item = items[at]
-        const value = item?.role === 'user' ? decodeToCompare(json, item, index.work) : undefined
-        return attachmentHashes(propertyOf(value, 'content'))
-      },
+      resultSizes: (at) => sizesAt(index, at),
+      pictures: (at) => picturesAt(index, at),
     },
     messages,
   )

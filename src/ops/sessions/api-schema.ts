@@ -200,6 +200,27 @@ const context = named('Context', {
 
 const minute = named('Minute', { at: time.describe('When it began.'), tokens: count, ...cost })
 
+const used = { input: count, output: count, ...cost }
+const parts = named('Costs', {
+  agents: z
+    .array(z.strictObject({ thread: maybe.describe('0: requests without tools; null: agents beyond 24.'), ...used }))
+    .describe('By agent.'),
+  models: z.array(z.strictObject({ model: z.string().describe('other: beyond 24 models.'), ...used })),
+  tools: z
+    .array(
+      z.strictObject({
+        tool: text.describe('other: beyond 24 tools, or a name that is no label; null: all that is no result.'),
+        input: count,
+        cost_usd: maybe,
+        share: share.describe('Of the input of the session.'),
+      }),
+    )
+    .describe(
+      'By tool, what its results took of the input of each request, and what that cost: a share by bytes. With the last ' +
+        'row, of tool null, the input adds up to that of the session.',
+    ),
+})
+
 const answer = z.strictObject({ text: z.string(), truncated: z.boolean() }).nullable()
 
 export const sessionDetail = named('SessionDetail', {
@@ -209,6 +230,7 @@ export const sessionDetail = named('SessionDetail', {
   iterations: z.array(iteration).describe('The newest 48 of all threads, oldest first.'),
   minutes: z.array(minute).describe('The newest 60 minutes in which it used something, oldest first.'),
   meters: z.array(meter).describe('Of all runs together.'),
+  costs: parts.describe('What costs it; each list has the dearest first.'),
   contexts: z.array(context),
   terminal: terminal.nullable(),
   final_answer: answer.describe(

@@ -4,6 +4,7 @@
  * and models choose the names of tools, models and threads.
  */
 import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
+import { OTHER } from '../../core/by-name.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { add, type Counts, costGapOf, NO_COUNTS, tokensIn } from '../../core/counters.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
@@ -408,6 +409,34 @@ function contextViews(session: Session, contextOf: ContextOf): SessionDetail['co
   return [...views.values()]
 }
 
+/** Returns entries with those first that cost most, or have the most input where no price is known. */
+function dearestFirst<Entry extends { readonly cost_usd: number | null; readonly input: number }>(entries: Entry[]) {
+  return entries.sort((a, b) => (b.cost_usd ?? 0) - (a.cost_usd ?? 0) || b.input - a.input)
+}
+
+/** Returns what a session used by agent, model and tool. */
+function costsOf({ counts, parts }: Session): SessionDetail['costs'] {
+  const { agents = [], models = [], tools = [] } = parts ?? {}
+  const used = (amount: Counts) => ({ input: amount.input ?? 0, output: amount.output ?? 0, ...costView(amount) })
+  const { input: all = 0, unpriced_answers = 0 } = counts
+  const byTool = tools.map(({ name: tool, amount }) => ({ tool, ...used({ ...amount, unpriced_answers }) }))
+  let [input, cost] = [all, counts.cost ?? 0]
+  for (const one of byTool) {
+    input -= one.input
+    cost -= one.cost_usd ?? 0
+  }
+  const rest = { tool: null, ...used({ ...counts, input: Math.max(0, input), cost: Math.max(0, cost) }) }
+  return {
+    agents: dearestFirst(
+      agents.map(({ name, amount }) => ({ thread: name === OTHER ? null : Number(name), ...used(amount) })),
+    ),
+    models: dearestFirst(models.map(({ name, amount }) => ({ model: name || 'unknown', ...used(amount) }))),
+    tools: [...dearestFirst(byTool), rest].map(({ tool, input: tokens, cost_usd }) => {
+      return { tool, input: tokens, cost_usd, share: all > 0 ? Math.min(1, tokens / all) : 0 }
+    }),
+  }
+}
+
 /** Returns all of a session but its transcript. */
 export function detailOf(
   listed: ListedSession,
@@ -453,6 +482,7 @@ export function detailOf(
       ...costView(one.counts),
     })),
     meters,
+    costs: costsOf(session),
     contexts: contextViews(session, contextOf),
     terminal: terminalView(over && terminalIn(over), key, viewer),
     final_answer: over?.finalAnswer ? answerView(over.finalAnswer.text) : null,

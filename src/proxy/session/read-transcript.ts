@@ -27,7 +27,8 @@ const MAX_PREFIX_BYTES = 1_048_576
 const SIZES = { item: 120, hash: 48, field: 200, rest: 4_000 }
 
 function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
-  let size = SIZES.rest + items.length * SIZES.item + transcript.userMessageHashes.length * SIZES.hash
+  const { userMessageHashes, resultBytes } = transcript
+  let size = SIZES.rest + (items.length + resultBytes.length) * SIZES.item + userMessageHashes.length * SIZES.hash
   for (const { key } of [...fields, ...rest.fields]) size += SIZES.field + 2 * key.length
   return size
 }
@@ -91,6 +92,24 @@ export interface Beginning {
   readonly prefixes: KnownPrefixes
 }
 
+/** Reads on to `length` messages. */
+function* readOn(
+  from: TranscriptState,
+  conversation: Conversation,
+  length: number,
+  registry: HarnessRegistry,
+): Turns<TranscriptState> {
+  let state = from
+  while (state.length < length) {
+    if (conversation.work?.isDue) yield
+    const newest = state.assistantMessages.at(-1)
+    // Its calls name the tools of the results after it.
+    if (newest && conversation.resultCount(state.length) > 0) yield* prepareWhole(conversation, newest.index)
+    state = advance(state, conversation, length, registry, true)
+  }
+  return state
+}
+
 function* read(
   { conversation, index }: DialectRequest,
   registry: HarnessRegistry,
@@ -106,21 +125,16 @@ function* read(
   const prefix = index && beginning && newPrefix(beginning.prefixes, index, beginning.hashes)
   if (prefix) {
     // The last message may have more parts in a later request.
-    const whole = lastMessage(conversation, prefix.items.length)
-    while (state.length < whole) {
-      if (conversation.work?.isDue) yield
-      state = advance(state, conversation, whole, registry, true)
-    }
+    state = yield* readOn(state, conversation, lastMessage(conversation, prefix.items.length), registry)
     const { hash, ...items } = prefix
     beginning.prefixes.set(hash, { transcript: state, ...items })
   }
   const length = lastMessage(conversation)
-  while (state.length < length) {
-    if (conversation.work?.isDue) yield
-    state = advance(state, conversation, length, registry, true)
-  }
+  state = yield* readOn(state, conversation, length, registry)
+  const newest = state.assistantMessages.at(-1)
   for (const step of state.assistantMessages) {
-    if (step.hash !== undefined) continue
+    // The calls of the newest are read again.
+    if (step.hash !== undefined && step !== newest) continue
     yield* prepareWhole(conversation, step.index)
     assistantHash(step, conversation)
   }

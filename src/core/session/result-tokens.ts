@@ -1,0 +1,55 @@
+/** How many tokens of a prompt are results of tools: a share by bytes, as providers count tokens only of the whole. */
+import { type Named, withAmount } from '../by-name.ts'
+import type { Counts } from '../counters.ts'
+import type { Request } from '../request.ts'
+import { withResults } from '../transcript.ts'
+import { type CallUsage, estimateTokens } from '../usage.ts'
+import type { Thread } from './session.ts'
+
+const plus = (one: number, other: number) => one + other
+
+/** Returns the bytes of the results that a request brings for a conversation that its provider keeps, by tool. */
+function newResults({ conversation, facts }: Request, { loopState }: Thread): readonly Named<number>[] {
+  const tools = new Map((loopState?.pendingCalls ?? []).map(({ id, tool }) => [id, tool]))
+  let bytes: readonly Named<number>[] = []
+  for (let at = 0; at < facts.transcript.length && conversation.role(at) !== 'assistant'; at++)
+    bytes = withResults(bytes, conversation, at, tools)
+  return bytes
+}
+
+/** Returns the tokens of results in a prompt of `tokens` tokens, by tool; together they are no more than that. */
+export function resultTokens(request: Request, thread: Thread, tokens: number): readonly Named<number>[] {
+  const { previous, bytes = 0, transcript } = request.facts
+  const known = previous === undefined ? undefined : thread.context
+  const results = previous === undefined ? transcript.resultBytes : newResults(request, thread)
+  // What the provider keeps was a prompt, or an answer, before.
+  const isLonger = known !== undefined && tokens > known.tokens
+  const added = previous === undefined ? tokens : isLonger ? tokens - known.tokens : estimateTokens(bytes)
+  let size = 0
+  for (const { amount } of results) size += amount
+  const perByte = added / Math.max(1, bytes, size)
+  let all = known?.results ?? []
+  for (const { name, amount } of results) all = withAmount(all, name, amount * perByte, plus)
+  let sum = 0
+  for (const { amount } of all) sum += amount
+  const part = Math.min(1, tokens / Math.max(1, sum))
+  return all.map(({ name, amount }) => ({ name, amount: amount * part }))
+}
+
+/** The tokens of a prompt, and those of them that are results, by tool. `share`: of the answer's cost, that of its prompt. */
+export interface PromptTokens {
+  readonly tokens: number
+  readonly results: readonly Named<number>[]
+  readonly share: number
+}
+
+/** Returns the input of an answer, and its cost, that results of tools have taken, by tool. */
+export function countsByTool(
+  { tokens, results, share }: PromptTokens,
+  { input, cost = 0 }: Pick<CallUsage, 'input' | 'cost'>,
+): readonly Named<Counts>[] {
+  return results.map(({ name, amount }) => {
+    const part = amount / Math.max(1, tokens)
+    return { name, amount: { input: Math.floor(part * input), cost: part * share * cost } }
+  })
+}
