@@ -112,8 +112,8 @@ function createTelemetry(config: Config, options: GovernorOptions, state: State,
     journal?.record(event)
     onEvent?.(event)
   }
-  const { url, secret, on } = config.events.webhook
-  const webhook = url && secret ? createWebhook({ url, secret, on }, { now, newId, isFirst, emit, pageOf }) : undefined
+  const { url, ...settings } = config.events.webhook
+  const webhook = url ? createWebhook({ url, ...settings }, { now, newId, isFirst, emit, pageOf }) : undefined
   const path = config.usage.journal
   const journal = path === '' ? undefined : createJournal({ path, now, after, emit })
   const storeFailed = () => emit({ kind: 'failed_open', reason: 'store' })

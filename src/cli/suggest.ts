@@ -1,13 +1,14 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 
 import { loadConfig } from '../config/load.ts'
+import { calendarOf } from '../config/scopes.ts'
 import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
 import { tableBy } from '../core/names.ts'
 import type { RunView } from '../ops/sessions/api-schema.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
-import { allSessions, askSession, connect } from './sessions-client.ts'
-import { daySuggestion, suggestDay } from './suggest-days.ts'
+import { allSessions, askSession, type Connection, connect } from './sessions-client.ts'
+import { journalText, roundedUp, suggestFromJournal } from './suggest-journal.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 /** Fewer completed runs than this say too little about those to come. */
@@ -16,12 +17,6 @@ const AT_ONCE = 8
 
 /** What a run takes, besides time, which says more about the provider than about the run. */
 const AMOUNTS = ['iterations', 'tool_calls', 'tokens', 'cost'] as const satisfies readonly LimitName[]
-type Amount = (typeof AMOUNTS)[number]
-
-/** Rounds up to what the limit counts in; money to cents. */
-function roundedUp(name: Amount, value: number): number {
-  return name === 'cost' ? Math.ceil(value * 100 - 1e-6) / 100 : Math.ceil(value)
-}
 
 type RunGroup = ReturnType<typeof groupRuns>[number]
 
@@ -132,9 +127,8 @@ export function suggestionText(groups: readonly RunGroup[], columns: number): st
   return `${lines.join('\n')}\n`
 }
 
-/** Suggests limits for each agent and model. Throws `CommandError` if Governor can't be reached or refuses. */
-export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
-  const connection = connect(flags, terminal.env)
+/** Returns the runs of all sessions that the Governor at the other end remembers. */
+async function rememberedRuns(connection: Connection): Promise<RunView[]> {
   const { rows } = await allSessions(connection)
   const runs: RunView[] = []
   for (let at = 0; at < rows.length; at += AT_ONCE) {
@@ -145,11 +139,27 @@ export async function suggest({ flags }: Call, terminal: Terminal): Promise<numb
       else if (!(asked.reason instanceof CommandError && asked.reason.status === 404)) throw asked.reason
     }
   }
-  const groups = groupRuns(runs)
-  const day = await suggestDay(loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL)
+  return runs
+}
+
+/**
+ * Suggests limits for each agent and model, of a running Governor, and for all together, of the journal. Throws
+ * `CommandError` if Governor refuses, or if it can't be reached and the journal knows too little.
+ */
+export async function suggest({ flags }: Call, terminal: Terminal): Promise<number> {
+  const connection = connect(flags, terminal.env)
+  const { usage, budget } = loadConfig(flags, terminal.env).config
+  const ofJournal = await suggestFromJournal(usage.journal || DEFAULT_JOURNAL, calendarOf(budget.time_zone)())
+  const groups = await rememberedRuns(connection)
+    .then(groupRuns)
+    .catch((error: unknown) => {
+      const isAway = error instanceof CommandError && error.status === undefined
+      if (isAway && ofJournal.length > 0) return undefined
+      throw error
+    })
   if (flags.json) {
-    for (const group of groups) terminal.out(jsonLine(jsonOf(group)))
-    if (day) terminal.out(jsonLine({ day }))
-  } else terminal.out(suggestionText(groups, terminal.columns) + (day ? daySuggestion(day) : ''))
+    for (const group of groups ?? []) terminal.out(jsonLine(jsonOf(group)))
+    for (const one of ofJournal) terminal.out(jsonLine(one))
+  } else terminal.out((groups ? suggestionText(groups, terminal.columns) : '') + journalText(ofJournal))
   return 0
 }

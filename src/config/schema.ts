@@ -10,7 +10,7 @@ import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { sha256Of } from '../core/hash.ts'
 import { namesOf } from '../core/names.ts'
 import { isLoopback } from '../http/loopback.ts'
-import { SECRET_PREFIX, WEBHOOK_TOPICS } from '../telemetry/event.ts'
+import { SECRET_PREFIX, WEBHOOK_FORMATS, WEBHOOK_TOPICS } from '../telemetry/event.ts'
 import { budget, text } from './budget.ts'
 import { overflow } from './overflow.ts'
 import { overrideShape, withOverride } from './override.ts'
@@ -390,6 +390,9 @@ const webhook = z.strictObject({
     'Key of the signature in `webhook-signature` (HMAC-SHA256, as standardwebhooks.com describes it): text, or ' +
       '`whsec_` and base64.',
   ),
+  format: key(z.enum(namesOf(WEBHOOK_FORMATS)), 'standard').describe(
+    'standard: all fields as JSON, signed; slack, discord: one line and a link, as their incoming webhooks take it.',
+  ),
   on: key(z.array(z.enum(TOPICS)).min(1), TOPICS).describe(
     'Topics of the messages; there is one message per session and threshold. They are: ' +
       `${Object.values(WEBHOOK_TOPICS).join(', ')}.`,
@@ -399,8 +402,9 @@ const webhook = z.strictObject({
 const events = z.strictObject({
   webhook: webhook
     .refine(
-      ({ url, secret }) => url === undefined || secret !== undefined,
-      'has a url and no secret: receivers could not tell the messages from forged ones',
+      ({ url, secret, format }) => url === undefined || secret !== undefined || format !== 'standard',
+      'has a url and no secret: receivers could not tell the messages from forged ones; Slack and Discord need none: ' +
+        'format: slack, or discord',
     )
     .prefault({})
     .describe('A receiver of messages.'),

@@ -76,6 +76,17 @@ export type WebhookTopic = keyof typeof WEBHOOK_TOPICS
 /** `dropped`: too many messages were waiting, Governor ended, or the time of a question was over. */
 export type WebhookOutcome = 'delivered' | 'failed' | 'dropped'
 
+/** The forms of a webhook's messages, by their names in `events.webhook.format`: the body of a message. */
+export const WEBHOOK_FORMATS = {
+  standard: (fields: object) => fields,
+  slack: (_: object, text: string, page?: string) => ({ text: page ? `${text} <${page}|Open it>` : text }),
+  // Nobody is called by it, and no link has another text, whatever a client named its session.
+  discord: (_: object, text: string, page = '') => ({
+    content: `${text.replace(/[\\*_~`|[\]]/g, '\\$&')} ${page}`.trimEnd(),
+    allowed_mentions: { parse: [] },
+  }),
+} as const satisfies Readonly<Record<string, (fields: object, text: string, page?: string) => object>>
+
 /** What a webhook's secret begins with whose rest is base64. */
 export const SECRET_PREFIX = 'whsec_'
 
@@ -430,6 +441,9 @@ const EVENTS = {
   /** A call of a response was blocked. `pattern`: of the loop, or the guard that blocks calls for another reason. */
   call_blocked: row<OfAgent & { pattern: Pattern | CallGuardName; tool: string }>({
     span: ['block', 'pattern', 'tool'],
+    log({ session, apiId: session_id, pattern, tool }) {
+      return ['info', 'call blocked', { session, session_id, pattern, tool: tool.slice(0, MAX_NAME) }]
+    },
     metrics: {
       governor_loops_total: {
         ...LOOPS,

@@ -15,6 +15,7 @@ import {
   type ProxyEvent,
   ROWS,
   SECRET_PREFIX,
+  WEBHOOK_FORMATS,
   type WebhookOutcome,
   type WebhookTopic,
 } from './event.ts'
@@ -22,7 +23,9 @@ import {
 /** The settings of the receiver. */
 export interface WebhookSettings {
   readonly url: string
-  readonly secret: string
+  /** Unset: messages are not signed. */
+  readonly secret?: string | undefined
+  readonly format?: keyof typeof WEBHOOK_FORMATS
   readonly on: readonly WebhookTopic[]
 }
 
@@ -93,8 +96,8 @@ async function post(sender: Sender, id: string, body: string): Promise<boolean> 
   const { secret } = sender.settings
   const timestamp = Math.floor(options.now() / 1_000)
   // After the standard's prefix the key is base64, else it is the text itself.
-  const key = secret.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
-  const signature = createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')
+  const key = secret?.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
+  const signature = key && createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')
   try {
     const { statusCode, body: reply } = await request(url, {
       method: 'POST',
@@ -103,7 +106,7 @@ async function post(sender: Sender, id: string, body: string): Promise<boolean> 
         'content-type': 'application/json',
         'webhook-id': id,
         'webhook-timestamp': String(timestamp),
-        'webhook-signature': `v1,${signature}`,
+        ...(signature && { 'webhook-signature': `v1,${signature}` }),
       },
       body,
       signal: AbortSignal.any([stop.signal, AbortSignal.timeout(TIMEOUT)]),
@@ -117,14 +120,15 @@ async function post(sender: Sender, id: string, body: string): Promise<boolean> 
 
 /** Sends a message, with the same id in all attempts, until one succeeds. Never rejects. */
 async function deliver(sender: Sender, lane: Lane, message: Message): Promise<WebhookOutcome> {
-  const { options, stop } = sender
+  const { options, stop, settings } = sender
   const { signal } = stop
   const { type, until = Number.POSITIVE_INFINITY } = message
   const id = `evt_${options.newId()}`
   const time = new Date(options.now()).toISOString()
   const { session_id: apiId } = message.body
   const page = typeof apiId === 'string' ? options.pageOf(apiId) : undefined
-  const body = JSON.stringify({ id, type, time, ...message.body, page })
+  const fields = { id, type, time, ...message.body, page }
+  const body = JSON.stringify(WEBHOOK_FORMATS[settings.format ?? 'standard'](fields, message.body.text, page))
   for (const wait of [0, ...(options.backOff ?? BACK_OFF)]) {
     if (options.now() + wait >= until) return 'dropped'
     // The wait keeps no process alive, and ends when Governor closes.

@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
@@ -7,6 +9,7 @@ import { checkConfig } from '../../src/config/load.ts'
 import type { RunView } from '../../src/ops/sessions/api-schema.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { temporaryFolder } from '../support/process.ts'
 import type { Script } from '../support/provider.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
@@ -123,6 +126,67 @@ describe('governor suggest', () => {
     })
     const terminal = captureTerminal({ env: { GOVERNOR_ADMIN_TOKEN: 'secret' } })
     expect(await run(['suggest', '--url', url], terminal)).toBe(0)
+  })
+})
+
+/** A journal of sessions of one run each, three a day, and of what their agents used beside them. */
+function journalOf(sessions: number): string {
+  const journal = join(temporaryFolder(), 'usage.jsonl')
+  const lines: string[] = []
+  for (let at = 0; at < sessions; at++) {
+    const time = Date.parse('2026-08-01T10:00:00Z') + at * 8 * 3_600_000
+    const used = {
+      session: `s${at}`,
+      id: `s${at}`,
+      calls: 2,
+      input: 900,
+      output: 100,
+      cost_usd: 0.5,
+      price_known: true,
+    }
+    const since = new Date(time - 600_000).toISOString()
+    const line = (thread: number, depth: number, more = {}) =>
+      lines.push(JSON.stringify({ time: new Date(time).toISOString(), since, thread, depth, ...used, ...more }))
+    line(1, 0, { runs: 1, iterations: 4, end: null })
+    if (at % 2 === 0) for (const thread of [2, 3]) line(thread, 1, { runs: 1, iterations: 1, end: 'completed' })
+    line(1, 0, { runs: 0, iterations: 1 + (at % 10), end: at === 5 ? 'tool_limit_reached' : 'completed' })
+  }
+  writeFileSync(journal, `${lines.join('\n')}\n`)
+  return journal
+}
+
+describe('governor suggest, out of a journal alone', () => {
+  const suggested = async (journal: string, ...args: readonly string[]) =>
+    (await called('http://127.0.0.1:1', 'suggest', '--journal', journal, ...args)).printed
+
+  it('suggests limits of runs, sessions, the tree of agents, the rate and each period, as YAML', async () => {
+    const text = await suggested(journalOf(120))
+    const { budget } = parse(text) as { budget: Record<string, Record<string, number>> }
+    // Of the runs: 4 in the first line, up to 10 in the second.
+    expect(budget).toMatchObject({
+      max_iterations: 28,
+      run: { max_tool_calls: 8, max_tokens: 4_000, max_cost_usd: 2 },
+      session: { max_iterations: 30, max_agents: 4, max_concurrent_agents: 4, max_depth: 2 },
+      velocity: { max_cost_usd: expect.any(Number), max_tokens: 200 },
+      hour: { max_cost_usd: expect.any(Number) },
+      day: { max_cost_usd: expect.any(Number), max_tokens: expect.any(Number), max_runs: expect.any(Number) },
+      week: { max_cost_usd: expect.any(Number) },
+    })
+    // Less than three months say too little.
+    expect(Object.keys(budget)).not.toContain('month')
+    const { velocity: _, ...known } = budget
+    expect(() => checkConfig({ budget: known }, 'test')).not.toThrow()
+    expect(text).toMatch(/max_concurrent_agents: 4 +# 0 sessions; p95 2: 0 of 120\n/)
+    expect(text).toMatch(/max_cost_usd: \d+ +# \d+ sessions in 4\d days; p95 \d+(\.\d+)?: \d+\n/)
+    const json = (await suggested(journalOf(120), '--json')).trimEnd().split('\n')
+    expect(json.map((line) => JSON.parse(line))).toContainEqual(
+      expect.objectContaining({ limit: 'session.max_depth', unit: 'session', of: 120, p95: 1, twice_p95: 2 }),
+    )
+  })
+
+  it('says what is wrong where the journal knows too little', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    expect(await called('http://127.0.0.1:1', 'suggest', '--journal', journal)).toMatchObject({ code: 1 })
   })
 })
 

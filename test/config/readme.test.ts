@@ -1,10 +1,11 @@
 /** Compares what the documentation shows with what the program accepts. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
-import { checkConfig } from '../../src/config/load.ts'
+import { checkConfig, loadConfig } from '../../src/config/load.ts'
 import { PATTERNS } from '../../src/core/loop/patterns.ts'
 import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { captureTerminal } from '../support/terminal.ts'
@@ -28,6 +29,46 @@ describe('the documentation', () => {
     for (const { file, what } of settings) {
       expect(() => checkConfig(parse(what), `${file}: ${what}`)).not.toThrow()
     }
+  })
+
+  it.each([
+    ['$20 a day on my laptop', { day: [{ max_cost_usd: 20 }] }],
+    [
+      '$5 a day for each of ten people',
+      {
+        day: [
+          { per: 'key', max_cost_usd: 5 },
+          { per: 'all', max_cost_usd: 40 },
+        ],
+      },
+    ],
+    [
+      'Over night',
+      {
+        max_iterations: 100,
+        run: { max_cost_usd: 10, max_seconds: 2_700 },
+        session: { max_iterations: 1_500, max_cost_usd: 200, max_agents: 20 },
+      },
+    ],
+    ['CI job', { max_iterations: 60, run: { max_cost_usd: 2 }, day: [{ max_cost_usd: 50 }] }],
+  ])('has a recipe "%s" that check-config accepts, and that sets what its title says', async (title, budget) => {
+    const recipes = readFileSync('docs/recipes.md', 'utf8')
+    const from = recipes.indexOf(`\n## ${title}\n`)
+    expect(from).toBeGreaterThan(0)
+    const recipe = recipes.slice(from + 1).split('\n## ')[0] ?? ''
+    const file = join(mkdtempSync(join(tmpdir(), 'governor-')), 'governor.yaml')
+    onTestFinished(() => rmSync(dirname(file), { recursive: true }))
+    const [, yaml = '{}'] = /^```yaml\n([\s\S]*?)^```$/m.exec(recipe) ?? []
+    writeFileSync(file, yaml)
+    // A recipe without a file is a command line.
+    const [, flags = ''] = yaml === '{}' ? (/`governor run (--[^`]*) -- /.exec(recipe) ?? []) : []
+    const terminal = captureTerminal()
+    expect(await run(['check-config', '--config', file, ...flags.split(' ').filter(Boolean)], terminal)).toBe(0)
+    const typed = Object.fromEntries([...flags.matchAll(/--(\S+) (\S+)/g)].map(([, name = '', value]) => [name, value]))
+    const { config } = loadConfig({ config: file, ...typed }, {})
+    const list = <One>(day: One | One[]) => (Array.isArray(day) ? day : [day])
+    const { day } = config.budget
+    expect({ ...config.budget, day: day && list(day) }).toMatchObject(budget)
   })
 
   it('shows only commands that exist, all of them by the name governor', async () => {

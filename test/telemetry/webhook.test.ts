@@ -204,6 +204,52 @@ describe('a webhook', () => {
     ])
   })
 
+  it.each(['slack', 'discord'] as const)(
+    'is one line and a link in the form of %s, without a secret, and calls nobody and hides no link by a name',
+    async (format) => {
+      const { url: hook, until } = await startReceiver()
+      const { url } = await startBoth(runaway(), {
+        budget: { max_iterations: 1 },
+        ops: { url: 'https://governor.example' },
+        events: { webhook: { url: hook, format, on: ['stopped'] } },
+      })
+      const name = '<!channel> @everyone [a bill](https://evil.example)'
+      await runAgent(url, START, { headers: { 'x-governor-session': name } })
+      const [message] = await until(1)
+      const { text, content, ...rest } = body(message as Received)
+      const said = String(format === 'slack' ? text : content)
+      expect(said).not.toContain('\n')
+      expect(said).toContain('Governor stopped a run')
+      expect(said).not.toContain('<!channel>')
+      expect(said).toMatch(
+        format === 'slack'
+          ? /<https:\/\/governor\.example\/governor\/#s\S+\|Open it>$/
+          : / https:\/\/governor\.example\/governor\/#s\S+$/,
+      )
+      if (format === 'discord') expect(said).not.toMatch(/[^\\]\[/)
+      expect(rest).toEqual(format === 'discord' ? { allowed_mentions: { parse: [] } } : {})
+      expect(message?.headers['webhook-signature']).toBeUndefined()
+    },
+  )
+
+  it('reports a refused agent and a pause, and the log has a line of each', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url, logs } = await startBoth(
+      ({ json }) => {
+        if (json.messages.some(({ role }) => role === 'tool')) return { text: 'Done.' }
+        return { calls: ['one', 'two'].map((prompt) => ({ name: 'Task', arguments: { prompt } })) }
+      },
+      { budget: { session: { max_agents: 1 } }, events: { webhook: { url: hook, secret: SECRET } } },
+    )
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
+    await fetch(`${url}/governor/pause`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' })
+    expect((await until(2)).map(body)).toEqual([
+      expect.objectContaining({ type: 'loop_blocked', session: 'one', loop: 'max_agents', tool: 'Task' }),
+      expect.objectContaining({ type: 'paused', action: 'pause' }),
+    ])
+    await expect.poll(() => logs.join(''), { timeout: 20_000 }).toMatch(/"call blocked"[^]*"operator paused agents"/)
+  })
+
   it('contains no prompt, no tool argument and no key', async () => {
     const { url: hook, until } = await startReceiver()
     const { url } = await startBoth(
