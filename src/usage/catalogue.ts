@@ -221,7 +221,12 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
 export type Catalogue = Readonly<ReturnType<typeof createCatalogue>>
 
 /** Returns the share of what a response cost that its prompt has: by the price, or by tokens where none is known. */
-export function promptShare(usage: TokenUsage, catalogue: Catalogue, model: string, upstream: CatalogueUpstream): number {
+export function promptShare(
+  usage: TokenUsage,
+  catalogue: Catalogue,
+  model: string,
+  upstream: CatalogueUpstream,
+): number {
   const { price = ({ input, output }: TokenUsage) => input + output } = catalogue.modelAt(model, upstream)
   const whole = price(usage)
   return whole > 0 ? Math.min(1, price({ ...usage, output: 0 }) / whole) : 0

@@ -242,12 +242,16 @@ describe('a webhook', () => {
       { budget: { session: { max_agents: 1 } }, events: { webhook: { url: hook, secret: SECRET } } },
     )
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' } })
-    await fetch(`${url}/governor/pause`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' })
+    await fetch(`${url}/governor/pause`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+    })
     expect((await until(2)).map(body)).toEqual([
       expect.objectContaining({ type: 'loop_blocked', session: 'one', loop: 'max_agents', tool: 'Task' }),
       expect.objectContaining({ type: 'paused', action: 'pause' }),
     ])
-    await expect.poll(() => logs.join(''), { timeout: 20_000 }).toMatch(/"call blocked"[^]*"operator paused agents"/)
+    await expect.poll(() => logs.join(''), { timeout: 20_000 }).toMatch(/"call blocked"[\s\S]*"operator paused agents"/)
   })
 
   it('contains no prompt, no tool argument and no key', async () => {
