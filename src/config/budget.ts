@@ -2,7 +2,7 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/budget-notices.ts'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
-import { scopeSections, timeZone } from './scopes.ts'
+import { scopeSections, timeZone, velocity } from './scopes.ts'
 import { choice, count, filled, flag, key, section, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
@@ -130,6 +130,7 @@ export const budget = z.strictObject({
   ),
   ...scopeSections,
   time_zone: timeZone,
+  velocity,
   unknown_price: choice(['warn', 'estimate', 'refuse'], 'warn').describe(
     'What a limit on cost makes of a model whose price is not known. warn: its calls count nothing, which the log, ' +
       "the webhook, the API and the page say; estimate: they count as calls of the provider's dearest known model; " +

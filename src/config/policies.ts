@@ -7,7 +7,7 @@ import type { LoopPolicy } from '../core/loop/patterns.ts'
 import { ROWS } from '../overflow/rows.ts'
 import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
-import { calendarOf, scopesOf } from './scopes.ts'
+import { calendarOf, scopesOf, velocityOf } from './scopes.ts'
 
 /** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
@@ -60,6 +60,7 @@ function budgetOf(budget: Config['budget'], { stop, agents }: Config): BudgetSet
       run: amountsOf({ ...policy.run, max_iterations }),
       session: amountsOf(policy.session),
       scopes: budget.enabled ? scopesOf(budget) : [],
+      velocity: budget.enabled ? velocityOf(budget.velocity) : undefined,
       calendar: calendarOf(budget.time_zone),
       agents: { total: max_agents, concurrent: max_concurrent_agents, depth: max_depth },
       spawnTools: agents.spawn_tools,
@@ -75,6 +76,7 @@ function budgetOf(budget: Config['budget'], { stop, agents }: Config): BudgetSet
         fallback: stop.fallback_text,
         unpriced: stop.unpriced_text,
         closed: stop.closed_text,
+        tooFast: stop.rate_text,
         operatorStop: stop.operator_text,
         operatorFallback: stop.operator_fallback_text,
         paused: stop.paused_text,

@@ -129,6 +129,9 @@ const stop = section({
     'The answer to a new run, and to a request without tools, once a limit of an hour, a day, a week or a month is ' +
       'reached; the model is not asked.',
   ),
+  rate_text: text(DEFAULT_TEXTS.tooFast).describe(
+    'The answer to a new run, and to a request without tools, above a limit of budget.velocity; the model is not asked.',
+  ),
   operator_text: text(DEFAULT_TEXTS.operatorStop).describe(
     'What Governor asks the model of a run that an operator has stopped.',
   ),

@@ -3,8 +3,10 @@ import * as z from 'zod'
 import type { ScopeLimits } from '../core/budget/ledger.ts'
 import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
 import { type Calendar, createCalendar, TIME_SCOPES, type TimeScope } from '../core/budget/scopes.ts'
+import { RATE_LIMITS, type RateLimitName, type Velocity } from '../core/budget/velocity.ts'
 import { tableBy } from '../core/names.ts'
-import { count, headerName, optional } from './units.ts'
+import { MAX_MINUTES_KEPT, MINUTE_MS } from '../core/operator/session-record.ts'
+import { choice, count, duration, headerName, key, optional, section as sectionOf } from './units.ts'
 
 const VALUES = { whole: z.int().min(0), count, decimal: z.number().min(0) }
 
@@ -108,6 +110,40 @@ export function scopesOf(sections: Sections, key?: string): readonly ScopeLimits
       isObserved: mode === 'observe',
     })),
   )
+}
+
+const rates = {} as Record<(typeof METERS)[RateLimitName]['limit']['setting'], z.ZodPrefault<z.ZodType<number>>>
+for (const name of RATE_LIMITS) {
+  const { limit } = METERS[name]
+  const amount: z.ZodType<number> = VALUES[limit.value]
+  rates[limit.setting] = amount.prefault(0).describe(`Per minute: ${limit.help}`)
+}
+
+/** The section of the rate of each session. */
+export const velocity = sectionOf({
+  ...rates,
+  over: key(
+    duration.refine((ms) => ms % MINUTE_MS === 0 && ms >= MINUTE_MS && ms <= MAX_MINUTES_KEPT * MINUTE_MS, {
+      message: 'expected whole minutes, from 1m to 60m',
+    }),
+    '5m',
+  ).describe('The time over which the rate is measured: so many minutes of the clock, the current one included.'),
+  action: choice(['stop', 'slow'], 'stop').describe(
+    'What happens above it. stop: the agent reads a caution from half of the limit on, one notice at the limit, and its ' +
+      'next request ends the run. slow: requests wait until the rate is below the limit, one after the other, at most ' +
+      '30 s each.',
+  ),
+  mode,
+}).describe(
+  'Limits on what a session uses per minute, all its runs and agents together; 0 is no limit. A new run, and a request ' +
+    "without tools, get Governor's own text above it, without a call.",
+)
+
+/** Converts the section to limits; `undefined` if it sets none. */
+export function velocityOf({ over, action, mode, ...set }: z.output<typeof velocity>): Velocity | undefined {
+  const limits = tableBy(RATE_LIMITS, (name: RateLimitName) => set[METERS[name].limit.setting])
+  if (RATE_LIMITS.every((name) => limits[name] === 0)) return undefined
+  return { limits, minutes: over / MINUTE_MS, slows: action === 'slow', isObserved: mode === 'observe' }
 }
 
 /** Returns a function that makes the calendar of a time zone of the configuration, once. */

@@ -52,8 +52,8 @@ export type Counts = { readonly [Name in CounterName]?: number }
 /** Nothing was counted. */
 export const NO_COUNTS: Counts = {}
 
-/** Sums of fractions drift: they are rounded to a billionth. */
-function rounded(amount: number): number {
+/** Returns an amount rounded to a billionth: sums of fractions drift. */
+export function rounded(amount: number): number {
   return Number.isInteger(amount) ? amount : Math.round(amount * 1e9) / 1e9
 }
 

@@ -22,6 +22,7 @@ import {
   type TimeMeter,
 } from './budget/meters.ts'
 import type { Calendar } from './budget/scopes.ts'
+import type { Velocity } from './budget/velocity.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'
@@ -38,6 +39,8 @@ export interface BudgetPolicy extends LimitPair {
   readonly stated?: LimitPair['run'] | undefined
   /** The limits of scopes of time; none while the budget is disabled. */
   readonly scopes: readonly ScopeLimits[]
+  /** Unset without a limit on the rate, and while the budget is disabled. */
+  readonly velocity?: Velocity | undefined
   /** Made when it is first asked for: the data of time zones take tens of milliseconds. */
   readonly calendar: () => Calendar
   readonly thresholds: Thresholds
@@ -88,7 +91,9 @@ export type Decision =
       /** The run was over and resumes, because its limit was raised. */
       readonly resumesRun: boolean
       /** The verdict that the request would have got if Governor did more than observe. */
-      readonly observed?: 'warn' | 'stop' | undefined
+      readonly observed?: 'warn' | 'stop' | 'slow' | undefined
+      /** The limit on the rate for which the request waits first. */
+      readonly slowedBy?: Meter<AnyLimitName> | undefined
     }
   /** A limit is reached: the model is asked for its final answer. */
   | {
@@ -180,6 +185,14 @@ function trackerNotice(
   return isDue ? { meter, notice: fill(texts.tracker, meter), dropsTools } : undefined
 }
 
+/** The meters of scopes of time, and of the rate. */
+export interface TimeMeters {
+  readonly enforced: readonly TimeMeter[]
+  readonly observed: readonly TimeMeter[]
+  /** Of a rate that slows. */
+  readonly slowing?: readonly TimeMeter[]
+}
+
 /** The facts on which a decision depends. */
 export interface DecisionInput {
   readonly runState: RunState
@@ -194,8 +207,8 @@ export interface DecisionInput {
   readonly mayBlock?: boolean | undefined
   /** A guard ends the run. */
   readonly guardEnd?: GuardEnd | undefined
-  /** The meters of scopes of time: those that may end the run, and those that are only observed. */
-  readonly time?: { readonly enforced: readonly TimeMeter[]; readonly observed: readonly TimeMeter[] } | undefined
+  /** The meters of scopes of time and of the rate: those that may end the run, that slow it, and that are only observed. */
+  readonly time?: TimeMeters | undefined
 }
 
 /** Returns the decision on a request. */
@@ -222,28 +235,51 @@ export function decide(input: DecisionInput): Decision {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
     return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, 'unpriced')
   }
-  const { enforced = [], observed = [] } = input.time ?? {}
-  const ofRun = [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session, 'session')]
-  const meters = [...ofRun, ...enforced]
+  const end = atLimit(input)
+  if (end) return end
+  const { enforced = [], observed = [], slowing = [] } = input.time ?? {}
+  // A run under way is no new one.
+  const ofTime = enforced.filter(({ name }) => name !== 'runs')
+  const decision = proceed(input, speechOf(input, [...metersOfRuns(input), ...ofTime]))
+  if (!('resumesRun' in decision)) return decision
+  const slowedBy = slowing.find(isExhausted)
+  const hit = observed.find(isExhausted)
+  if (!hit) return slowedBy ? { ...decision, slowedBy } : decision
+  return { ...decision, slowedBy, observed: hit.scope === 'minute' && policy.velocity?.slows ? 'slow' : 'stop' }
+}
+
+function metersOfRuns({ runState, policy }: DecisionInput): Meter<LimitName>[] {
+  return [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session, 'session')]
+}
+
+/** Returns the end of a run that has reached a limit; `undefined` if it has reached none. */
+function atLimit(input: DecisionInput): Decision | undefined {
+  const { runState, policy, time } = input
+  const { finalAnswer: ended } = runState
+  const enforced = time?.enforced ?? []
   let spent: Meter<AnyLimitName> | undefined
   let isRaised = true
-  for (const meter of meters) {
-    if (!isExhausted(meter)) continue
-    spent ??= meter
+  for (const meter of [...metersOfRuns(input), ...enforced]) {
     const { terminal_reason, budget_max, scope } = ended?.terminal ?? {}
     const isSameScope = (scope ?? meter.scope ?? 'run') === (meter.scope ?? 'run')
-    if (terminal_reason === reasonOf({ meter }) && budget_max === meter.max && isSameScope) isRaised = false
+    const hasEnded = terminal_reason === reasonOf({ meter }) && budget_max === meter.max && isSameScope
+    // The rate falls while an ended run is silent; only its user lets it go on.
+    if (!isExhausted(meter) && !(hasEnded && scope === 'minute')) continue
+    spent ??= meter
+    if (hasEnded) isRaised = false
   }
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && !isRaised) return replay(ended)
   // Nothing has come of the run yet, so that there is nothing to sum up.
   const closed = runState.iteration === 1 ? enforced.find(isExhausted) : undefined
-  if (closed) return stop(input, { meter: closed }, policy.texts.closed, 'closed')
-  if (spent) return stop(input, { meter: spent }, policy.texts.fallback)
-  // A run under way is no new one.
-  const decision = proceed(input, speechOf(input, [...ofRun, ...enforced.filter(({ name }) => name !== 'runs')]))
-  return 'resumesRun' in decision && observed.some(isExhausted) ? { ...decision, observed: 'stop' } : decision
+  if (closed) return stop(input, { meter: closed }, closedText(policy, closed), 'closed')
+  return spent && stop(input, { meter: spent }, policy.texts.fallback)
+}
+
+/** Returns the template of what stands for the answer where a limit of a scope of time, or on the rate, is reached. */
+export function closedText({ texts }: BudgetPolicy, { scope }: Meter): string {
+  return scope === 'minute' ? texts.tooFast : texts.closed
 }
 
 /** Returns the decision on a request if Governor only observes: it is forwarded, and the model gets no text. */
@@ -252,7 +288,8 @@ export function observeOnly(decision: Decision): Decision {
   if (decision.kind === 'replay' && REASONS[decision.answer.terminal.terminal_reason].isCommand) return decision
   const { kind, verdict } = decision
   const resumesRun = kind === 'replay' || ('resumesRun' in decision && decision.resumesRun)
-  const observed = verdict === 'allow' ? undefined : verdict
+  const isSlowed = 'slowedBy' in decision && decision.slowedBy !== undefined
+  const observed = isSlowed ? 'slow' : verdict === 'allow' ? undefined : verdict
   if (observed === undefined && !resumesRun) return ALLOWED
   return { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun, observed }
 }
@@ -264,12 +301,15 @@ export function decideInStorm(decision: Decision, storm: StormReply): Decision {
   return { kind: 'wait', verdict: decision.verdict, speech: decision.speech, storm }
 }
 
-/** Decides after a fault in the budget: the model still gets notices about loops, and a run that is over stays over. */
+/**
+ * Decides after a fault in the budget: the model still gets notices about loops, a run that is over stays over, and a
+ * limit that was reached stays reached.
+ */
 export function decideWithoutBudget(input: DecisionInput): Decision {
   const { runState, policy } = input
-  return runState.finalAnswer
-    ? replay(runState.finalAnswer)
-    : decide({ ...input, policy: { ...policy, enabled: false } })
+  if (runState.finalAnswer) return replay(runState.finalAnswer)
+  const decision = decide({ ...input, policy: { ...policy, enabled: false } })
+  return (decision.kind !== 'stop' && policy.enabled && atLimit(input)) || decision
 }
 
 function replay(answer: FinalAnswer): Decision {

@@ -9,7 +9,7 @@ import { countFault, unlessLost } from './fault.ts'
 import { changeSession, type Turn, updateSession } from './turn.ts'
 
 /** Decides on a request once more. Returns a text or nothing if it cannot be read any more; `answered`: it is over. */
-type EvaluateAgain = () => Promise<Turn | string | undefined>
+export type EvaluateAgain = () => Promise<Turn | string | undefined>
 
 /** Milliseconds between two looks, as the message about a change may be lost. */
 const LOOK_MS = 1_000
@@ -80,7 +80,10 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
 }
 
 /** Waits until the session has changed, the client has left or Governor ends; at most so many milliseconds. */
-function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<void> {
+export function untilChanged(
+  { services, exchange, key }: Pick<Turn, 'services' | 'exchange' | 'key'>,
+  ms: number,
+): Promise<void> {
   return pause(exchange, ms, (wake) =>
     services.store.subscribe((keys) => {
       if (key !== undefined && keys.includes(key)) wake()
@@ -89,7 +92,7 @@ function untilChanged({ services, exchange, key }: Turn, ms: number): Promise<vo
 }
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
-async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+export async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
   if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, false)
   if (turn.exchange.client.isGone()) return undefined
   const next = await evaluateAgain()

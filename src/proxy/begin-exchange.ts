@@ -57,6 +57,8 @@ export interface Exchange {
   bodyReadAt: number
   calledAt: number
   upstreamMs: number | undefined
+  /** How long it has waited, as its session is above a limit on its rate; unset if it has not. */
+  slowedMs?: number
   inFlight: InFlight | undefined
   outcome: Outcome
   failure: Failure | undefined
@@ -109,6 +111,7 @@ function end(x: Exchange): void {
     totalMs: performance.now() - x.beganAt,
     upstreamMs: x.upstreamMs,
     overheadMs: x.bodyReadAt > 0 && x.calledAt > 0 ? x.calledAt - x.bodyReadAt : undefined,
+    slowedMs: x.slowedMs,
     failure: failure?.code,
     failureDetail: failure?.detail,
     ...x.decided,

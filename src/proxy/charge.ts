@@ -10,7 +10,7 @@ import {
   type TimeMeter,
 } from '../core/budget/meters.ts'
 import { type Counts, countsOf } from '../core/counters.ts'
-import type { BudgetPolicy } from '../core/decide.ts'
+import { type BudgetPolicy, closedText } from '../core/decide.ts'
 import { hashOf } from '../core/hash.ts'
 import { tableBy } from '../core/names.ts'
 import type { RunState } from '../core/session/session.ts'
@@ -26,6 +26,7 @@ import { unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
 import { namesOf } from './session/find-session.ts'
+import { rateOfAside } from './slow-down.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
 const LOOK_MS = 500
@@ -230,24 +231,25 @@ function close(x: Exchange, charge: Charge): void {
  * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached; returns
  * whether it did.
  */
-export async function refuseAside(x: Exchange, { asked, found, policy }: AsideRequest): Promise<boolean> {
+export async function refuseAside(x: Exchange, aside: AsideRequest): Promise<boolean> {
   const { services, client, charge } = x
   const { dialect } = x.route
-  if (!charge || !dialect) return false
-  const { enforced } = await timeMeters(x, charge)
+  const { asked, found, policy } = aside
+  if (!dialect || !(charge || policy.velocity)) return false
+  const { enforced } = charge ? await timeMeters(x, charge) : { enforced: [] }
   const { texts, unknownPrice } = policy
-  const { conversation } = asked
+  const { model } = asked.conversation
   const max = unknownPrice === 'refuse' ? costLimit(policy) : undefined
-  const isUnpriced = max !== undefined && isUnpricedModel(x, conversation.model)
+  const isUnpriced = max !== undefined && isUnpricedModel(x, model)
   const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
-  const meter = enforced.find(isExhausted) ?? unpriced
+  const meter = enforced.find(isExhausted) ?? (await rateOfAside(x, aside)) ?? unpriced
   if (!meter || services.policies.observesOnly || client.isGone()) return false
   const names = namesOf(found)
   const terminal = terminalOf({ meter }, names.session ?? '', false)
-  const text = fill(meter.time ? texts.closed : texts.unpriced, meter)
+  const text = fill(meter.time ? closedText(policy, meter) : texts.unpriced, meter)
   noteVerdict(x, 'stop')
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
-  const answer = { text, model: conversation.model, terminal }
+  const answer = { text, model, terminal }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent: asked }, answer, headers)
   return true

@@ -56,6 +56,7 @@ import {
 } from './session/find-session.ts'
 import { keepRequest } from './session/keep-transcript.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
+import { withRates } from './slow-down.ts'
 import type { Turn } from './turn.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
@@ -203,7 +204,7 @@ async function countAndDecide(
   const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
   const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
   const { session, result: runState } = await countIn(services, request, found, key, counted)
-  const time = charge && (await timeMeters(exchange, charge, runState))
+  const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
   const { limits = request.limits, stated } = runState.run
   // The limits that an operator has set apply even if the budget is disabled.

@@ -23,6 +23,7 @@ import { evaluateUnpaused, refuseUnread } from './paused.ts'
 import { sendOnce, sendSpoken } from './send-model.ts'
 import type { Services } from './services.ts'
 import { placeInHeaders } from './session/find-session.ts'
+import { slowDown } from './slow-down.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
@@ -64,14 +65,15 @@ export async function exchange(services: Services, client: Client, route = route
     if (found === 'answered') return
     if (typeof found !== 'object') {
       if (refuseModel(x) || refuseUnread(x)) return
-      if (x.charge && x.aside && (await refuseAside(x, x.aside))) return
+      if (x.aside && (await refuseAside(x, x.aside))) return
       return await relayUnguarded(x, callFor(x, body), found)
     }
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
-    if (turn.decision.kind === 'stop') {
-      turn = await awaitStop(turn, () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body)))
-      if (!turn) return
-    }
+    const again = () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body))
+    if ('slowedBy' in turn.decision && turn.decision.slowedBy)
+      turn = await slowDown(turn, turn.decision.slowedBy, again)
+    if (turn?.decision.kind === 'stop') turn = await awaitStop(turn, again)
+    if (!turn) return
     noteDecision(turn)
     const { decision } = turn
     switch (decision.kind) {

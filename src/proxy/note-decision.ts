@@ -57,6 +57,7 @@ export function noteDecision(turn: Turn): void {
     'x-governor-observed': observed,
     'x-governor-session': names.session,
     'x-governor-tier': stated.tier,
+    'x-governor-slowed': exchange.slowedMs === undefined ? undefined : (exchange.slowedMs / 1_000).toFixed(1),
     'x-governor-repeat': resendCount === undefined ? undefined : String(resendCount),
     'x-governor-loop': loop ? `${loop.pattern};count=${loop.count}` : undefined,
   }

@@ -6,9 +6,10 @@ import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
+import { EMPTY_RECORD, withMinute } from '../core/operator/session-record.ts'
 import { promptOf } from '../core/session/request-facts.ts'
 import { countsByTool, resultTokens } from '../core/session/result-tokens.ts'
-import { type FirstAnswer, NEW_SESSION, withAnswer } from '../core/session/session.ts'
+import { type FirstAnswer, NEW_SESSION, type Session, withAnswer } from '../core/session/session.ts'
 import {
   changeReductions,
   type Delivered,
@@ -72,7 +73,7 @@ export function observeAside(
   head: Head,
 ): ResponseObserver | undefined {
   const { services, route } = x
-  const { store, emit } = services
+  const { store, emit, now } = services
   const { tenant, id } = found ?? {}
   const { model } = asked.conversation
   if (!route.dialect || !isSuccess(head)) return undefined
@@ -88,11 +89,11 @@ export function observeAside(
       // The history goes on from the compaction.
       const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])
       void unlessLost(emit, linked, undefined)
-      countBill(x, model, policy, answer, (usage) => {
+      countBill(x, model, policy, answer, (usage, isLater) => {
         const place = { thread: 0, isNewRun: false, iteration: 0, counts: NO_COUNTS }
         emitAnswered(x, { model, ...namesOf(found), ...place, usage })
         const billed = store.update(key, (session = NEW_SESSION) => ({
-          session: withAnswer(session, countsOf(usage), { agent: 0, model }),
+          session: withAside(session, countsOf(usage), model, now(), isLater),
           result: undefined,
         }))
         void unlessLost(emit, billed, undefined)
@@ -100,6 +101,13 @@ export function observeAside(
     },
     fault: (error) => noteFault(emit, error),
   })
+}
+
+/** Adds what an answer that is no step of a run used to a session, and to its newest minute. `isLater`: its cost alone. */
+function withAside(session: Session, counts: Counts, model: string, now: number, isLater: boolean): Session {
+  const { record = EMPTY_RECORD } = session
+  const minutes = withMinute(record.minutes, now, isLater ? counts : { ...counts, iterations: 1 })
+  return { ...withAnswer(session, counts, { agent: 0, model }), record: { ...record, minutes } }
 }
 
 /** Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once. */

@@ -67,6 +67,7 @@ export const WEBHOOK_TOPICS = {
   degraded: 'a session store that fails',
   asking: 'a run at its limit that waits for an operator (see `stop.mode`)',
   paused: 'agents that an operator pauses or resumes',
+  slowed: 'a session whose requests wait, as it is above a limit on its rate',
   unknown_price: 'a model without a known price where there is a limit on cost',
 } as const
 
@@ -124,13 +125,15 @@ export interface RequestEnded extends OfSession {
   readonly upstreamMs?: number | undefined
   /** Governor's own time, from the last byte of the request to the call. */
   readonly overheadMs?: number | undefined
+  /** It waited for so long, as its session was above a limit on its rate. */
+  readonly slowedMs?: number | undefined
   /** As the client named it. */
   readonly model?: string | undefined
   readonly iteration?: number | undefined
   readonly maxIterations?: number | undefined
   readonly verdict?: VerdictName | undefined
   /** The verdict that it would have got if Governor did more than observe. */
-  readonly observed?: VerdictName | undefined
+  readonly observed?: VerdictName | 'slow' | undefined
   readonly tier?: Tier | undefined
   readonly meter?: Meter | undefined
   readonly loop?: Pattern | undefined
@@ -750,6 +753,31 @@ const EVENTS = {
         `A run of session ${plain(session)} has reached a limit (${limit}). ` +
         `It waits ${seconds} s for an operator to extend or stop it.`
       return { ...about(event, 'asking', until, text, { meter, used, max, seconds }), until }
+    },
+  }),
+  /** A request waits, as its session is above a limit on its rate. */
+  slowed: row<OfAgent & { meter: AnyLimitName; used: number; max: number }>({
+    log: ({ session, apiId: session_id, meter, used, max }) => [
+      'warn',
+      'session slowed: its rate is above the limit',
+      { session, session_id, meter, used: rounded(used), max },
+    ],
+    message(event) {
+      const { session, meter, used, max } = event
+      const rate = `${place({ name: meter, used, max })} ${words(meter)} ${scopeRow('minute').words}`
+      const text = `Requests of session ${plain(session)} wait: its rate is above the limit (${rate}).`
+      return { ...about(event, 'slowed', meter, text, { meter, used, max }), isShared: true }
+    },
+  }),
+  /** The wait is over: the rate is below the limit, the time was over, the client left, or Governor ends. */
+  slowing_ended: row<OfSession & { outcome: 'below' | 'time_over' | 'client_gone' | 'drained'; ms: number }>({
+    span: ['slowed', 'outcome', 'ms'],
+    metrics: {
+      governor_slowed_requests_total: {
+        help: 'Requests that waited, as their session was above a limit on its rate, by how the wait ended.',
+        labels: ['outcome'],
+      },
+      governor_slowed_seconds_total: { help: 'Time that they waited.', milliseconds: 'ms' },
     },
   }),
   hold_ended: row<OfSession & { outcome: HoldOutcome }>({

@@ -41,7 +41,7 @@ export interface GovernorEnd {
   readonly budget_used?: number
   readonly budget_max?: number
   /** What the limit is of. */
-  readonly scope?: 'run' | 'session' | 'hour' | 'day' | 'week' | 'month'
+  readonly scope?: 'run' | 'session' | 'minute' | 'hour' | 'day' | 'week' | 'month'
   /** When a limit of an hour, a day, a week or a month begins anew (RFC 3339). */
   readonly resets_at?: string
   readonly session?: string

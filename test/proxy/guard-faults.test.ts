@@ -79,6 +79,31 @@ describe('a fault in the budget guard', () => {
   })
 })
 
+describe.each([
+  ['a run', { max_iterations: 2 }, 'run'],
+  ['a session', { session: { max_tokens: 200 } }, 'session'],
+  ['a day', { day: { max_iterations: 2 } }, 'day'],
+  ['a key', { day: { per: 'credential', max_tokens: 200 } }, 'day'],
+  ['the rate', { velocity: { max_iterations: 2, over: '1m' } }, 'minute'],
+])('a fault in the budget guard at a limit of %s', (_, budget, scope) => {
+  const reductions = Object.assign([], { find: null })
+  const answers = ({ json }: { readonly json: { readonly tool_choice?: unknown } }, number: number) =>
+    json.tool_choice === 'none'
+      ? { text: 'All I know.' }
+      : { calls: [{ name: 'search', arguments: { query: `${number}` } }] }
+
+  it('leaves a limit that is reached reached, for each request that comes', async () => {
+    const store = spoilingStore((session) => ({ ...session, reductions }))
+    const { url, events, provider } = await startBoth(answers, { budget }, { store, now: () => 1_760_000_000_000 })
+    const { steps, messages } = await runAgent(url, START, { ...SESSION, max: 9 })
+    expect(events).toContainEqual(faults('budget'))
+    expect(steps.at(-1)).toMatchObject({ governor: { scope, has_final_answer: true }, finish: 'stop' })
+    expect(provider.requests).toHaveLength(3)
+    for (let at = 0; at < 3; at++) await callModel(url, messages, SESSION)
+    expect(provider.requests).toHaveLength(3)
+  })
+})
+
 it('results of 10 MB with a reminder that never ends are compared like any other results', async () => {
   const { url, events } = await startBoth(sameCall, { budget: { max_iterations: 5 } })
   let messages: ChatMessage[] = [...START]

@@ -71,6 +71,10 @@ export const DEFAULT_TEXTS = {
   closed:
     'Governor has not sent this request to the model: {reached}, {max}, is used up. It begins anew at {resets}; ' +
     'until then an operator can raise it (governor budget).',
+  /** The same, above a limit on the rate. */
+  tooFast:
+    'Governor has not sent this request to the model: {reached}, {max}, is used up. Send the last message again at ' +
+    '{resets}.',
   operatorStop:
     'An operator has stopped this run. Please provide a final response summarizing what you have found and ' +
     'accomplished so far, without calling any more tools.',
@@ -140,14 +144,18 @@ const TRACKER_NEAR_END = 20
  */
 const STEPS = { caution: 10, warning: 3 } as const
 
+/** Shares of a limit on the rate at which its tiers start: the warning tells that it is reached. */
+const RATE = { caution: 0.5, warning: 1 } as const
+
 /** True if tier `name` is reached. It compares shares, not products: 42/60 and 0.7 are the same double. */
 function reached(
   name: 'caution' | 'warning',
-  { name: meter, used, max, time }: Meter,
+  { name: meter, used, max, scope, time }: Meter,
   thresholds: Thresholds,
 ): boolean {
   const { tiers, isCounted }: MeterRow = METERS[meter]
   const left = max - used
+  if (scope === 'minute') return used / max >= RATE[name]
   if (time) return time.step !== undefined && time.left < STEPS[name] * time.step
   if (isCounted && thresholds.style === 'countdown') return left <= COUNTDOWN[name]
   if (isCounted && thresholds.adaptive) {

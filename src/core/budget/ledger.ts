@@ -184,7 +184,7 @@ export function metersIn(
     if (max <= 0 || (name === 'runs' && !asked.runs)) continue
     const { includesCurrent }: MeterRow = METERS[name]
     const left = Math.max(0, max - before[name] - others[name])
-    const time = { scope, resetsAt: end, resets, left, step: steps[name] }
+    const time = { resetsAt: end, resets, left, step: steps[name] }
     const meter = { name, used: before[name] + (includesCurrent ? 1 : 0), max, scope }
     meters.push({ ...meter, time: isCrowded && others[name] > 0 ? { ...time, isCrowded } : time })
   }

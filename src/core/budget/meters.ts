@@ -4,7 +4,7 @@
  */
 import type { CounterName, Counts } from '../counters.ts'
 import { namesOf, tableBy } from '../names.ts'
-import type { ScopeName, TimeScope } from './scopes.ts'
+import type { ScopeName } from './scopes.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
 function cut(value: number, decimals: number): number {
@@ -23,7 +23,9 @@ function short(amount: number, decimals: number): string {
 type FormattedAmounts = Readonly<Record<'used' | 'max' | 'left', string>>
 
 function whole(used: number, max: number): FormattedAmounts {
-  return { used: String(used), max: String(max), left: String(Math.max(0, max - used)) }
+  // A rate has fractions.
+  const made = Math.floor(used)
+  return { used: String(made), max: String(max), left: String(Math.max(0, Math.floor(max) - made)) }
 }
 
 /** Formats tokens: `12.3k`, `1.4M`; the limit with more decimals, so that it stands as it is configured. */
@@ -255,13 +257,12 @@ export interface Meter<Name extends MeterName = MeterName> {
   readonly max: number
   /** Unset for a run. */
   readonly scope?: ScopeName
-  /** Set for a scope of time. */
+  /** Set for a scope of time, and for a rate. */
   readonly time?: MeterTime
 }
 
-/** What a meter of a scope of time knows besides its amounts. */
+/** What a meter of a scope of time, or of a rate, knows besides its amounts. */
 export interface MeterTime {
-  readonly scope: TimeScope
   /** When it begins at 0 again, in milliseconds since the epoch, and as people of the time zone read it. */
   readonly resetsAt: number
   readonly resets: string
@@ -271,9 +272,11 @@ export interface MeterTime {
   readonly step?: number | undefined
   /** The request would fit, if no other were in flight. */
   readonly isCrowded?: boolean
+  /** The agent has not read yet that the limit is reached: this request tells it, and ends nothing. */
+  readonly isNoticeDue?: boolean
 }
 
-/** A meter of a scope of time. */
+/** A meter of a scope of time, or of a rate. */
 export type TimeMeter = Meter<TimeLimitName> & { readonly time: MeterTime }
 
 /** True if a meter is one of a run or a session. */
@@ -288,27 +291,29 @@ export function isOfRuns(meter: Meter<AnyLimitName>): meter is Meter<LimitName> 
 export function isExhausted(meter: Meter): meter is Meter<AnyLimitName> {
   const { name, used, max, time } = meter
   const { limit, includesCurrent }: MeterRow = METERS[name]
-  if (max <= 0 || !limit) return false
+  if (max <= 0 || !limit || time?.isNoticeDue) return false
   return time?.isCrowded === true || (includesCurrent ? used > max : used >= max)
 }
 
-/** Returns the limit on cost, in US dollars: that of the run, else the one of the session or of a scope of time, if any. */
+/** Returns the limit on cost, in US dollars: that of the run, else of the session, a scope of time or the rate, if any. */
 export function costLimit({
   enabled,
   run,
   session,
   scopes,
+  velocity,
 }: LimitPair & {
   readonly enabled: boolean
   readonly scopes: readonly { readonly limits: { readonly cost: number } }[]
+  readonly velocity?: { readonly limits: { readonly cost: number } } | undefined
 }): number | undefined {
-  const ofTime = scopes.find(({ limits }) => limits.cost > 0)
-  return enabled ? run.cost || session.cost || ofTime?.limits.cost : undefined
+  const ofTime = scopes.find(({ limits }) => limits.cost > 0) ?? velocity
+  return enabled ? run.cost || session.cost || ofTime?.limits.cost || undefined : undefined
 }
 
 /** Returns a meter for each limit that is set, in the order in which limits are checked. */
-export function metersOf(used: Amounts, limits: Amounts, scope?: 'session'): Meter[] {
-  const meters: Meter[] = []
+export function metersOf(used: Amounts, limits: Amounts, scope?: 'session'): Meter<LimitName>[] {
+  const meters: Meter<LimitName>[] = []
   for (const name of LIMITS)
     if (limits[name] > 0) meters.push({ name, used: used[name], max: limits[name], ...(scope && { scope }) })
   return meters

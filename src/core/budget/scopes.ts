@@ -1,5 +1,5 @@
 /**
- * The scopes of limits, one row each: a run, a session, and periods of the calendar. The configuration, the notices, the
+ * The scopes of limits, one row each: a run, a session, its rate, and periods of the calendar. The configuration, the notices, the
  * ends of runs and the API are made of these rows.
  */
 import { namesOf } from '../names.ts'
@@ -36,6 +36,8 @@ function dateOf(local: LocalTime, { months = 0, days = 0, day }: { months?: numb
 export const SCOPES = {
   run: { words: '', limit: (noun) => `the ${noun} limit of this run` },
   session: { words: '', limit: (noun) => `the ${noun} limit of this session` },
+  /** The rate of a session: see `velocity.ts`. */
+  minute: { words: 'per minute', limit: (noun) => `this session's ${noun} limit per minute` },
   hour: {
     words: 'this hour',
     limit: (noun) => `this hour's ${noun} limit`,

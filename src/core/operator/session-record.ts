@@ -14,6 +14,7 @@ import type { CallUsage } from '../usage.ts'
 export const MAX_ITERATIONS_KEPT = 48
 export const MAX_RUNS_KEPT = 16
 export const MAX_MINUTES_KEPT = 60
+export const MINUTE_MS = 60_000
 /** How many characters it keeps of what Governor said in one iteration. */
 const MAX_SAID = 400
 /** How many tool names one iteration keeps, and how many characters of each. */
@@ -52,7 +53,7 @@ export interface IterationRecord {
   readonly counts: Counts
 }
 
-/** What a session used within one minute. */
+/** What a session used within one minute: its answers that ended in it, the model calls as iterations. */
 export interface MinuteRecord {
   /** When the minute began, in milliseconds since the epoch. */
   readonly at: number
@@ -107,6 +108,18 @@ export interface IterationFacts
   readonly endedAt: number
 }
 
+/** Adds what an answer used to the minute in which it ended. `endedAt`: milliseconds since the epoch. */
+export function withMinute(
+  minutes: readonly MinuteRecord[] = [],
+  endedAt: number,
+  counts: Counts,
+): readonly MinuteRecord[] {
+  const at = endedAt - (endedAt % MINUTE_MS)
+  const place = minutes.findIndex((one) => one.at === at)
+  const minute = { at, counts: add(minutes[place]?.counts ?? NO_COUNTS, counts) }
+  return place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
+}
+
 /**
  * Adds an iteration, or the usage of a further answer to the same iteration: of a model that was asked again, or
  * with a price that became known later.
@@ -142,20 +155,15 @@ export function withIteration(
     said: said?.slice(0, MAX_SAID) ?? before?.said,
     counts: add(before?.counts ?? NO_COUNTS, counts),
   }
-  let { minutes = [] } = record
-  if (usage) {
-    // What an answer used belongs to the minute in which it ended.
-    const minuteAt = endedAt - (endedAt % 60_000)
-    const place = minutes.findIndex((one) => one.at === minuteAt)
-    const minute = { at: minuteAt, counts: add(minutes[place]?.counts ?? NO_COUNTS, counts) }
-    minutes = place === -1 ? [...minutes.slice(1 - MAX_MINUTES_KEPT), minute] : minutes.with(place, minute)
-  }
+  const isFirst = before === undefined && !isLateCost
   return {
     name: record.name,
     threads: record.threads,
     iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
     runs: record.runs,
-    minutes,
+    minutes: usage
+      ? withMinute(record.minutes, endedAt, isFirst ? { ...counts, iterations: 1 } : counts)
+      : record.minutes,
   } satisfies Required<SessionRecord>
 }
 

@@ -1,6 +1,7 @@
 /** How one more request changes its session. */
 
 import type { LimitPair } from '../budget/meters.ts'
+import { isReached, ratesOf } from '../budget/velocity.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
@@ -324,6 +325,8 @@ function runAfter(
     failedAs: undefined,
     operator: run.operator,
     question: run.question,
+    tooFast: run.tooFast,
+    slowedUntil: undefined,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
     inherited,
@@ -443,6 +446,26 @@ function countsAfter(
   return add(counts, { ...more, iterations, tool_calls, ...reactions })
 }
 
+/**
+ * Returns the meters of a session's rate, and a run that remembers since which request the rate has reached a limit. A
+ * run reads one notice before it ends; the request with it may come again, unless it was answered.
+ */
+function withRate(
+  session: Session,
+  { budget: { velocity }, facts: { fingerprint }, now }: Request,
+  { tooFast }: Run,
+  run: Run,
+  before: RecentRequest | undefined,
+): { readonly run: Run; readonly rates: RunState['rates'] } {
+  if (!velocity) return { run, rates: undefined }
+  const isTold = tooFast !== undefined && (tooFast !== fingerprint || before?.outcome === 'answered')
+  const isNoticeDue = !isTold && !velocity.slows && (run.counts.iterations ?? 0) > 1
+  const rates = ratesOf(velocity, session, now).map((meter) =>
+    isNoticeDue && isReached(meter) ? { ...meter, time: { ...meter.time, isNoticeDue } } : meter,
+  )
+  return { run: { ...run, tooFast: rates.some(isReached) ? (tooFast ?? fingerprint) : undefined }, rates }
+}
+
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
@@ -456,7 +479,8 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const observed = observeCalls(request, place, loopMode)
   const { loopState, fault } = observed
   const reaction = reactionOf(known, request, isRetry)
-  const run = runAfter(request, place, before, iteration, reaction, limits)
+  const counted = runAfter(request, place, before, iteration, reaction, limits)
+  const { run, rates } = withRate(session, request, runBefore, counted, before)
   const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
   const { depth, guards } = inTree(session, request, known, place.branch !== undefined, place.other?.[0])
@@ -480,7 +504,6 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
   const isItsOwn = isRetry || previous !== undefined || newest === undefined || assistantHashes.includes(newest)
   const { startedAt, counts, operator } = run
-  const resetAt = operator?.base?.counts.iterations ?? 0
   // A request after the end of its run is one too many.
   const ofSession = runBefore.finalAnswer ? { ...after, counts: add(after.counts, { iterations: 1 }) } : after
   return {
@@ -488,7 +511,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     result: {
       run,
       thread,
-      iteration: Math.max(1, iteration - resetAt),
+      iteration: Math.max(1, iteration - (operator?.base?.counts.iterations ?? 0)),
       isRetry,
       resendCount,
       isNewRun: over !== undefined || !(known || place.branch),
@@ -501,6 +524,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loop: request.loop.enabled ? loopState?.finding : undefined,
       loopFault: fault,
       loopMode,
+      rates,
       reductions: session.reductions,
       guards: session.guards,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,

@@ -8,6 +8,7 @@
  */
 
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
+import type { RateMeter } from '../budget/velocity.ts'
 import { type Named, withAmount } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
@@ -123,6 +124,10 @@ export interface Run {
   readonly key?: string | undefined
   /** Its newest request got no answer, or was too large; unset after an answer. */
   readonly failedAs?: 'no_response' | 'context_overflow' | undefined
+  /** Its session has reached a limit on its rate, since the request with this fingerprint. */
+  readonly tooFast?: string | undefined
+  /** Its newest request waits until then at most, as its session is above a limit on its rate. */
+  readonly slowedUntil?: number | undefined
   readonly operator?: RunSettings | undefined
   readonly question?: Question | undefined
   /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
@@ -290,6 +295,8 @@ export interface RunState {
   readonly loopFault?: Error | undefined
   /** Set by an operator. */
   readonly loopMode?: LoopMode | undefined
+  /** The meters of its session's rate; unset without a limit on that. */
+  readonly rates?: readonly RateMeter[] | undefined
   readonly reductions?: readonly Reduction[] | undefined
   readonly guards: Session['guards']
   /** The answer that ended the run; unset where the request may be another agent's. */

@@ -29,7 +29,7 @@ const state = states.meta({
   description:
     'asking: at a limit, and its request waits for a person to extend or stop the run; failed: its newest request got ' +
     'an error, and no other came since; working: a request is in flight, or its answer asks for more; going_round: in a ' +
-    'loop; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
+    'loop; slowed: above a limit on its rate, and its request waits; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
     'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
     'completed: answered, and nothing came for five minutes.',
 })

@@ -12,6 +12,7 @@ export const STATES = {
   failed: ['failed', 'bad', 'Failed'],
   working: ['working', 'good', 'Working'],
   going_round: ['looping', 'bad', 'Need you'],
+  slowed: ['slowed', 'warn', 'Working'],
   near_limit: ['near limit', 'warn', 'Working'],
   answered: ['answered', 'quiet', 'Waiting'],
   idle: ['idle', 'quiet', 'Waiting'],

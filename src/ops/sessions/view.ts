@@ -161,6 +161,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
   if (question) state = 'asking'
   else if (terminal) state = 'stopped'
+  else if ((run.slowedUntil ?? 0) > now) state = 'slowed'
   else if (run.failedAs) state = errorOf(newest) ? 'failed' : 'idle'
   else if (run.isAnswered) state = quietEnd(run, now) ? 'completed' : 'answered'
   else if (now - lastTime(run) >= IDLE_AFTER) state = 'idle'
@@ -199,7 +200,7 @@ const NO_AGENT = {
 } as const satisfies Agent['shown']
 
 /** States of agents that are at work, the one that needs attention first. */
-const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'near_limit', 'working']
+const AT_WORK: readonly SessionState[] = ['asking', 'going_round', 'slowed', 'near_limit', 'working']
 /** States of agents that may go on. */
 const ALIVE: readonly SessionState[] = [...AT_WORK, 'answered', 'idle']
 

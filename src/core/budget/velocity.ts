@@ -1,0 +1,95 @@
+/**
+ * The rate of a session: what it uses per minute, measured over its newest minutes of the clock. Above a limit on it an
+ * agent reads one notice and then gets its last answer, or its requests wait, one after the other.
+ */
+import { add, type Counts, NO_COUNTS, rounded } from '../counters.ts'
+import { MINUTE_MS } from '../operator/session-record.ts'
+import type { Session } from '../session/session.ts'
+import {
+  amountIn,
+  LIMITS,
+  type LimitName,
+  METERS,
+  type Meter,
+  type MeterRow,
+  type MeterTime,
+  TIME_LIMITS,
+  type TimeLimitName,
+} from './meters.ts'
+
+/** The meters with a limit of a rate: those with one of runs and of scopes of time. */
+export type RateLimitName = LimitName & TimeLimitName
+export const RATE_LIMITS: readonly RateLimitName[] = LIMITS.filter((name): name is RateLimitName =>
+  TIME_LIMITS.some((other) => other === name),
+)
+
+/** A limit on the rate of each session. */
+export interface Velocity {
+  /** Amounts per minute; 0 is no limit. */
+  readonly limits: Readonly<Record<RateLimitName, number>>
+  /** The minutes of the clock over which it is measured, the current one included. */
+  readonly minutes: number
+  /** Requests wait until the rate is lower; else the run ends. */
+  readonly slows: boolean
+  /** It is counted and reported, but ends and slows nothing. */
+  readonly isObserved: boolean
+}
+
+/** The longest time for which a request waits, in milliseconds: clients wait longer for the first byte. */
+export const MAX_SLOWED_MS = 30_000
+
+/** A meter of a rate. */
+export type RateMeter = Meter<RateLimitName> & { readonly time: MeterTime }
+
+/**
+ * Returns the meters of a session's rate. A part of the oldest minute has passed already, so it is left out: the rate is
+ * never more than what was used in that time. `now`: milliseconds since the epoch.
+ */
+export function ratesOf({ limits, minutes }: Velocity, session: Session, now: number): RateMeter[] {
+  const { record, operator } = session
+  const from = Math.max(now - minutes * MINUTE_MS, operator?.base?.at ?? 0)
+  const counted = (record?.minutes ?? []).filter(({ at }) => at > from)
+  return RATE_LIMITS.filter((name) => limits[name] > 0).map((name) => {
+    const max = limits[name]
+    const perMinute = (counts: Counts, more = 0) => rounded(((amountIn(counts, name) ?? 0) + more) / minutes)
+    const { includesCurrent }: MeterRow = METERS[name]
+    const used = perMinute(
+      counted.reduce((sum, { counts }) => add(sum, counts), NO_COUNTS),
+      includesCurrent ? 1 : 0,
+    )
+    // Once so many minutes, the oldest first, are left out, the rate is below the limit.
+    let left = counted
+    const sumOf = () => perMinute(left.reduce((sum, { counts }) => add(sum, counts), NO_COUNTS))
+    let resetsAt = now
+    for (let [oldest] = left; oldest && sumOf() >= max; [oldest] = left) {
+      resetsAt = oldest.at + minutes * MINUTE_MS
+      left = left.slice(1)
+    }
+    return { name, used, max, scope: 'minute', time: { resetsAt, resets: '', left: Math.max(0, max - used) } }
+  })
+}
+
+/** True if a rate has reached its limit; of iterations, if the current one is the last. */
+export function isReached({ used, max }: RateMeter): boolean {
+  return used >= max
+}
+
+/** A request that waits, or was let through and is not over. `until`: it waits no longer, in milliseconds. */
+export interface Waiting {
+  readonly id: string
+  readonly until: number
+}
+
+/** Requests of one session that wait at a time; later ones wait for as long as they may. */
+const MAX_WAITING = 256
+
+/** Returns the requests that wait after one more has come, or looks again; the first one is the next that goes on. */
+export function withWaiting(queue: readonly Waiting[], one: Waiting, now: number): readonly Waiting[] {
+  const left = queue.filter(({ id, until }) => id === one.id || until > now)
+  return left.some(({ id }) => id === one.id) || left.length >= MAX_WAITING ? left : [...left, one]
+}
+
+/** True if a request waits no longer: its time is over, or the rate is below the limit and no other comes before it. */
+export function mayGo(queue: readonly Waiting[], { id, until }: Waiting, isBelow: boolean, now: number): boolean {
+  return now >= until || (isBelow && queue[0]?.id === id)
+}

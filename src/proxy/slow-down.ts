@@ -1,0 +1,124 @@
+/** Limits on the rate of a session: its meters for a decision, and the wait of requests where they are slowed. */
+import { type AnyLimitName, isExhausted, type Meter } from '../core/budget/meters.ts'
+import {
+  isReached,
+  MAX_SLOWED_MS,
+  mayGo,
+  type RateMeter,
+  ratesOf,
+  type Velocity,
+  type Waiting,
+  withWaiting,
+} from '../core/budget/velocity.ts'
+import type { BudgetPolicy, TimeMeters } from '../core/decide.ts'
+import { NEW_SESSION } from '../core/session/session.ts'
+import { changeThread, releaseIteration } from '../core/session/transitions.ts'
+import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
+import { type EvaluateAgain, resend, untilChanged } from './await-stop.ts'
+import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
+import { unlessLost } from './fault.ts'
+import { agentNameOf, namesOf } from './session/find-session.ts'
+import { changeSession, type Turn } from './turn.ts'
+
+/** The requests of each session that wait in all processes. */
+const WAITING: ValueKind<readonly Waiting[]> = { name: 'slowed', ttl: 2 * MAX_SLOWED_MS, empty: [] }
+
+/** Milliseconds between two looks, as the message about a change may be lost. */
+const LOOK_MS = 500
+
+/** Returns the meters of scopes of time with those of the rate, where that has a limit. */
+export function withRates(
+  { velocity, calendar }: Pick<BudgetPolicy, 'velocity' | 'calendar'>,
+  time: TimeMeters | undefined,
+  rates: readonly RateMeter[] = [],
+): TimeMeters | undefined {
+  if (!velocity || rates.length === 0) return time
+  const named = rates.map((meter) => {
+    const { resetsAt } = meter.time
+    return isReached(meter) ? { ...meter, time: { ...meter.time, resets: calendar().textOf(resetsAt) } } : meter
+  })
+  const { enforced, observed } = time ?? { enforced: [], observed: [] }
+  if (velocity.isObserved) return { enforced, observed: [...observed, ...named] }
+  return velocity.slows ? { enforced, observed, slowing: named } : { enforced: [...enforced, ...named], observed }
+}
+
+/** A request that may wait, in its session. */
+type InSession = Pick<Turn, 'services' | 'exchange' | 'key' | 'names'>
+
+/**
+ * Has a request wait until the rate of its session is below the limit and no other comes before it, at most 30 s; then
+ * decides on it again. Returns the request as it is then, `undefined` if the client left.
+ */
+export async function slowDown(
+  turn: Turn,
+  meter: Meter<AnyLimitName>,
+  evaluateAgain: EvaluateAgain,
+): Promise<Turn | undefined> {
+  const { velocity } = turn.request.budget
+  if (!velocity || turn.key === undefined) return turn
+  await changeSession(turn, changeThread, {}, { slowedUntil: turn.services.now() + MAX_SLOWED_MS })
+  const isGone = await waitFor(turn, velocity, meter)
+  await changeSession(turn, changeThread, {}, { slowedUntil: undefined })
+  if (!isGone) return resend(turn, evaluateAgain)
+  await changeSession(turn, releaseIteration)
+  return undefined
+}
+
+/** Waits, and says so; returns whether the client has left. */
+async function waitFor(at: InSession, velocity: Velocity, { name: meter, used, max }: Meter<AnyLimitName>) {
+  const { exchange, names, services } = at
+  const began = performance.now()
+  const client = agentNameOf(exchange.client.head.headers)
+  emitFor(exchange, { kind: 'slowed', ...names, client, meter, used, max })
+  const outcome = await untilBelow(at, velocity, { id: services.newId(), until: services.now() + MAX_SLOWED_MS })
+  // The wait is not Governor's own time.
+  exchange.bodyReadAt = performance.now()
+  exchange.slowedMs = exchange.bodyReadAt - began
+  emitFor(exchange, { kind: 'slowing_ended', ...names, outcome, ms: exchange.slowedMs })
+  return outcome === 'client_gone'
+}
+
+async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
+  const { services, exchange, key, names } = at
+  const { store, emit, now, draining } = services
+  const { client } = exchange
+  const began = performance.now()
+  const place = sessionKey(SHARED, names.apiId ?? '')
+  const change = (by: (queue: readonly Waiting[]) => readonly Waiting[]) => {
+    const changed = store.updateValue(WAITING, place, (queue) => {
+      const value = by(queue)
+      return { value: value.length > 0 ? value : undefined, result: value }
+    })
+    return unlessLost(emit, changed, [own])
+  }
+  // The next one goes on when the response is over.
+  client.onClose(() => void change((queue) => queue.filter(({ id }) => id !== own.id)))
+  for (;;) {
+    if (client.isGone()) return 'client_gone' as const
+    if (draining.aborted) return 'drained' as const
+    // A clock that jumps makes no wait longer.
+    const time = own.until - MAX_SLOWED_MS + (performance.now() - began)
+    const queue = await change((known) => withWaiting(known, own, time))
+    const session = key && (await unlessLost(emit, store.get(key), undefined))
+    const isBelow = !ratesOf(velocity, session ?? NEW_SESSION, now()).some(isExhausted)
+    if (mayGo(queue, own, isBelow, time)) return isBelow ? ('below' as const) : ('time_over' as const)
+    await untilChanged(at, Math.min(LOOK_MS, own.until - time))
+  }
+}
+
+/** Returns the limit on the rate that ends a request which is no step of a run; where such requests are slowed, it waits. */
+export async function rateOfAside(
+  x: Exchange,
+  { found, policy }: Pick<AsideRequest, 'found' | 'policy'>,
+): Promise<Meter<AnyLimitName> | undefined> {
+  const { services } = x
+  const { velocity } = policy
+  if (!velocity || found?.id === undefined) return undefined
+  const key = sessionKey(found.tenant, found.id)
+  const session = await unlessLost(services.emit, services.store.get(key), undefined)
+  const rates = ratesOf(velocity, session ?? NEW_SESSION, services.now())
+  const { enforced = [], slowing = [] } = withRates(policy, undefined, rates) ?? {}
+  const slowedBy = services.policies.observesOnly ? undefined : slowing.find(isExhausted)
+  if (slowedBy) await waitFor({ services, exchange: x, key, names: namesOf(found) }, velocity, slowedBy)
+  return enforced.find(isExhausted)
+}
