@@ -20,6 +20,8 @@ export interface AsideRequest {
   /** The session that pays for it; unset if it has none. */
   readonly found: FoundSession | undefined
   readonly asked: DialectRequest
+  /** Reads it again, where it can't be read as a whole: more of it has come. */
+  readonly readAgain?: () => DialectRequest | undefined
   readonly policy: BudgetPolicy
 }
 

@@ -62,7 +62,8 @@ function capOf(dialect: Dialect, json: Buffer): number | undefined {
 /** What is charged: a request as its dialect reads it, and the limits that apply to it. */
 export interface Charged {
   readonly dialect: Dialect
-  readonly json: Buffer
+  /** Unset if it could not be read as a whole. */
+  readonly json: Buffer | undefined
   readonly model: string
   readonly tenant: string
   readonly policy: BudgetPolicy
@@ -81,7 +82,8 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
     placeOf(rule, calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
   )
   const name = hashOf(`${route.upstream.name} ${model}`)
-  const { isGuess, input, output } = estimates.of(name, json.length, capOf(dialect, json))
+  const bytes = json ? json.length : Number(headerOf(client.head.headers, 'content-length') ?? 0)
+  const { isGuess, input, output } = estimates.of(name, bytes, json && capOf(dialect, json))
   const priceOf = (of: TokenUsage) => {
     const cost = costOf(of, {}, catalogue, model, route.upstream, policy.unknownPrice === 'estimate')
     return cost instanceof Promise ? undefined : (cost.cost ?? 0)
@@ -90,7 +92,7 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
   const counts: Counts = { iterations: 1, runs: Number(isNewRun), input, output, cost: cost ?? 0 }
   const ask = { counts, isGuess: isGuess || cost === undefined }
   const charge: Charge = {
-    ...{ places, model: name, bytes: json.length, ask, priceOf, known: [], open: 0 },
+    ...{ places, model: name, bytes, ask, priceOf, known: [], open: 0 },
     asked: ledger.hold(places, ask, services.policies.observesOnly),
     isCounted: false,
     isOver: false,
@@ -229,9 +231,9 @@ function close(x: Exchange, charge: Charge): void {
 
 /**
  * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached; returns
- * whether it did.
+ * whether it did. `untilSent`: waits for the rest of its body.
  */
-export async function refuseAside(x: Exchange, aside: AsideRequest): Promise<boolean> {
+export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: () => Promise<void>): Promise<boolean> {
   const { services, client, charge } = x
   const { dialect } = x.route
   const { asked, found, policy } = aside
@@ -239,7 +241,7 @@ export async function refuseAside(x: Exchange, aside: AsideRequest): Promise<boo
   const { enforced } = charge ? await timeMeters(x, charge) : { enforced: [] }
   const { texts, unknownPrice } = policy
   const { model } = asked.conversation
-  const max = unknownPrice === 'refuse' ? costLimit(policy) : undefined
+  const max = unknownPrice === 'refuse' && model !== '' ? costLimit(policy) : undefined
   const isUnpriced = max !== undefined && isUnpricedModel(x, model)
   const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
   const meter = enforced.find(isExhausted) ?? (await rateOfAside(x, aside)) ?? unpriced
@@ -249,9 +251,11 @@ export async function refuseAside(x: Exchange, aside: AsideRequest): Promise<boo
   const text = fill(meter.time ? closedText(policy, meter) : texts.unpriced, meter)
   noteVerdict(x, 'stop')
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
-  const answer = { text, model, terminal }
+  await untilSent?.()
+  const sent = aside.readAgain?.() ?? asked
+  const answer = { text, model: sent.conversation.model, terminal }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
-  sendAnswer({ exchange: x, dialect, sent: asked }, answer, headers)
+  sendAnswer({ exchange: x, dialect, sent }, answer, headers)
   return true
 }
 

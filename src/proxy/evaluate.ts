@@ -29,7 +29,7 @@ import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
-import { callFor, type Exchange } from './begin-exchange.ts'
+import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
 import { countFault, isolated, unlessLost } from './fault.ts'
@@ -155,21 +155,24 @@ async function pausedIn(
   return { pause, sent, found, made: Math.max(0, isRetry ? iteration : iteration - 1), max }
 }
 
-/** Notes a request which is no step of a run, if a session pays for it, or scopes of time count it. */
-function noteAside(
+/** Notes, and returns, a request which is no step of a run, if a session pays for it, or scopes of time count it. */
+export function noteAside(
   exchange: Exchange,
   dialect: Dialect,
   found: FoundSession | undefined,
   asked: DialectRequest,
-  json: Buffer,
+  json: Buffer | undefined,
   tenant: string,
-): void {
+): AsideRequest | undefined {
   const { model } = asked.conversation
   const budget = policyFor(settingsFor(exchange.services.policies.budget, subjectOf(exchange, model)), {})
-  const policy = withKeyScopes(exchange, budget)
+  const all = withKeyScopes(exchange, budget)
+  // Where a body is only relayed, its model is not known yet.
+  const policy = json ? all : { ...all, scopes: all.scopes.filter(({ per }) => per !== 'model') }
   const isCharged = policy.scopes.length > 0
   if (found || isCharged) exchange.aside = { found, asked, policy }
   if (isCharged && !exchange.charge) beginCharge(exchange, { dialect, json, model, tenant, policy, isNewRun: false })
+  return exchange.aside
 }
 
 /** Returns a policy with the limits of the access key, in place of the general ones of each key. */

@@ -9,7 +9,6 @@ import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { relay, UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
-import { refuseAside } from './charge.ts'
 import { accessKeyOf, allowedBody, allowsSome, refuseModel } from './door/access-key.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
@@ -25,6 +24,7 @@ import type { Services } from './services.ts'
 import { placeInHeaders } from './session/find-session.ts'
 import { slowDown } from './slow-down.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
+import { refuseUnjudged } from './unread.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
 export async function exchange(services: Services, client: Client, route = routeOf(services, client.head)) {
@@ -57,6 +57,7 @@ export async function exchange(services: Services, client: Client, route = route
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
       if (refuseModel(x) || refuseUnread(x)) return void body.stream.resume()
+      if (await refuseUnjudged(x, dialect, body.stream)) return
       return await relayUnguarded(x, callFor(x, body.stream), body.why)
     }
     x.bodyReadAt = performance.now()
@@ -65,7 +66,7 @@ export async function exchange(services: Services, client: Client, route = route
     if (found === 'answered') return
     if (typeof found !== 'object') {
       if (refuseModel(x) || refuseUnread(x)) return
-      if (x.aside && (await refuseAside(x, x.aside))) return
+      if (await refuseUnjudged(x, dialect, body)) return
       return await relayUnguarded(x, callFor(x, body), found)
     }
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found

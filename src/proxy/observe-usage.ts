@@ -68,21 +68,21 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
 /** Returns an observer for the response to a request that is no step of a run: its session, if it has one, pays for it. */
 export function observeAside(
   x: Exchange,
-  { found, asked, policy }: AsideRequest,
+  { found, asked, readAgain, policy }: AsideRequest,
   call: UpstreamCall,
   head: Head,
 ): ResponseObserver | undefined {
   const { services, route } = x
   const { store, emit, now } = services
   const { tenant, id } = found ?? {}
-  const { model } = asked.conversation
+  const { model } = (readAgain?.() ?? asked).conversation
   if (!route.dialect || !isSuccess(head)) return undefined
   const key = tenant === undefined || id === undefined ? undefined : sessionKey(tenant, id)
   if (x.charge) x.charge.open++
   return observeResponse({
     dialect: route.dialect,
     head,
-    requestBytes: lengthOf(call.body),
+    requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
     later: services.tick.later,
     settle(answer) {
       if (!key || !found) return countBill(x, model, policy, answer, () => undefined)

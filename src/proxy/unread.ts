@@ -1,0 +1,59 @@
+/** Requests that Governor can't read or judge: scopes of time count them too, and end them at their limits. */
+import { once } from 'node:events'
+import type { Readable } from 'node:stream'
+import { limitsTime } from '../core/budget/policy.ts'
+import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
+import type { Exchange } from './begin-exchange.ts'
+import { refuseAside } from './charge.ts'
+import { noteAside } from './evaluate.ts'
+import { tenantOf } from './session/find-session.ts'
+
+/** Bytes at each end of a body in which its model stands, and whether its client reads a stream. */
+const EDGE_BYTES = 65_536
+const MODEL = /"model"\s{0,8}:\s{0,8}"([^"\\]{1,200})"/
+/** A quote in a text has a backslash before it. */
+const STREAM = /[{,]\s{0,80}"stream"\s{0,8}:\s{0,8}(true|false)/g
+
+/** Keeps the first and the last bytes of a body that is read elsewhere; the result returns what there is so far. */
+function watchEdges(body: Readable): () => string {
+  let [first, last]: [Buffer, Buffer] = [Buffer.alloc(0), Buffer.alloc(0)]
+  body.on('data', (chunk: Buffer) => {
+    if (first.length < EDGE_BYTES) first = Buffer.concat([first, chunk.subarray(0, EDGE_BYTES - first.length)])
+    last = chunk.length < EDGE_BYTES ? Buffer.concat([last, chunk]).subarray(-EDGE_BYTES) : chunk.subarray(-EDGE_BYTES)
+  })
+  return () => `${first.toString('latin1')} ${last.toString('latin1')}`
+}
+
+/** Returns a request with nothing but what the ends of its body show. */
+function outline({ route }: Exchange, dialect: Dialect, edges: string): DialectRequest | undefined {
+  const model = MODEL.exec(edges)?.[1] ?? ''
+  const stream = [...edges.matchAll(STREAM)].at(-1)?.[1] === 'true'
+  const body = Buffer.from(JSON.stringify({ model, stream, messages: [], input: [], contents: [] }))
+  return dialect.read({ path: route.asked, query: route.query, body })
+}
+
+/**
+ * Answers a request that can't be read or judged with Governor's own text, if a limit of a scope of time is reached; else
+ * its response will be counted. Limits for each model don't count it. Returns whether it was answered.
+ */
+export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer | Readable): Promise<boolean> {
+  const { services, client, route, accessKey } = x
+  if (x.aside) return refuseAside(x, x.aside)
+  if (!limitsTime(services.policies.budget, accessKey?.scopes)) return false
+  const isWhole = Buffer.isBuffer(body)
+  const edges = isWhole
+    ? () => `${body.toString('latin1', 0, EDGE_BYTES)} ${body.subarray(-EDGE_BYTES).toString('latin1')}`
+    : watchEdges(client.body)
+  const asked = outline(x, dialect, edges())
+  if (!asked) return false
+  const tenant = tenantOf(client.head.headers, route, services)
+  const noted = noteAside(x, dialect, undefined, asked, isWhole ? body : undefined, tenant)
+  if (!noted) return false
+  x.aside = { ...noted, readAgain: () => outline(x, dialect, edges()) }
+  return refuseAside(x, x.aside, async () => {
+    if (isWhole || client.body.readableEnded || client.isGone()) return
+    // The client may read no answer before it has sent all.
+    body.resume()
+    await Promise.race([once(client.body, 'end'), new Promise<void>((resolve) => client.onClose(resolve))])
+  })
+}
