@@ -154,7 +154,7 @@ describe('a decision that depends on more than the budget', () => {
     const replayed = { kind: 'replay', verdict: 'stop', answer: ended }
     expect(decideInStorm(decide(over), storm)).toEqual(replayed)
     expect(decideWithoutBudget(over)).toEqual(replayed)
-    expect(decideWithoutBudget({ runState: at(21), policy: POLICY })).toMatchObject({ kind: 'allow' })
+    expect(decideWithoutBudget({ runState: at(21), policy: POLICY })).toMatchObject({ kind: 'stop' })
   })
 
   it('stops a run for an operator also in a storm of errors', () => {
