@@ -3,8 +3,7 @@
  * agent reads one notice and then gets its last answer, or its requests wait, one after the other.
  */
 import { add, type Counts, NO_COUNTS, rounded } from '../counters.ts'
-import { MINUTE_MS } from '../operator/session-record.ts'
-import type { Session } from '../session/session.ts'
+import { MINUTE_MS, type SessionRecord } from '../operator/session-record.ts'
 import {
   amountIn,
   LIMITS,
@@ -41,11 +40,17 @@ export const MAX_SLOWED_MS = 30_000
 /** A meter of a rate. */
 export type RateMeter = Meter<RateLimitName> & { readonly time: MeterTime }
 
+/** What the rate reads of a session: its minutes, and when it was reset. */
+interface Measured {
+  readonly record?: Pick<SessionRecord, 'minutes'> | undefined
+  readonly operator?: { readonly base?: { readonly at: number } | undefined } | undefined
+}
+
 /**
  * Returns the meters of a session's rate. A part of the oldest minute has passed already, so it is left out: the rate is
  * never more than what was used in that time. `now`: milliseconds since the epoch.
  */
-export function ratesOf({ limits, minutes }: Velocity, session: Session, now: number): RateMeter[] {
+export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: number): RateMeter[] {
   const { record, operator } = session
   const from = Math.max(now - minutes * MINUTE_MS, operator?.base?.at ?? 0)
   const counted = (record?.minutes ?? []).filter(({ at }) => at > from)
