@@ -140,6 +140,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'telemetry/event.ts',
     'zod',
     'yaml',
+    'leven',
     're2js',
     'node:fs',
     'node:buffer',

@@ -1,9 +1,10 @@
 /** The command line: one table of commands, one of flags; parses arguments and runs a command. */
 
 import { parseArgs } from 'node:util'
-import { ConfigError, loadConfig } from '../config/load.ts'
+import { didYouMean } from '../config/did-you-mean.ts'
+import { ConfigError } from '../config/load.ts'
 import { SETTINGS, variableOf } from '../config/settings.ts'
-import { namesOf } from '../core/names.ts'
+import { isNameIn, namesOf } from '../core/names.ts'
 import { errorOf } from '../core/thrown.ts'
 import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import { VERSION } from '../version.ts'
@@ -17,24 +18,36 @@ interface Command {
   readonly takes?: readonly [least: number, most: number, missing: string]
   /** Those of `COMMAND_FLAGS` that it takes. */
   readonly flags?: readonly (keyof typeof COMMAND_FLAGS)[]
+  /** It reads the configuration, so it takes the flags of settings too. */
+  readonly takesSettings?: true
 }
 
 const AN_ID = 'the id of a session (governor sessions lists them)'
 
 const COMMANDS = {
-  start: { help: 'listen and guard (the default)' },
+  start: { help: 'listen and guard (the default)', takesSettings: true },
   init: { help: 'write a governor.yaml of ten lines after four questions', flags: ['yes'] },
-  doctor: { help: 'check configuration, port, upstreams, keys, prices and store', flags: ['json'] },
+  doctor: {
+    help: 'check configuration, port, upstreams, keys, prices and store',
+    flags: ['json'],
+    takesSettings: true,
+  },
   run: {
     usage: '-- COMMAND…',
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
+    takesSettings: true,
   },
   report: {
     help: 'what agents cost: the journal (--journal) as a table',
     flags: ['by', 'since', 'until', 'json', 'csv'],
   },
-  'check-config': { help: 'read the configuration, say what is wrong with it, and end' },
+  'check-config': {
+    usage: '[FILE]',
+    help: 'read the configuration, or that of a file, say what is wrong with it, and end',
+    takes: [0, 1, ''],
+    takesSettings: true,
+  },
   replay: {
     usage: 'FILE…',
     help:
@@ -107,11 +120,8 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
       return (await import('./run.ts')).run(call, terminal)
     case 'report':
       return (await import('./report.ts')).report(call, terminal)
-    case 'check-config': {
-      const { file } = loadConfig(call.flags, terminal.env)
-      terminal.out(`${file ?? 'no configuration file: defaults'}: valid\n`)
-      return 0
-    }
+    case 'check-config':
+      return (await import('./check-config.ts')).checkConfiguration(call, terminal)
     case 'replay':
       return (await import('./replay.ts')).replay(call, terminal)
     case 'demo':
@@ -144,9 +154,7 @@ function entry(name: string, value = '', text = ''): string {
   return `  ${`${name} ${value}`.padEnd(COLUMN - 2)}${lines.join(`\n${' '.repeat(COLUMN)}`)}\n`
 }
 
-function help(): string {
-  let commands = ''
-  for (const [name, command] of BY_NAME) commands += entry(name, command.usage, command.help)
+function settingsHelp(): string {
   let flags = entry(
     '--config',
     'FILE',
@@ -155,8 +163,26 @@ function help(): string {
   )
   for (const setting of SETTINGS)
     if (setting.flag) flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
-  const others: Readonly<Record<string, { readonly value?: string; readonly help: string }>> = COMMAND_FLAGS
-  for (const [flag, { value, help: text }] of Object.entries(others)) flags += entry(`--${flag}`, value, text)
+  return flags
+}
+
+function flagsHelp(names: readonly (keyof typeof COMMAND_FLAGS)[]): string {
+  const rows: Readonly<Record<string, { readonly value?: string; readonly help: string }>> = COMMAND_FLAGS
+  return names.map((name) => entry(`--${name}`, rows[name]?.value, rows[name]?.help)).join('')
+}
+
+/** Returns the help of one command. */
+function commandHelp(name: string, { usage = '', help, flags = [], takesSettings }: Command): string {
+  const title = `Usage: governor ${name} ${takesSettings && usage.startsWith('--') ? `[flags] ${usage}` : usage}`
+  const port = flags.includes('url') ? entry('--port', 'NUMBER', 'the running Governor on this machine [PORT]') : ''
+  const own = flagsHelp(flags) + port + (takesSettings ? settingsHelp() : '') + entry('--help', '', 'this text')
+  return `${title.trimEnd()}\n\n${wordLines(help, 100).join('\n')}\n\nFlags\n${own}`
+}
+
+function help(): string {
+  let commands = ''
+  for (const [name, command] of BY_NAME) commands += entry(name, command.usage, command.help)
+  const flags = settingsHelp() + flagsHelp(namesOf(COMMAND_FLAGS))
   return `Governor ${VERSION}: a reverse proxy for LLM APIs that keeps agents from running away.
 
 Usage: governor [command] [flags]
@@ -166,12 +192,30 @@ Usage: governor [command] [flags]
 Commands
 ${commands}
 Flags, and in brackets the environment variables that do the same
-${flags}${entry('--help', '', 'this text')}${entry('--version', '', 'the version')}
+${flags}${entry('--help', '', 'this text, or after a command its own')}${entry('--version', '', 'the version')}
 Variables alone: ${BUILT_IN_UPSTREAMS.map(({ variable }) => variable).join(' ')} REDIS_URL
   GOVERNOR_ADMIN_TOKEN: reads and steers sessions, on both sides
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 `
+}
+
+/** The settings that a flag switches on or off. */
+const SWITCHES: ReadonlyMap<string, object> = new Map(
+  SETTINGS.flatMap(({ flag, words }) => (flag && words ? [[`--${flag}`, words] as const] : [])),
+)
+
+/** Returns arguments as Node parses them: the value of a flag that it would take for something else is joined to it. */
+function joinedValues(args: readonly string[]): string[] {
+  const joined: string[] = []
+  for (const arg of args) {
+    const flag = joined.at(-1) ?? ''
+    // Node would parse a negative number after a flag as another flag.
+    const isValue = (/^-\d/.test(arg) && /^--[a-z-]+$/.test(flag)) || isNameIn(SWITCHES.get(flag) ?? {}, arg)
+    const off = arg.replace(/^--no-/, '--')
+    joined.push(isValue ? `${joined.pop()}=${arg}` : off !== arg && SWITCHES.has(off) ? `${off}=false` : arg)
+  }
+  return joined.map((arg) => (SWITCHES.has(arg) ? `${arg}=true` : arg))
 }
 
 /** Parses a command line as Node does. Throws `UsageError`. */
@@ -182,22 +226,19 @@ function parseArguments(args: readonly string[]) {
     help: { type: 'boolean', short: 'h' },
     version: { type: 'boolean', short: 'v' },
   }
-  for (const { flag, value, isRepeated: multiple = false } of SETTINGS)
-    if (flag) options[flag] = { type: value ? 'string' : 'boolean', multiple }
-  const end = args.indexOf('--')
-  const joined: string[] = []
-  for (const [at, arg] of args.entries()) {
-    // Node would parse a negative number after a flag as another flag.
-    const isValue = (end === -1 || at < end) && /^-\d/.test(arg) && /^--[a-z-]+$/.test(joined.at(-1) ?? '')
-    joined.push(isValue ? `${joined.pop()}=${arg}` : arg)
-  }
+  for (const { flag, isRepeated: multiple = false } of SETTINGS) if (flag) options[flag] = { type: 'string', multiple }
+  const end = args.includes('--') ? args.indexOf('--') : args.length
   try {
+    const joined = [...joinedValues(args.slice(0, end)), ...args.slice(end)]
     return parseArgs({ args: joined, allowPositionals: true, options })
   } catch (error) {
     // Node's messages add several sentences and lines of advice.
     const [problem = ''] = errorOf(error).message.split(/[.\n]/, 1)
-    const isRun = end === -1 && args.includes('run')
-    throw new UsageError(isRun ? `${problem}: run needs -- before the command` : problem)
+    const isRun = end === args.length && args.includes('run')
+    if (isRun) throw new UsageError(`${problem}: run needs -- before the command`)
+    const [, unknown] = /^Unknown option '(-.+)'$/.exec(problem) ?? []
+    const flags = Object.keys(options).map((flag) => `--${flag}`)
+    throw new UsageError(problem + (unknown === undefined ? '' : didYouMean(unknown, flags)))
   }
 }
 
@@ -205,15 +246,25 @@ function parseArguments(args: readonly string[]) {
 export async function run(typed: readonly string[], terminal: Terminal): Promise<number> {
   try {
     const { values, positionals } = parseArguments(typed)
-    const [name = 'start', ...args] = positionals
-    if (values['help'] || name === 'help' || values['version']) {
-      terminal.out(values['help'] || name === 'help' ? help() : `${VERSION}\n`)
+    const isHelp = values['help'] === true || positionals[0] === 'help'
+    const [first, ...args] = positionals[0] === 'help' ? positionals.slice(1) : positionals
+    const name = first ?? 'start'
+    const command = BY_NAME.get(name)
+    if (values['version'] || (isHelp && first === undefined)) {
+      terminal.out(isHelp ? help() : `${VERSION}\n`)
       return 0
     }
-    const command = BY_NAME.get(name)
-    if (!command) throw new UsageError(`there is no command ${name}`)
+    if (!command) throw new UsageError(`there is no command ${name}${didYouMean(name, [...BY_NAME.keys()])}`)
+    if (isHelp) {
+      terminal.out(commandHelp(name, command))
+      return 0
+    }
     const { takes: [least, most, missing] = [0, 0, ''], flags: taken = [] } = command
-    if (args.length > most) throw new UsageError(`unexpected argument ${args[most]}`)
+    const extra = args[most]
+    if (extra !== undefined)
+      throw new UsageError(
+        `unexpected argument ${extra}${/\.ya?ml$/.test(extra) ? `: did you mean --config ${extra}?` : ''}`,
+      )
     if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
     for (const flag of namesOf(COMMAND_FLAGS)) {
       if (values[flag] === undefined || taken.includes(flag)) continue
@@ -226,7 +277,9 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
     if (error instanceof ConfigError)
       terminal.err(`governor: the configuration is wrong\n  ${error.message.replaceAll('\n', '\n  ')}\n`)
     else if (error instanceof UsageError)
-      terminal.err(`governor: ${error.message}: --help shows the commands and flags\n`)
+      terminal.err(
+        `governor: ${error.message}${error.message.endsWith('?') ? '' : ':'} --help shows the commands and flags\n`,
+      )
     else if (error instanceof CommandError) terminal.err(`governor: ${error.message}\n`)
     else throw error
     return error instanceof CommandError ? 1 : 2

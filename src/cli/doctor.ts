@@ -15,7 +15,7 @@ import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journa
 import { createCatalogue } from '../usage/catalogue.ts'
 import type { Call, Terminal } from './command.ts'
 import { journalLines } from './report.ts'
-import { listen, listenProblem, observeText } from './start.ts'
+import { listen, listenProblem, observeText, openKeys } from './start.ts'
 import { jsonLine } from './terminal-text.ts'
 
 type Finding = readonly [result: 'ok' | 'warning' | 'wrong', says: string]
@@ -130,6 +130,8 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   }
   say('configuration', ['ok', file ?? 'no file: the defaults count'])
   if (config.mode === 'observe') say('mode', ['warning', observeText(config.mode, terminal.env).slice(9).trimEnd()])
+  const open = openKeys(config)
+  if (open) say('access keys', ['wrong', `${config.server.host}: ${open}`])
   say('port', await checkPort(config))
   const gaps = await checkGaps(config, config.ops.admin_token)
   if (gaps) say('guarded', gaps)

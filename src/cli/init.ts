@@ -1,9 +1,9 @@
 /** `governor init`: writes a configuration of ten lines after four questions. */
 
-import { writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
-import { codeOf, errorOf } from '../core/thrown.ts'
+import { errorOf } from '../core/thrown.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 
@@ -55,6 +55,7 @@ async function askQuestions(terminal: Terminal) {
 
 /** Writes the file. Throws `CommandError` if there is one already, or it can't be written. */
 export async function init({ flags: { yes } }: Call, terminal: Terminal): Promise<number> {
+  if (existsSync(FILE)) throw new CommandError(`${FILE} is here already: change it, or move it away`)
   const { client, dollars, perDay, mode } = yes ? DEFAULTS : await askQuestions(terminal)
   const { name, use } = client
   const text = `# Governor in front of ${name}: ${use}
@@ -70,11 +71,7 @@ usage:
   try {
     writeFileSync(FILE, text, { flag: 'wx' })
   } catch (error) {
-    const why =
-      codeOf(error) === 'EEXIST'
-        ? 'is here already: change it, or move it away'
-        : `can't be written: ${errorOf(error).message}`
-    throw new CommandError(`${FILE} ${why}`)
+    throw new CommandError(`${FILE} can't be written: ${errorOf(error).message}`)
   }
   const isRun = use.startsWith('governor run')
   terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)

@@ -57,6 +57,13 @@ export function proxiesIn(env: Environment): Proxies | undefined {
   return { http, https, noProxy: env['no_proxy'] ?? env['NO_PROXY'] }
 }
 
+/** Says that other machines can use the keys that Governor holds; `undefined` if they can't. */
+export function openKeys({ server: { host, access_keys }, upstreams }: Config): string | undefined {
+  const sharesKeys = Object.values(upstreams).some(holdsKey)
+  if (!sharesKeys || access_keys.length > 0 || isLoopback(host)) return undefined
+  return 'anybody who reaches this address can use the upstream keys: set server.access_keys'
+}
+
 /** Builds a Governor that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
 export async function listen(config: Config, terminal: Terminal, log: Logger, onEvent: Emit) {
   const governor = buildGovernor(config, {
@@ -140,10 +147,8 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
     { address, page, version: VERSION, config: file ?? null, store: config.store, mode, upstreams, max_iterations },
     'listening',
   )
-  const { host, access_keys } = config.server
-  const sharesKeys = Object.values(config.upstreams).some(holdsKey)
-  if (sharesKeys && access_keys.length === 0 && !isLoopback(host))
-    log.warn({ host }, 'anybody who reaches this address can use the upstream keys: set server.access_keys')
+  const open = openKeys(config)
+  if (open) log.warn({ host: config.server.host }, open)
   if (isForPeople) {
     terminal.err(
       `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n${observeText(mode, terminal.env)}` +

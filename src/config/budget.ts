@@ -3,12 +3,17 @@ import * as z from 'zod'
 import { DEFAULT_TEXTS, PLACEHOLDERS, unknownPlaceholders } from '../core/budget/budget-notices.ts'
 import { LIMITS, type LimitSetting, METERS } from '../core/budget/meters.ts'
 import { scopeSections, timeZone, velocity } from './scopes.ts'
-import { choice, count, filled, flag, key, section, whole } from './units.ts'
+import { choice, count, dollars, filled, flag, key, seconds, section, whole } from './units.ts'
 
 const share = z.number().min(0).max(1)
 const limit = z.int().min(0)
 
-const VALUES = { whole: limit.default(0), count: count.prefault(0), decimal: z.number().min(0).default(0) }
+const VALUES = {
+  whole: limit.default(0),
+  count: count.prefault(0),
+  dollars: dollars.prefault(0),
+  seconds: seconds.prefault(0),
+}
 
 /** The limits of a run, without iterations, whose limit stands one level higher. */
 const limits = {} as Record<Exclude<LimitSetting, 'max_iterations'>, (typeof VALUES)[keyof typeof VALUES]>

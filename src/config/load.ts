@@ -7,6 +7,7 @@ import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
+import { didYouMean } from './did-you-mean.ts'
 import { type Config, configSchema, isReloaded } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
@@ -99,13 +100,32 @@ const TYPES: Readonly<Record<string, string>> = {
   record: 'keys and values',
 }
 
-/** The messages of issues about which the schema says nothing itself. */
+/** Returns the paths of the keys of a section and of the sections in it, from its own ones down. */
+function keysBelow(section: z.ZodObject): string[] {
+  const below: string[] = []
+  for (const [key, schema] of Object.entries(section.shape)) {
+    let inner = schema as z.ZodType & { readonly shape?: object; unwrap?: () => z.ZodType }
+    while (!inner.shape && inner.unwrap) inner = inner.unwrap()
+    if (inner.shape) for (const path of keysBelow(inner as z.ZodObject)) below.push(`${key}.${path}`)
+  }
+  return [...Object.keys(section.shape), ...below]
+}
+
+/** Returns the message about an unknown key. */
+function unknownKey(key: string, section: z.ZodObject): string {
+  const own = Object.keys(section.shape)
+  const inside = keysBelow(section).find((path) => path.endsWith(`.${key}`))
+  const meant = inside ? `: did you mean ${inside}?` : didYouMean(key, own)
+  return `unknown key: expected one of ${own.join(', ')}${meant}`
+}
+
+/** The messages of issues about which the schema says nothing itself; one line for each unknown key. */
 function expected(issue: z.core.$ZodRawIssue): string | undefined {
   switch (issue.code) {
     case 'invalid_type':
       return `expected ${TYPES[issue.expected] ?? issue.expected}`
     case 'invalid_value':
-      return `expected one of ${issue.values.map(String).join(', ')}`
+      return `expected one of ${issue.values.join(', ')}${didYouMean(String(issue.input), issue.values.map(String))}`
     case 'too_small':
       return issue.origin === 'string' || issue.origin === 'array'
         ? `expected ${TYPES[issue.origin]} that is not empty`
@@ -113,7 +133,7 @@ function expected(issue: z.core.$ZodRawIssue): string | undefined {
     case 'too_big':
       return `expected at most ${issue.maximum}`
     case 'unrecognized_keys':
-      return `unknown key: expected one of ${Object.keys((issue.inst as z.ZodObject).shape).join(', ')}`
+      return issue.keys.map((key) => unknownKey(key, issue.inst as z.ZodObject)).join('\n')
     default:
       return undefined
   }
@@ -156,20 +176,18 @@ function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins
   const value = valueAt(tree, issue.path)
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
-  let message = `found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}`
+  let says = [`found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}`]
   let places: readonly PropertyKey[][] = [issue.path]
-  if (issue.code === 'invalid_key') message = issue.issues[0]?.message ?? issue.message
+  if (issue.code === 'invalid_key') says = [issue.issues[0]?.message ?? issue.message]
   if (issue.code === 'unrecognized_keys') {
-    message = issue.message
+    says = issue.message.split('\n')
     places = issue.keys.map((key) => [...issue.path, key])
   }
-  const messages: string[] = []
-  for (const place of places) {
+  return places.map((place, at) => {
     const line = origin === undefined && yaml ? lineOf(yaml, place) : undefined
     const inLine = line === undefined ? '' : ` (line ${line})`
-    messages.push(`${origin ?? name}: ${place.map(String).join('.')}: ${message}${inLine}`)
-  }
-  return messages
+    return `${origin ?? name}: ${place.map(String).join('.')}: ${says[at]}${inLine}`
+  })
 }
 
 /**

@@ -6,7 +6,7 @@ export interface Setting {
   readonly flag?: string
   /** Unset: a setting with a flag has the flag's name, such as `GOVERNOR_MAX_COST` for `max-cost`. */
   readonly variable?: string
-  /** The name of the flag's value in the help; a flag without one takes none and means `true`. */
+  /** The name of the flag's value in the help; a flag without one is a switch, and means `true` if it is given alone. */
   readonly value?: string
   readonly help?: string
   /** What the file has in place of a value. */
@@ -17,9 +17,17 @@ export interface Setting {
   readonly isRepeated?: true
 }
 
-const OBSERVE = { true: 'observe', '1': 'observe', false: 'enforce', '0': 'enforce' }
-
-const TRUTH = { '1': 'true', '0': 'false' }
+/** Returns what the file has for each word with which people switch something on or off. */
+const switchWords = (on: string, off: string) => ({
+  true: on,
+  '1': on,
+  on,
+  yes: on,
+  false: off,
+  '0': off,
+  off,
+  no: off,
+})
 
 const ROWS = [
   {
@@ -58,12 +66,17 @@ const ROWS = [
     help: 'US dollars a day, all together',
   },
   { path: 'budget.run.max_tokens', flag: 'max-tokens', value: 'NUMBER', help: 'tokens per run, such as 250k or 2M' },
-  { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'NUMBER', help: 'seconds per run' },
-  { path: 'mode', flag: 'observe', words: OBSERVE, help: 'count and report; add, block and stop nothing' },
+  { path: 'budget.run.max_seconds', flag: 'max-seconds', value: 'TIME', help: 'seconds per run, or such as 10m' },
+  {
+    path: 'mode',
+    flag: 'observe',
+    words: switchWords('observe', 'enforce'),
+    help: 'count and report; add, block and stop nothing',
+  },
   {
     path: 'stop.footer',
     flag: 'footer',
-    words: TRUTH,
+    words: switchWords('true', 'false'),
     help: 'end the last answer of a stopped run with a line that says why (with run: the default)',
   },
   { path: 'redis.url', variable: 'REDIS_URL', help: 'the server of the store redis' },

@@ -38,6 +38,28 @@ const COUNT = 'expected a whole number of 0 or more, such as 2000000, 250k or 2M
 /** `2000000`, `250k`, `2M`: a whole number of at least 0; 1 k is 1,000. */
 export const count = z.union([z.int().min(0), unitType(COUNTS, COUNT, Number.MAX_SAFE_INTEGER)], COUNT)
 
+const SECONDS = 'expected a number of seconds, or a length of time such as 90s, 10m or 2h'
+
+/** `600`, `90s`, `10m`: parsed to seconds. */
+export const seconds = z.union(
+  [z.number().min(0), unitType(MILLISECONDS, SECONDS, Number.MAX_SAFE_INTEGER).transform((ms) => ms / 1_000)],
+  SECONDS,
+)
+
+const DOLLARS = 'expected a number of dollars of 0 or more, such as 5, 0.25 or "$5"'
+
+/** `5`, `0.25`, `$5`, `5 USD`: parsed to US dollars. */
+export const dollars = z.union(
+  [
+    z.number().min(0),
+    z
+      .string()
+      .regex(/^\s*(?:\$ ?)?\d+(?:\.\d+)?(?: ?(?:usd|dollars?|\$))?\s*$/i)
+      .transform((text) => Number(/[\d.]+/.exec(text)?.[0])),
+  ],
+  DOLLARS,
+)
+
 export const filled = z.string().min(1)
 
 /** A key with a default, as the file writes it. */

@@ -57,8 +57,9 @@ export type AdminAccess = NonNullable<ReturnType<typeof adminAccess>>
 
 /** Sends 401 to a request that may not use the API, in the same way for existing and unknown sessions. */
 export function unauthorized(reply: FastifyReply, { admin_token: token }: AdminSettings): FastifyReply {
+  const isWrong = token !== undefined && reply.request.headers.authorization !== undefined
   const message = token
-    ? 'Send the admin token as Authorization: Bearer.'
+    ? `${isWrong ? 'This is not the admin token. ' : ''}Send that of GOVERNOR_ADMIN_TOKEN as Authorization: Bearer.`
     : 'Only requests from this machine may do this. Set GOVERNOR_ADMIN_TOKEN to allow others.'
   return reply
     .code(401)

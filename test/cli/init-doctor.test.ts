@@ -66,14 +66,16 @@ describe('governor init', () => {
     },
   )
 
-  it('asks nothing with --yes, and never writes over a file', async () => {
+  it('asks nothing with --yes, nor where a file is, and never writes over one', async () => {
     const cwd = temporaryFolder()
     const first = await governor(['init', '--yes'], { cwd })
     expect(first).toMatchObject({ code: 0, err: '' })
     expect(first.out).not.toContain('?')
     writeFileSync(first.file, 'mode: observe\n')
-    const again = await governor(['init', '-y'], { cwd })
-    expect(again).toMatchObject({ code: 1, err: expect.stringContaining('governor.yaml is here already') })
+    for (const typed of [['init', '-y'], ['init']]) {
+      const again = await governor(typed, { cwd, input: '1\n1\nenforce\n1\n' })
+      expect(again).toMatchObject({ code: 1, out: '', err: expect.stringContaining('governor.yaml is here already') })
+    }
     expect(readFileSync(first.file, 'utf8')).toBe('mode: observe\n')
   })
 })
@@ -188,6 +190,16 @@ describe('governor doctor', () => {
       `wrong: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port`,
     )
     expect(taken.code).toBe(1)
+  })
+
+  it('names an address for other machines as wrong where Governor holds a key that needs no access key', async () => {
+    const provider = await startProvider()
+    const upstreams = { openai: { url: provider.url, api_key: 'sk-good' }, anthropic: { url: provider.url } }
+    const { checks, code } = await doctorSays({ server: { host: '0.0.0.0', port: await freePort() }, upstreams })
+    expect(checks['access keys']).toBe(
+      'wrong: 0.0.0.0: anybody who reaches this address can use the upstream keys: set server.access_keys',
+    )
+    expect(code).toBe(1)
   })
 
   it('names the models of the journal whose price is not known', async () => {

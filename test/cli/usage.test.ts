@@ -82,8 +82,8 @@ describe('the command line', () => {
     }
   })
 
-  it.each([[['help']], [['help', 'replay']]])('answers %j like --help', async (args) => {
-    expect(await governor(args)).toEqual(await governor(['--help']))
+  it('answers help like --help', async () => {
+    expect(await governor(['help'])).toEqual(await governor(['--help']))
   })
 
   it.each([
@@ -124,7 +124,7 @@ retries: 3
         'server.drain_timeout: found 30: expected a length of time such as 500ms, 30s, 15m, 1h or 2d',
         'server.host: found 5: expected a text',
         'upstreams.openai.url: found "localhost": expected an http:// or https:// URL',
-        'upstreams.openai.apikey: unknown key: expected one of url, api_key, headers, strip_name',
+        'upstreams.openai.apikey: unknown key: expected one of url, api_key, headers, strip_name: did you mean api_key?',
         'upstreams.v1: looks like an API version: expected another name',
         'budget.max_iterations: found 2.5: expected a whole number',
         'budget.caution_threshold: found 95: expected at most 1',

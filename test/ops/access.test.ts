@@ -48,9 +48,11 @@ describe('the API of sessions', () => {
     expect(replies[0]?.headers['www-authenticate']).toBe('Bearer realm="governor"')
   })
 
-  it('rejects a wrong token from loopback as well', async () => {
+  it('rejects a wrong token from loopback as well, and names the variable that has the right one', async () => {
     const { url } = await started({ admin_token: TOKEN })
-    expect((await ask(url, '/governor/sessions', { headers: bearer('wrong') })).status).toBe(401)
+    const { status, text } = await ask(url, '/governor/sessions', { headers: bearer('wrong') })
+    expect(status).toBe(401)
+    expect(text).toContain('This is not the admin token. Send that of GOVERNOR_ADMIN_TOKEN as Authorization: Bearer.')
     expect((await ask(url, '/governor/sessions')).status).toBe(200)
   })
 

@@ -64,8 +64,8 @@ export interface MeterRow {
     readonly setting: string
     /** The only scopes in which it can be set; unset: in all of them. */
     readonly within?: 'runs' | 'time'
-    /** How users write it: a whole number, one that may be `250k`, or one with decimals. */
-    readonly value: 'whole' | 'count' | 'decimal'
+    /** How users write it: a whole number, one that may be `250k`, dollars such as `$5`, or a time such as `10m`. */
+    readonly value: 'whole' | 'count' | 'dollars' | 'seconds'
     readonly help: string
     readonly reason: string
     /** The limit in the sentence that tells the model of it, as `{limit}`. */
@@ -131,7 +131,7 @@ export const METERS = {
     counters: ['cost'],
     limit: {
       setting: 'max_cost_usd',
-      value: 'decimal',
+      value: 'dollars',
       help: 'US dollars, for models whose price is known (see models, and unknown_price).',
       reason: 'max_cost',
       noun: 'cost',
@@ -144,8 +144,8 @@ export const METERS = {
     limit: {
       setting: 'max_seconds',
       within: 'runs',
-      value: 'decimal',
-      help: 'Seconds since the first request.',
+      value: 'seconds',
+      help: 'Seconds since the first request. You may write 90s, 10m and 2h.',
       reason: 'max_seconds',
       noun: 'time',
     },
