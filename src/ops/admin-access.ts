@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyReply } from 'fastify'
 import { isLoopback } from '../http/loopback.ts'
 import { problemBody } from './problem.ts'
+import type { SignIns } from './sign-ins.ts'
 
 /** The section `ops` of the configuration. */
 export interface AdminSettings {
@@ -39,17 +40,22 @@ function isFromHere({ headers, socket }: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none'
 }
 
+const holds = () => true
+
 /**
  * Returns how a request may read and steer sessions, if it may: what proved that, and whether it also sees the names
- * that clients chose for their sessions. A wrong token is refused from loopback as well.
+ * that clients chose for their sessions. A wrong token is refused from loopback as well. `holds`: whether it still may.
  */
-export function adminAccess(request: IncomingMessage, settings: AdminSettings) {
+export function adminAccess(request: IncomingMessage, settings: AdminSettings, signIns?: SignIns) {
   const { admin_token: token, trust_loopback, names } = settings
   const [, given] = /^bearer +([^ ].*)$/i.exec(request.headers.authorization ?? '') ?? []
   if (token !== undefined && given !== undefined)
     // In constant time, so that the time reveals nothing about the token.
-    return timingSafeEqual(digest(given), digest(token)) ? { by: 'token' as const, seesNames: true } : undefined
-  return trust_loopback && isFromHere(request) ? { by: 'loopback' as const, seesNames: names === 'all' } : undefined
+    return timingSafeEqual(digest(given), digest(token)) ? { by: 'token' as const, seesNames: true, holds } : undefined
+  const isSignedIn = token === undefined ? undefined : signIns?.of(request, token)
+  if (isSignedIn) return { by: 'token' as const, seesNames: true, holds: isSignedIn }
+  if (!trust_loopback || !isFromHere(request)) return undefined
+  return { by: 'loopback' as const, seesNames: names === 'all', holds }
 }
 
 /** How a request may read and steer sessions. */

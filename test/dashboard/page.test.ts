@@ -2,12 +2,12 @@ import { mkdirSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import axe from 'axe-core'
 import type { Page } from 'playwright-core'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage } from '../support/browser.ts'
 import { startBoth } from '../support/governor.ts'
-import { runaway, type Script } from '../support/provider.ts'
+import { runaway, type Script, serve } from '../support/provider.ts'
 import { createStore, fillStore } from '../support/stores.ts'
 
 /** Where pictures of the page go, for people to look at. */
@@ -191,10 +191,64 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByText('my own name').waitFor()
     const kept = await page.evaluate('JSON.stringify([localStorage, sessionStorage, document.cookie])')
     expect(kept).not.toContain('secret')
+    expect(page.url()).not.toContain('secret')
+    const [cookie, ...others] = await page.context().cookies()
+    expect(others).toEqual([])
+    expect(cookie).toMatchObject({
+      name: `governor-${new URL(url).port}`,
+      path: '/governor',
+      httpOnly: true,
+      sameSite: 'Strict',
+      expires: -1,
+    })
+    expect(cookie?.value).toMatch(/^[\w-]{32}$/)
+    await page.reload()
+    await page.locator('#list').getByText('my own name').waitFor()
+    const second = await page.context().newPage()
+    await second.goto(`${url}/governor/`)
+    await second.locator('#list').getByText('my own name').waitFor()
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByLabel('Token').waitFor()
+    expect(await page.context().cookies()).toEqual([])
+    await second.getByLabel('Token').waitFor()
     await page.reload()
     await page.getByLabel('Token').waitFor()
-    expect(page.url()).not.toContain('secret')
     expect(problems).toEqual([])
+  })
+
+  it('sends its cookie to no page of another port, and a page there can do nothing with it', async () => {
+    const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
+    const evil = await serve((_request, response) => {
+      response.setHeader('content-type', 'text/html')
+      response.end('<!doctype html><title>Another page</title>')
+    })
+    onTestFinished(() => evil.close())
+    const { page } = await openPage(`${url}/governor/`)
+    await page.getByLabel('Token').fill('secret')
+    await page.keyboard.press('Enter')
+    await page.getByRole('button', { name: 'Sign out' }).waitFor()
+    await page.goto(evil.url)
+    const tried = await page.evaluate(async (governor) => {
+      const outcomes: string[] = []
+      for (const [path, method] of [
+        ['sessions', 'GET'],
+        ['events', 'GET'],
+        ['pause', 'POST'],
+        ['sign-out', 'POST'],
+      ])
+        for (const mode of ['cors', 'no-cors'] as const)
+          await fetch(`${governor}/governor/${path}`, { method: method ?? '', mode, credentials: 'include' }).then(
+            async (response) => outcomes.push(`${response.status}${await response.text()}`),
+            () => outcomes.push('failed'),
+          )
+      return outcomes
+    }, url)
+    // What another page may send, it can't read: 0 is the status of an opaque response.
+    expect(tried.filter((outcome) => outcome !== 'failed' && outcome !== '0')).toEqual([])
+    const asToken = { headers: { authorization: 'Bearer secret' } }
+    expect((await ask(url, '/governor/pause', asToken)).json).toEqual({ paused: [] })
+    await page.goto(`${url}/governor/`)
+    await page.getByRole('button', { name: 'Sign out' }).waitFor()
   })
 
   describe('while nobody is signed in', () => {

@@ -47,6 +47,8 @@ const ROUTES: Readonly<Record<string, 'everyone' | 'operator'>> = {
   'GET /governor/pause': 'operator',
   'POST /governor/pause': 'operator',
   'POST /governor/resume': 'operator',
+  'POST /governor/sign-in': 'operator',
+  'POST /governor/sign-out': 'operator',
   'GET /governor/*': 'operator',
 }
 const entries = Object.entries(ROUTES).map(([route, who]) => {

@@ -5,7 +5,7 @@ import { headParts, headText, OBSERVES, ORDERS, pausedText } from '../../ops/ses
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
 import { List } from './list.tsx'
-import { change, connectionOf, openStore, type Store, setPause, show, signIn } from './state.ts'
+import { change, connectionOf, openStore, type Store, setPause, show, signIn, signOut } from './state.ts'
 
 function NotifyButton({ store }: { store: Store }) {
   if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
@@ -85,6 +85,11 @@ function Head({ store }: { store: Store }) {
         <div class="tools">
           <NotifyButton store={store} />
           <PauseButton store={store} />
+          {store.page?.signed_in && (
+            <button type="button" onClick={() => void signOut(store)}>
+              Sign out
+            </button>
+          )}
           <input
             type="search"
             aria-label="Search name, client, model"

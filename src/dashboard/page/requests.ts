@@ -8,7 +8,7 @@ export class RefusedError extends Error {
 
 /** One visit: from signing in until Governor refuses, or another token is given. */
 export interface Visit {
-  /** Only here, so that nothing else in this origin can read it: it is asked for again after a reload. */
+  /** Only here, so that nothing else in this origin can read it; after a reload a cookie stands for it. */
   readonly token: string
   /** Ends everything that is under way. */
   readonly over: AbortController
@@ -27,6 +27,11 @@ export async function askJson<Reply>(visit: Visit, path: string, options?: Reque
   const reply = await response.json()
   if (!response.ok) throw new Error(reply.error?.message ?? `HTTP ${response.status}`)
   return reply
+}
+
+/** Has the browser keep a cookie in place of the token, or ends that. */
+export async function sign(visit: Visit, direction: 'in' | 'out'): Promise<void> {
+  await ask(visit, `sign-${direction}`, { method: 'POST' })
 }
 
 export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'

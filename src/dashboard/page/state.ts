@@ -8,6 +8,7 @@ import {
   follow,
   RefusedError,
   type StreamEvent,
+  sign,
   steerAll,
   type Visit,
 } from './requests.ts'
@@ -236,12 +237,23 @@ function tick(store: Store): void {
   if (isCounting) change(store)
 }
 
-/** Begins to follow Governor with a token; without one, as this machine. */
+/** Begins to follow Governor with a token; without one, as a browser that is signed in, or as this machine. */
 export function signIn(store: Store, token: string): void {
   const visit = { token, over: new AbortController() }
+  // Where that fails, the requests that follow say why.
+  if (token) sign(visit, 'in').catch(() => undefined)
   change(store, { visit, hasAccess: true, problem: '', link: 'opening', lastId: '' })
   followAll(store)
   reload(store, 'detail')
+}
+
+/** Ends what the token and the cookie allow, here and in other tabs. */
+export async function signOut(store: Store): Promise<void> {
+  const { visit } = store
+  await sign(visit, 'out').catch(() => undefined)
+  visit.over.abort()
+  change(store, NOTHING)
+  signIn(store, '')
 }
 
 export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'q' | 'wanted'>>): void {

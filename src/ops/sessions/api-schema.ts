@@ -272,6 +272,7 @@ export const sessionPage = named('SessionPage', {
   total: count.describe('Of all pages together.'),
   summary: summary.nullable().describe('Of all sessions, whatever the filters; null with `name`.'),
   mode: z.enum(['enforce', 'observe']).describe('observe: Governor only counts, and stops, blocks and tells nothing.'),
+  signed_in: z.boolean().describe('The request came with the admin token, or with the cookie of a sign-in.'),
   complete: z.boolean().describe('False if the store could not be read to its end: sessions may be missing.'),
 })
 

@@ -27,6 +27,8 @@ interface EventStream {
   /** In milliseconds since the epoch. */
   readonly openedAt: number
   readonly seesNames: boolean
+  /** Whether it still may read. */
+  readonly holds: () => boolean
 }
 
 interface State {
@@ -66,7 +68,7 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
   const { store, now, pauses } = state
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
-      const pages = [...streams].filter((stream) => stream.seesNames === seesNames)
+      const pages = [...streams].filter((stream) => stream.seesNames === seesNames && stream.holds())
       if (pages.length === 0) continue
       let text = ''
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
@@ -100,7 +102,9 @@ export function createSessionEvents(
   const state: State = { store, pauses, now, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
   const timer = setInterval(() => {
-    for (const stream of state.streams) writeText(stream, eventText(state, state.last, 'ping'))
+    for (const stream of state.streams)
+      if (stream.holds()) writeText(stream, eventText(state, state.last, 'ping'))
+      else stream.response.end()
   }, PING_MS).unref()
   const changed = (keys: readonly SessionKey[]) => {
     const changes: Change[] = []

@@ -6,6 +6,7 @@ import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
 import { type BudgetSources, budgetRoutes } from '../budget.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
+import { createSignIns, signInRoutes } from '../sign-ins.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import { listQuery, type SessionDetail, type SessionPage } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
@@ -82,10 +83,11 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
       parsed(new RequestProblem(400, 'invalid_json', 'body: not valid JSON'), undefined)
     }
   })
+  const signIns = createSignIns(now)
   app.decorateRequest('admin')
   app.addHook('onRequest', async (request, reply) => {
     reply.header('cache-control', 'no-store')
-    const admin = adminAccess(request.raw, access)
+    const admin = adminAccess(request.raw, access, signIns)
     // Where there is a token, an agent with a shell on this machine must not raise its own limits.
     const isChange = request.method !== 'GET' && request.method !== 'HEAD'
     if (!admin || (isChange && access.admin_token !== undefined && admin.by !== 'token'))
@@ -99,7 +101,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   const list = createSessionList(store, now, newId, dayCost.today, () => pauses.current)
   app.get('/governor/sessions', async ({ query, admin }): Promise<SessionPage> => {
     const page = await list(validated(listQuery, query, 'query'), admin.seesNames)
-    return { ...page, mode: sources.mode() }
+    return { ...page, mode: sources.mode(), signed_in: admin.by === 'token' }
   })
   pauseRoutes(app, sources)
   const path = '/governor/sessions/:id'
@@ -112,6 +114,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
   budgetRoutes(app, sources, validated)
+  signInRoutes(app, signIns, access.admin_token)
   app.get('/governor/openapi.json', () => openApi(version))
   const events = createSessionEvents(
     store,
@@ -130,7 +133,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   })
   app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
     reply.hijack()
-    if (await events.open(raw, { response: reply.raw, seesNames: admin.seesNames })) return
+    if (await events.open(raw, { response: reply.raw, ...admin })) return
     reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
     reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
   })

@@ -143,7 +143,7 @@ export function createSessionList(
     waiting.set(name, taken)
     return taken
   }
-  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<Omit<SessionPage, 'mode'>> => {
+  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<Omit<SessionPage, 'mode' | 'signed_in'>> => {
     const [id = '', after, from] = cursor === undefined ? [] : cursorOf(cursor)
     const known = snapshots.get(id)
     const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: paused() })
