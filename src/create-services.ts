@@ -124,6 +124,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),
     harnessRegistry: registryOf(config),
     keepsTranscripts: sessions.transcript,
+    labels: sessions.labels,
     identity: {
       headers: ['x-governor-session', ...sessions.headers],
       threadHeaders: sessions.thread_headers,

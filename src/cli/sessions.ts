@@ -50,7 +50,7 @@ export function tableLines(rows: readonly SessionRow[], columns: number, hasColo
     const state = stateOf(row)
     const cells = [
       // Without labels, the beginning of the name or id, which the other commands take.
-      hasLabels || label === name ? label : (name?.slice(0, 13) ?? id.slice(0, 9)),
+      hasLabels || label === name ? label : `${name?.slice(0, 13) ?? id.slice(0, 9)} ${row.label ?? ''}`.trimEnd(),
       state.text,
       `${Math.round(row.risk * 100)}%`,
       limitText(row, '/', limitWidth),

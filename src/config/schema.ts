@@ -8,6 +8,7 @@
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { sha256Of } from '../core/hash.ts'
+import { LABELS } from '../core/label.ts'
 import { namesOf } from '../core/names.ts'
 import { isLoopback } from '../http/loopback.ts'
 import { SECRET_PREFIX, WEBHOOK_FORMATS, WEBHOOK_TOPICS } from '../telemetry/event.ts'
@@ -339,6 +340,12 @@ const sessions = section({
       '`governor session ID --transcript` show it. A session keeps its newest 200 texts, 65,536 characters of each ' +
       'and 262,144 of all; they are kept where the session is and as long, and take at most as much memory again as ' +
       '`max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
+  ),
+  labels: choice(LABELS, 'none').describe(
+    'What list, page, `top` and session show of what an agent does, where its client gives it no name. folder: the ' +
+      "last segment of its project's folder, which agents write into their prompts; task: the first words of what " +
+      'a human said first, at most 48 characters and never all of them, else the folder. They are kept with the ' +
+      'session, shown to those who see names (ops.names), and in no log, metric, journal, webhook or trace.',
   ),
   scaffolding: section({
     tags: key(z.array(filled), []).describe('Names of tags: a text that starts with <tag>…</tag>.'),

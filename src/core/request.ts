@@ -28,6 +28,8 @@ export interface Request {
   readonly parent?: string | undefined
   /** The client's own name for the session, which may be a secret; unset if it sends none. */
   readonly name?: string | undefined
+  /** What its session is about, see `labelIn`; unset where labels are off. */
+  readonly label?: (() => string) | undefined
   /** The client sent no session id: the session is identified by its prompt and first answer. */
   readonly isDerived: boolean
   /** The client's program; unset where it names none. */

@@ -14,6 +14,7 @@ import {
 } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
+import { labelIn } from '../core/label.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Pause } from '../core/operator/pause.ts'
 import type { Request } from '../core/request.ts'
@@ -277,12 +278,13 @@ function requestOf(
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
   }
   const budget = withKeyScopes(exchange, policyFor(settingsFor(budgets, subject), declared))
+  const { emit, labels, harnessRegistry: registry } = services
   const newest = transcript.assistantMessages.at(-1)
   return {
     now: services.now(),
     operation: services.newId(),
     conversation,
-    registry: services.harnessRegistry,
+    registry,
     transcript,
     facts,
     demands: asked.demands().hashes,
@@ -290,6 +292,7 @@ function requestOf(
     thread: idInHeaders(headers, services.identity.threadHeaders) ?? found.inTree?.thread ?? '',
     parent: parentOf(headers, found),
     name: found.isNamed ? found.name : undefined,
+    label: labels === 'none' ? undefined : () => isolated(emit, 'label', labelIn, conversation, registry, labels) ?? '',
     isDerived: found.prompt !== undefined || found.isRelayed === true,
     agent: agentNameOf(headers),
     key: exchange.accessKey?.name,

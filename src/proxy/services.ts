@@ -5,6 +5,7 @@ import type { ScopeLimits } from '../core/budget/ledger.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import type { Channel } from '../core/decide.ts'
 import type { HarnessRegistry } from '../core/harness/match.ts'
+import type { Labels } from '../core/label.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
 import type { Pause } from '../core/operator/pause.ts'
 import type { StormPolicy } from '../core/storm.ts'
@@ -114,6 +115,7 @@ export interface Services {
   readonly harnessRegistry: HarnessRegistry
   /** What users and assistants say is kept, as the configuration opts into it. */
   readonly keepsTranscripts: boolean
+  readonly labels: Labels
   /** Where clients state ids: header names in lower case; body fields as paths of keys. */
   readonly identity: {
     readonly headers: readonly string[]

@@ -43,7 +43,7 @@ type FailOpenReason =
   | Gap
 
 /** The guards, and the transcript; a fault in one of them leaves the others at work. */
-export type GuardName = 'budget' | CallGuardName | 'transcript'
+export type GuardName = 'budget' | CallGuardName | 'transcript' | 'label'
 
 /** How a request ended for the client. `refused`: by Governor; `drained`: cut off because Governor ended. */
 export type Outcome = 'completed' | 'client_gone' | 'upstream_failed' | 'refused' | 'drained'

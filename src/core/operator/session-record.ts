@@ -83,6 +83,8 @@ export type EndedRun = RunRecord & { readonly state: EndState }
 export interface SessionRecord {
   /** The client's own name for it, which may be a secret. */
   readonly name: string | undefined
+  /** What it is about, for people alone; empty if its prompt does not say that, unset where labels are off. */
+  readonly label?: string | undefined
   /** How many threads it has had. */
   readonly threads: number
   /** Oldest first. */
@@ -95,6 +97,7 @@ export interface SessionRecord {
 
 export const EMPTY_RECORD: SessionRecord = {
   name: undefined,
+  label: undefined,
   threads: 0,
   iterations: [],
   minutes: undefined,
@@ -158,6 +161,7 @@ export function withIteration(
   const isFirst = before === undefined && !isLateCost
   return {
     name: record.name,
+    label: record.label,
     threads: record.threads,
     iterations: before ? iterations.with(at, entry) : [...iterations.slice(1 - MAX_ITERATIONS_KEPT), entry],
     runs: record.runs,

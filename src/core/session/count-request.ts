@@ -488,7 +488,8 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const asksForOtherForm = isLate(run, facts.fingerprint)
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
-  const begun = { ...record, name: record.name ?? request.name, threads: Math.max(record.threads, number) }
+  const label = record.label ?? request.label?.()
+  const begun = { ...record, name: record.name ?? request.name, label, threads: Math.max(record.threads, number) }
   // After the end of a run, the calls that a request shows belong to no iteration.
   const shown = runBefore.finalAnswer ? begun : withTools(begun, number, request.tools)
   const after = {

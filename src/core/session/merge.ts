@@ -136,6 +136,7 @@ export function mergeSessions(base: Session | undefined, local: Session, remote:
     const keys = ['thread', 'iteration', 'at'] as const
     record = {
       name: there.name ?? here.name,
+      label: there.label ?? here.label,
       threads: Math.max(there.threads, here.threads),
       iterations: joinEntries(here.iterations, there.iterations, keys, 'at', MAX_ITERATIONS_KEPT),
       runs: joinEntries(here.runs, there.runs, ['thread', 'startedAt'], 'endedAt', MAX_RUNS_KEPT),

@@ -104,6 +104,7 @@ const row = {
   name: text.describe(
     "The client's own id. It may be a secret: with `ops.names: token` it is null unless the request has the token.",
   ),
+  label: text.describe('What it is about, where `sessions.labels` opts into that; shown to those who see names.'),
   ...agent,
   iteration: count.describe('Of the agent that needs attention most.'),
   limit: limitUse

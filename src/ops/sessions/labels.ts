@@ -150,11 +150,13 @@ export function shortModel(model: string | null): string | null {
 }
 
 const UUID = /^[\da-f]{8}-?(?:[\da-f]{4}-?){3}[\da-f]{12}$/i
+/** A name that a program has made, such as `ses_e04bfed86fferxG8mGERx3BUGe`. */
+const MADE = /^[a-z]{1,8}_\w{16,}$/i
 
-/** Returns what people call a session: the name that its client gave it; else client, model and begin. */
-export function labelOf({ name, client, model, started_at: at }: SessionRow): string {
-  if (name !== null && !UUID.test(name)) return name
-  return [client ?? 'agent', shortModel(model), clock(at)].filter(Boolean).join(' · ')
+/** Returns what people call a session: its client's name for it; else client, what it is about or its model, and begin. */
+export function labelOf({ name, label, client, model, started_at: at }: SessionRow): string {
+  if (name !== null && !UUID.test(name) && !(label && MADE.test(name))) return name
+  return [client ?? 'agent', label ?? shortModel(model), clock(at)].filter(Boolean).join(' · ')
 }
 
 /** Returns in a few words what a session is about now: its loop, or its newest tool. */

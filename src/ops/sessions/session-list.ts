@@ -35,7 +35,7 @@ function passes(row: SessionRow, { state, model, upstream, key, id, q }: Filter)
   // As the API calls it, as its client does, and as headers name a session that its client does not.
   if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id))) return false
   if (!q) return true
-  const text = [row.name, row.client, row.key, row.model, row.upstream, row.id].join(' ').toLowerCase()
+  const text = [row.name, row.label, row.client, row.key, row.model, row.upstream, row.id].join(' ').toLowerCase()
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
@@ -143,7 +143,10 @@ export function createSessionList(
     waiting.set(name, taken)
     return taken
   }
-  return async ({ limit, cursor, ...query }: ListQuery, seesNames: boolean): Promise<Omit<SessionPage, 'mode' | 'signed_in'>> => {
+  return async (
+    { limit, cursor, ...query }: ListQuery,
+    seesNames: boolean,
+  ): Promise<Omit<SessionPage, 'mode' | 'signed_in'>> => {
     const [id = '', after, from] = cursor === undefined ? [] : cursorOf(cursor)
     const known = snapshots.get(id)
     const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: paused() })

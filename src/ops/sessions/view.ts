@@ -337,6 +337,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
   const row: SessionRow = {
     id: idOf(key),
     name: seesNames ? name : null,
+    label: (seesNames && record?.label) || null,
     ...shown,
     // Where nobody is at work, the limit of the run that stands for the session.
     limit: nearestOf((working.length > 0 ? working : leader ? [leader] : []).flatMap(({ limits }) => limits)),
