@@ -1,7 +1,7 @@
 /** The package as npm packs it, and as it is in a clone. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
+import { lstatSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -20,6 +20,9 @@ interface Bill {
 }
 
 const read = (file: string) => readFileSync(file, 'utf8')
+/** Returns the bytes of those that are files. */
+const sum = (paths: readonly string[]) =>
+  paths.map((path) => lstatSync(path)).reduce((bytes, stats) => bytes + (stats.isFile() ? stats.size : 0), 0)
 const manifest = JSON.parse(read('package.json')) as Manifest
 
 function run(program: string, args: readonly string[], cwd: string) {
@@ -89,7 +92,14 @@ describe('the packed package', () => {
     expect(own.filter((file) => /\.map$|\/(?:src|test|scripts|node_modules)\//.test(file))).toEqual([])
     const development = Object.keys(manifest.devDependencies)
     expect(development.filter((name) => installed.files.includes(`node_modules/${name}`))).toEqual([])
-    expect(installed.size).toBeLessThan(45_000_000)
+    const sizes = [installed.packedSize, sum(own.map((file) => join(installed.folder, file))), installed.size]
+    const [, ...stated] =
+      /: ([\d.]+) MB to load, ([\d.]+) MB unpacked, (\d+) MB with its/.exec(read('docs/deploying.md')) ?? []
+    expect(stated).toHaveLength(3)
+    for (const [at, size] of sizes.entries()) {
+      const share = size / 1e6 / Number(stated[at])
+      expect(Math.abs(share - 1), `docs/deploying.md says ${stated[at]} MB: ${size} bytes`).toBeLessThan(0.1)
+    }
   }, 180_000)
 
   it('has the licence of every package whose code is in the bundle', () => {

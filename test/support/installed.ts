@@ -15,8 +15,9 @@ export interface Installed {
   readonly folder: string
   /** Paths of all installed files, relative to the folder. */
   readonly files: readonly string[]
-  /** Bytes of all installed files. */
+  /** Bytes of all installed files, and of the package as it is packed. */
   readonly size: number
+  readonly packedSize: number
 }
 
 /** Returns an empty folder, removed after the current test. */
@@ -54,7 +55,7 @@ export async function installPacked(node = process.execPath): Promise<Installed>
     const stats = lstatSync(join(folder, file))
     return stats.isFile() ? sum + stats.size : sum
   }, 0)
-  return { folder, files, size }
+  return { folder, files, size, packedSize: lstatSync(join(packed, tarball)).size }
 }
 
 /** Starts the installed program with a Node, and returns what its /health answers. */
