@@ -1,4 +1,5 @@
 /** One request of an agent: read once, then counted in its session and decided on. */
+import type { SubjectLimits } from './budget/ledger.ts'
 import type { LimitPair } from './budget/meters.ts'
 import type { Conversation } from './conversation.ts'
 import type { BudgetPolicy } from './decide.ts'
@@ -43,6 +44,8 @@ export interface Request {
   readonly budget: BudgetPolicy
   /** The limits by the configuration and the client. */
   readonly limits: LimitPair
+  /** The limits of scopes of time; unset where there are none. */
+  readonly timeLimits?: readonly SubjectLimits[] | undefined
   /** Governor adds, blocks and stops nothing. */
   readonly observesOnly: boolean
 }

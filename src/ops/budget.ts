@@ -1,15 +1,18 @@
 /** The API of limits of scopes of time: what is used of them, and what an operator sets until their period ends. */
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
-import { amountsIn, fullestOf, type ScopeLimits, type TimeAmounts } from '../core/budget/ledger.ts'
+import { amountsIn, fullestOf, type ScopeLimits, type SubjectLimits, type TimeAmounts } from '../core/budget/ledger.ts'
 import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import { TIME_SCOPES } from '../core/budget/scopes.ts'
 import { namesOf, tableBy } from '../core/names.ts'
+import type { Session } from '../core/session/session.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type Ledger, type Place, placeOf } from '../usage/ledger.ts'
 import type { AdminAccess } from './admin-access.ts'
 import { RequestProblem } from './problem.ts'
+import type { SessionPage } from './sessions/api-schema.ts'
+import { nearestOf, type TimeUse, timeUses, type UsedOf } from './sessions/view.ts'
 
 /** What the routes use: the policies in force, and the sums. */
 export interface BudgetSources {
@@ -102,12 +105,12 @@ async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'
   }
 }
 
-/** Returns the places of all limits that have a subject by now. */
-async function placesOf(sources: BudgetSources): Promise<readonly Place[]> {
+/** Returns the places of all limits that have a subject by now, or of some of them. */
+async function placesOf(sources: BudgetSources, isAsked = (_: ScopeLimits) => true): Promise<readonly Place[]> {
   const { ledger, policies } = sources
   const calendar = policies().budget.settings.policy.calendar()
   const places: Place[] = []
-  const rules = rulesOf(sources)
+  const rules = rulesOf(sources).filter(isAsked)
   const hasOwn = ({ scope, per, only }: ScopeLimits, subject: string | null) =>
     only === undefined && rules.some((one) => one.scope === scope && one.per === per && one.only === subject)
   for (const rule of rules) {
@@ -125,6 +128,42 @@ export async function budgetView(sources: BudgetSources): Promise<BudgetView> {
   const budget: BudgetView['budget'] = []
   for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))
   return { time_zone: policies().budget.settings.policy.calendar().zone, budget }
+}
+
+/** Returns the limits for all requests together, the fullest of each period, as a head line shows them. */
+export async function headLimits(sources: BudgetSources): Promise<NonNullable<SessionPage['summary']>['limits']> {
+  const { ledger } = sources
+  const limits = []
+  for (const place of await placesOf(sources, ({ per, isObserved }) => per === 'all' && !isObserved)) {
+    const { used, limits: max } = await ledger.read(place)
+    const fullest = nearestOf(timeUses(place.rule.scope, { used: amountsIn(used), limits: max }))
+    if (fullest) limits.push({ ...fullest, resets_at: new Date(place.period.end).toISOString() })
+  }
+  return limits
+}
+
+/** Reads what is used of the limits of scopes of time of sessions; `known`: what is read already, by name. */
+export type ReadUses = (session: Session, known?: Map<string, TimeUse>) => Promise<UsedOf>
+
+/** Creates a function that reads what is used of the limits of a session; what the store can't say is not known. */
+export function createReadUses({ ledger, policies }: Pick<BudgetSources, 'ledger' | 'policies'>): ReadUses {
+  return async ({ threads }, known = new Map<string, TimeUse>()) => {
+    const placed = ({ rule, subject }: SubjectLimits) => {
+      const { calendar } = policies().budget.settings.policy
+      const place = placeOf(rule, calendar().periodOf(rule.scope, ledger.time()), subject)
+      return { ...place, known: `${place.name} ${Object.values(rule.limits)}` }
+    }
+    for (const { run } of threads)
+      for (const one of run.timeLimits ?? []) {
+        const place = placed(one)
+        if (one.rule.isObserved || known.has(place.known)) continue
+        const read = await ledger.read(place).catch(() => undefined)
+        if (!read) continue
+        const start = place.period.start
+        known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start })
+      }
+    return (one) => known.get(placed(one).known)
+  }
 }
 
 /** Sets limits until their period ends; returns what is used of them then. */

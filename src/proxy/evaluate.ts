@@ -194,19 +194,20 @@ async function isKnown({ store, emit }: Services, { tenant, id }: FoundSession):
 async function countAndDecide(
   exchange: Exchange,
   dialect: Dialect,
-  request: Request,
+  asked: Request,
   found: FoundSession,
   { sent, bytes, call }: Pick<Turn, 'sent' | 'bytes' | 'call'>,
 ): Promise<Turn> {
   const { services, route } = exchange
-  const { conversation, facts } = request
+  const { conversation, facts, budget } = asked
   await services.windows.refresh({ upstream: route.upstream, model: conversation.model })
   const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
-  const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: request.thread }
-  const { budget } = request
+  const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: asked.thread }
   const isNewRun = facts.iteration === 1 && facts.endsInUserMessage
   const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
   const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
+  const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
+  const request = timeLimits ? { ...asked, timeLimits } : asked
   const { session, result: runState } = await countIn(services, request, found, key, counted)
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')

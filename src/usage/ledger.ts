@@ -10,6 +10,7 @@ import {
   partAfter,
   type ScopeLimits,
   type Standing,
+  type SubjectLimits,
   standingOf,
   sumsOf,
   type TimeAmounts,
@@ -20,11 +21,8 @@ import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
 /** Where a request counts: limits, the period, and the subject. */
-export interface Place {
-  readonly rule: ScopeLimits
+export interface Place extends SubjectLimits {
   readonly period: Period
-  /** `null` for all requests together. */
-  readonly subject: string | null
   /** Of its account: the same in all processes. */
   readonly name: string
 }

@@ -1,11 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Amounts, LIMITS, NO_LIMITS } from '../../src/core/budget/meters.ts'
+import type { TimeAmounts } from '../../src/core/budget/ledger.ts'
+import { type Amounts, LIMITS, NO_LIMITS, TIME_LIMITS } from '../../src/core/budget/meters.ts'
+import { TIME_SCOPES } from '../../src/core/budget/scopes.ts'
 import type { IterationRecord } from '../../src/core/operator/session-record.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { isAtWork, limitNote, limitText, stateOf } from '../../src/ops/sessions/labels.ts'
-import { detailOf, rowOf } from '../../src/ops/sessions/view.ts'
+import { detailOf, rowOf, type UsedOf } from '../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { requestFacts, user } from '../core/transcript.ts'
 
@@ -136,12 +138,26 @@ describe('the state of a session', () => {
 })
 
 describe('the limit that a session shows', () => {
-  it('is the one of which the largest share is used, over all limits of its runs at work and of the session', () => {
+  it('is the one of which the largest share is used, over all limits of its runs at work, of the session and of time', () => {
     const amounts = fc.record(
       Object.fromEntries(LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
     ) as fc.Arbitrary<Amounts>
+    const timeAmounts = fc.record(
+      Object.fromEntries(TIME_LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
+    ) as fc.Arbitrary<TimeAmounts>
+    const timeLimit = fc.record({
+      rule: fc.record({
+        scope: fc.constantFrom(...TIME_SCOPES),
+        per: fc.constantFrom('all', 'model'),
+        limits: timeAmounts,
+        isObserved: fc.constant(false),
+      }),
+      subject: fc.constantFrom(null, 'gpt'),
+    })
     const run = fc.record({
       isAnswered: fc.boolean(),
+      askedAt: fc.constantFrom(NOW, NOW - MINUTE),
+      timeLimits: fc.option(fc.array(timeLimit, { maxLength: 3 }), { nil: undefined }),
       limits: fc.record({ run: amounts, session: amounts }),
       counts: fc.record({
         iterations: fc.integer({ min: 1, max: 20 }),
@@ -151,12 +167,22 @@ describe('the limit that a session shows', () => {
       }),
     })
     fc.assert(
-      fc.property(fc.array(run, { minLength: 1, maxLength: 3 }), (runs) => {
+      fc.property(fc.array(run, { minLength: 1, maxLength: 3 }), timeAmounts, (runs, used) => {
         const session = sessionOf(runs.map((one, at) => threadOf(at + 1, one)))
-        const { limit, threads, meters } = detailOf(listed(session), VIEWER, noContext)
+        const usedOf: UsedOf = ({ rule: { limits } }) => ({ used, limits, start: NOW - MINUTE / 2 })
+        const { limit, threads, meters } = detailOf(listed(session), { ...VIEWER, usedOf }, noContext)
         const working = threads.filter((one) => one.state === 'working' || one.state === 'near_limit')
         const counting = working.length > 0 ? working : threads.slice(-1)
-        const all = [...counting.flatMap((one) => one.meters), ...meters].filter(({ max }) => max > 0)
+        // Of a run that is over, the period that it counted in may be over too.
+        const ofTime = counting.flatMap(({ thread }) => {
+          const { timeLimits = [], askedAt = 0 } = runs[thread - 1] ?? {}
+          return working.length > 0 || askedAt === NOW ? timeLimits : []
+        })
+        const timeMeters = ofTime.flatMap(({ rule }) =>
+          TIME_LIMITS.map((name) => ({ name, used: used[name], max: rule.limits[name] })),
+        )
+        const own = [...counting.flatMap((one) => one.meters), ...meters]
+        const all = [...own, ...timeMeters].filter(({ max }) => max > 0)
         const shares = all.map(({ used, max }) => (used ?? 0) / max)
         if (all.length === 0) expect(limit).toBeNull()
         else expect(limit?.share).toBeCloseTo(Math.max(...shares), 2)

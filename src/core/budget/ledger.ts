@@ -30,6 +30,12 @@ export interface ScopeLimits {
   readonly isObserved: boolean
 }
 
+/** Limits of a scope of time that hold for a run. `subject`: whose sum counts; `null` for that of all requests. */
+export interface SubjectLimits {
+  readonly rule: ScopeLimits
+  readonly subject: string | null
+}
+
 /** What one process has counted, and what it holds for its requests in flight. */
 export interface Part {
   readonly used: Counts

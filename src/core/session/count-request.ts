@@ -271,7 +271,7 @@ function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fing
  * every field.
  */
 function runAfter(
-  { facts, now, demands, upstream, model, agent, key }: Request,
+  { facts, now, demands, upstream, model, agent, key, timeLimits }: Request,
   { known, run, over, answer, isUnknown }: Place,
   before: RecentRequest | undefined,
   iteration: number,
@@ -317,6 +317,7 @@ function runAfter(
     stopTries: run.stopTries,
     demands: withDemands(run, demands, fingerprint),
     limits,
+    timeLimits,
     stated: run.stated ?? limits.run,
     upstream,
     model,

@@ -7,6 +7,7 @@
  * milliseconds since the epoch.
  */
 
+import type { SubjectLimits } from '../budget/ledger.ts'
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { RateMeter } from '../budget/velocity.ts'
 import { type Named, withAmount } from '../by-name.ts'
@@ -114,6 +115,7 @@ export interface Run {
   readonly demands?: readonly Demand[] | undefined
   /** The limits, the target and the demands of its newest request. */
   readonly limits?: LimitPair | undefined
+  readonly timeLimits?: readonly SubjectLimits[] | undefined
   /** The limits of its first request: the announcement of them stays the same in every request. */
   readonly stated?: Amounts | undefined
   readonly upstream?: string | undefined

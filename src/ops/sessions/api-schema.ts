@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod'
-import { LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
+import { ALL_LIMITS, LIMITS, type LimitSetting, METERS } from '../../core/budget/meters.ts'
 import { SCOPES } from '../../core/budget/scopes.ts'
 import { GAPS } from '../../core/gaps.ts'
 import { NAMES } from '../../core/loop/patterns.ts'
@@ -29,7 +29,8 @@ const state = states.meta({
   description:
     'asking: at a limit, and its request waits for a person to extend or stop the run; failed: its newest request got ' +
     'an error, and no other came since; working: a request is in flight, or its answer asks for more; going_round: in a ' +
-    'loop; slowed: above a limit on its rate, and its request waits; near_limit: from 80 % of a limit on; answered: the last answer called nothing; idle: left in the middle, ' +
+    'loop; slowed: above a limit on its rate, and its request waits; near_limit: from 80 % of a limit of its run or session on; ' +
+    'answered: the last answer called nothing; idle: left in the middle, ' +
     'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
     'completed: answered, and nothing came for five minutes.',
 })
@@ -79,8 +80,10 @@ const terminal = z
   .meta({ id: 'Terminal', description: 'What the client got at the end of the run, letter by letter.' })
 
 const limitUse = named('LimitUse', {
-  meter: z.enum(LIMITS),
-  scope: z.enum(['run', 'session']).describe('Whose limit it is.'),
+  meter: z.enum(ALL_LIMITS),
+  scope: z
+    .enum(namesOf(SCOPES))
+    .describe('Whose limit it is: of its run, of the session, or of a period of the calendar.'),
   used: maybe.describe('null: a cost of which nothing is known.'),
   max: count,
   share: count.describe('used / max; above 1 where Governor only observes.'),
@@ -110,11 +113,11 @@ const row = {
   limit: limitUse
     .nullable()
     .describe(
-      'The limit that counts: of all limits of the session and of its runs at work (where none is, of the newest), the ' +
-        'one of which the largest share is used. null: there is no limit.',
+      'The limit that counts: of all limits of the session, of its runs at work (where none is, of the newest) and of ' +
+        'the periods that they count in, the one of which the largest share is used. null: there is no limit.',
     ),
   risk: share.describe(
-    'The largest of: share of any limit, how grave its loop is, spend of the last minute against the median ' +
+    'The largest of: share of any limit of its runs or its own, how grave its loop is, spend of the last minute against the median ' +
       'minute. 0 where the session has ended.',
   ),
   risk_by: z.enum([...LIMITS, 'loop', 'spend']).nullable(),
@@ -264,6 +267,9 @@ const summary = named('Summary', {
   asking: count,
   per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
   today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
+  limits: z
+    .array(limitUse.extend({ resets_at: time }).meta({ id: 'TimeLimitUse' }))
+    .describe('Of each period with a limit for all requests together: the one of which the largest share is used.'),
   paused: pauses,
 })
 

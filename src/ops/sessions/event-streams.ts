@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pause } from '../../core/operator/pause.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
+import type { ReadUses } from '../budget.ts'
 import { rowOf } from './view.ts'
 
 /** The most pages that are open at once, and the milliseconds between two pings to them. */
@@ -34,6 +35,7 @@ interface EventStream {
 interface State {
   readonly store: Store
   readonly pauses: () => readonly Pause[]
+  readonly readUses: ReadUses
   /** Returns the time in milliseconds since the epoch. */
   readonly now: () => number
   readonly streams: Set<EventStream>
@@ -65,7 +67,7 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
-  const { store, now, pauses } = state
+  const { store, now, pauses, readUses } = state
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.seesNames === seesNames && stream.holds())
@@ -73,8 +75,10 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
       let text = ''
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
         const session = await store.get(key)
-        const row = session && rowOf({ key, session }, { now: now(), seesNames, pauses: pauses() })
-        if (row) text += eventText(state, number, 'session', JSON.stringify(row))
+        if (!session) continue
+        const usedOf = await readUses(session)
+        const row = rowOf({ key, session }, { now: now(), seesNames, pauses: pauses(), usedOf })
+        text += eventText(state, number, 'session', JSON.stringify(row))
       }
       if (text !== '') for (const page of pages) writeText(page, text)
     }
@@ -97,9 +101,10 @@ export function createSessionEvents(
   now: () => number,
   origin: string,
   pauses: () => readonly Pause[],
+  readUses: ReadUses,
   failed: (error: unknown) => void,
 ) {
-  const state: State = { store, pauses, now, streams: new Set(), origin, last: 0, missed: [] }
+  const state: State = { store, pauses, readUses, now, streams: new Set(), origin, last: 0, missed: [] }
   let end: (() => void) | undefined
   const timer = setInterval(() => {
     for (const stream of state.streams)

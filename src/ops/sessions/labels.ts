@@ -10,6 +10,8 @@ export { GROUPS }
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
 
+type LimitUse = NonNullable<SessionRow['limit']>
+
 /** The orders of a list: the words for each, and the field of a session by which it sorts, the highest value first. */
 export const ORDERS = {
   risk: { word: 'By risk', field: 'risk' },
@@ -105,7 +107,7 @@ export function spanUntil(time: string): string {
 }
 
 /** Returns an amount of a meter as people write it: `$1.05`, `61k`, `11 min`, `15`. */
-export function amount(meter: MeterName, used: number | null): string {
+export function amount(meter: LimitUse['meter'], used: number | null): string {
   if (used === null) return '?'
   if (meter === 'cost') return money({ cost_usd: used, price_known: true, cost_estimated: false })
   if (meter === 'seconds') return span(used)
@@ -132,11 +134,20 @@ export function limitText({ limit, iteration }: SessionRow, between = ' of ', ro
 }
 
 /** Returns what the limit counts and whose it is, as far as its numbers do not say it; empty for iterations of a run. */
-export function limitNote({ limit }: SessionRow): string {
+export function limitNote({ limit }: Pick<SessionRow, 'limit'>): string {
   if (!limit) return ''
   const { meter, scope } = limit
-  const unit = meter === 'tokens' || meter === 'tool_calls' ? meter.replace('_', ' ') : ''
-  return [unit, scope === 'run' ? '' : `this ${scope}`].filter(Boolean).join(', ')
+  const unit = UNSAID.includes(meter) || scopeText(scope) !== '' ? unitOf(meter) : ''
+  return [unit, scopeText(scope)].filter(Boolean).join(', ')
+}
+
+/** Meters whose numbers do not say what they count, also for a run. */
+const UNSAID: readonly LimitUse['meter'][] = ['tokens', 'tool_calls', 'runs']
+const unitOf = (meter: LimitUse['meter']) => (meter === 'cost' || meter === 'seconds' ? '' : meter.replace('_', ' '))
+
+/** Returns `today`, `this week`; empty for a run. */
+export function scopeText(scope: LimitUse['scope']): string {
+  return scope === 'run' ? '' : scope === 'day' ? 'today' : `this ${scope}`
 }
 
 /** Returns hours and minutes, here. */
@@ -179,14 +190,29 @@ export function pausedText({ session, key, upstream, since, until, reason }: Pau
 export const OBSERVES = 'observes only: stops and blocks nothing'
 
 /** Returns the numbers of a head line, each with its unit. `isAlert`: a person is needed. */
-export function headParts({ at_work, need_you, per_minute, today }: NonNullable<SessionPage['summary']>) {
-  const parts = [
+export function headParts({ at_work, need_you, per_minute, today, limits }: NonNullable<SessionPage['summary']>) {
+  const parts: HeadPart[] = [
     { value: String(at_work), unit: ' at work', isAlert: false },
     { value: money(per_minute), unit: '/min', isAlert: false },
   ]
   if (need_you > 0)
     parts.push({ value: String(need_you), unit: ` need${need_you === 1 ? 's' : ''} you`, isAlert: true })
-  return [...parts, { value: money(today), unit: ' today', isAlert: false }]
+  if (!limits.some(({ scope, meter }) => scope === 'day' && meter === 'cost'))
+    parts.push({ value: money(today), unit: ' today', isAlert: false })
+  for (const limit of limits) {
+    const { meter, scope, used, max, share } = limit
+    const unit = [`of ${amount(meter, max)}`, unitOf(meter), scopeText(scope)].filter(Boolean).join(' ')
+    parts.push({ value: amount(meter, used), unit: ` ${unit}`, isAlert: share >= WARNING, limit })
+  }
+  return parts
+}
+
+/** A number of a head line, and what stands after it; `limit`: the limit of a scope of time that it is of. */
+interface HeadPart {
+  readonly value: string
+  readonly unit: string
+  readonly isAlert: boolean
+  readonly limit?: NonNullable<SessionPage['summary']>['limits'][number]
 }
 
 /** Returns `7 at work · $2.91/min · 2 need you · $41.20 today`. */

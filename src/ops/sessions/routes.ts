@@ -4,7 +4,7 @@ import { idOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/s
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
-import { type BudgetSources, budgetRoutes } from '../budget.ts'
+import { type BudgetSources, budgetRoutes, createReadUses } from '../budget.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { createSignIns, signInRoutes } from '../sign-ins.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
@@ -41,7 +41,8 @@ const idIn = ({ params }: FastifyRequest) => (params as { readonly id: string })
 
 async function showDetail(sources: SessionSources, listed: ListedSession, admin: AdminAccess): Promise<SessionDetail> {
   const { store, keepsTranscripts, now, contextOf, pauses } = sources
-  const detail = detailOf(listed, { now: now(), pauses: pauses.current, ...admin }, contextOf)
+  const usedOf = await createReadUses(sources)(listed.session)
+  const detail = detailOf(listed, { now: now(), pauses: pauses.current, usedOf, ...admin }, contextOf)
   const shown = { ...detail, transcript: keepsTranscripts }
   const completed = shown.threads.findLast(({ state }) => state === 'completed')
   if (!keepsTranscripts || !completed || shown.final_answer) return shown
@@ -74,7 +75,7 @@ async function act(
 
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sources) => {
-  const { version, store, access, now, newId, dayCost, emit, keepsTranscripts, pauses } = sources
+  const { version, store, access, now, newId, emit, keepsTranscripts, pauses } = sources
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
     try {
@@ -98,7 +99,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
     if ((error.statusCode ?? 500) >= 500) emit({ kind: 'ops_failed', fault: error.message.slice(0, 200) })
     return replyToProblem(error, reply)
   })
-  const list = createSessionList(store, now, newId, dayCost.today, () => pauses.current)
+  const list = createSessionList(sources)
   app.get('/governor/sessions', async ({ query, admin }): Promise<SessionPage> => {
     const page = await list(validated(listQuery, query, 'query'), admin.seesNames)
     return { ...page, mode: sources.mode(), signed_in: admin.by === 'token' }
@@ -121,6 +122,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
     now,
     newId(),
     () => pauses.current,
+    createReadUses(sources),
     (error) => {
       emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
     },

@@ -5,11 +5,12 @@ import { globMatches } from '../../core/glob.ts'
 import type { Pause } from '../../core/operator/pause.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
+import { type BudgetSources, createReadUses, headLimits } from '../budget.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { GROUPS, groupOf, isAtWork, ORDERS } from './labels.ts'
 import { pausesView } from './pauses.ts'
-import { costView, IDLE_AFTER, rowOf, type Viewer } from './view.ts'
+import { costView, IDLE_AFTER, rowOf, type TimeUse, type Viewer } from './view.ts'
 
 /** Sessions that are read at a time; other requests have their turn in between. */
 const CHUNK = 250
@@ -23,6 +24,17 @@ const MAX_SNAPSHOTS = 4
 const SORTED = 250
 
 type Filter = Omit<ListQuery, 'limit' | 'cursor'> & Pick<Viewer, 'seesNames' | 'pauses'>
+
+/** What a list shows beside the sessions of its store. */
+export interface ListSources extends BudgetSources {
+  readonly store: Store
+  readonly now: () => number
+  /** Names snapshots. */
+  readonly newId: () => string
+  /** What all sessions have cost today. */
+  readonly dayCost: Pick<DayCost, 'today'>
+  readonly pauses: { readonly current: readonly Pause[] }
+}
 
 /** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
 type Place = [group: number, amount: number, at: number, id: string]
@@ -55,7 +67,9 @@ function inOrder(a: Place, b: Place): number {
  * Returns the sessions that match a filter, sorted. `summary`: of all; `null` if only those of a name were read.
  * `rest`: where the sessions begin that follow unsorted, `total` of all together.
  */
-async function takeSnapshot(store: Store, filter: Filter, id: string, now: number) {
+async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
+  const { store } = sources
+  const now = sources.now()
   const { name, seesNames, pauses, sort = 'risk', ...others } = filter
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
@@ -67,8 +81,10 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
   }
   const isPlain = sort === 'risk' && !ids && Object.values(others).every((value) => !value)
   const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
+  const readUses = createReadUses(sources)
+  const known = new Map<string, TimeUse>()
   for await (const one of store.all(ids, missed, recent?.keys)) {
-    const row = rowOf(one, { now, seesNames, pauses })
+    const row = rowOf(one, { now, seesNames, pauses, usedOf: await readUses(one.session, known) })
     counts.sessions++
     if (isAtWork(row)) counts.at_work++
     if (groupOf(row) === 'Need you') counts.need_you++
@@ -87,14 +103,17 @@ async function takeSnapshot(store: Store, filter: Filter, id: string, now: numbe
 }
 
 /** Reads so many of the sessions that follow unsorted; fewer if some have been forgotten. */
-async function readRest(store: Store, count: number, from: RecentPlace, viewer: Viewer) {
+async function readRest(sources: ListSources, count: number, from: RecentPlace, viewer: Viewer) {
+  const { store } = sources
+  const readUses = createReadUses(sources)
   const rows: SessionRow[] = []
   const recent = await store.recent?.(count, 0, from).catch(() => undefined)
   let complete = recent !== undefined
   const missed = () => {
     complete = false
   }
-  for await (const one of store.all(undefined, missed, recent?.keys ?? [])) rows.push(rowOf(one, viewer))
+  for await (const one of store.all(undefined, missed, recent?.keys ?? []))
+    rows.push(rowOf(one, { ...viewer, usedOf: await readUses(one.session) }))
   return { rows, next: recent?.next, complete }
 }
 
@@ -115,17 +134,9 @@ function cursorOf(text: string): z.output<typeof cursorShape> {
   }
 }
 
-/**
- * Creates a list of a store's sessions: a function that returns a page, and throws if its cursor is invalid. `newId`
- * names its snapshots; `today`: what all sessions have cost today.
- */
-export function createSessionList(
-  store: Store,
-  now: () => number,
-  newId: () => string,
-  today: DayCost['today'],
-  paused: () => readonly Pause[] = () => [],
-) {
+/** Creates a list of a store's sessions: a function that returns a page, and throws if its cursor is invalid. */
+export function createSessionList(sources: ListSources) {
+  const { now, newId, dayCost, pauses } = sources
   const snapshots = new LRUCache<string, Snapshot>({ max: MAX_SNAPSHOTS, ttl: SNAPSHOT_MS, perf: { now } })
   let last: Promise<unknown> = Promise.resolve()
   const waiting = new Map<string, Promise<Snapshot>>()
@@ -136,7 +147,7 @@ export function createSessionList(
     if (shared) return shared
     const begin = () => {
       waiting.delete(name)
-      return takeSnapshot(store, filter, newId(), now())
+      return takeSnapshot(sources, filter, newId())
     }
     const taken = last.then(begin, begin)
     last = taken
@@ -149,7 +160,8 @@ export function createSessionList(
   ): Promise<Omit<SessionPage, 'mode' | 'signed_in'>> => {
     const [id = '', after, from] = cursor === undefined ? [] : cursorOf(cursor)
     const known = snapshots.get(id)
-    const snapshot = known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: paused() })
+    const snapshot =
+      known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: pauses.current })
     const { found, summary, total, rest } = snapshot
     const left = from ? [] : after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
     const shown = left.slice(0, limit)
@@ -158,7 +170,11 @@ export function createSessionList(
     let next: z.output<typeof cursorShape> | null = null
     const begin = left.length > limit ? undefined : (from ?? rest)
     if (begin) {
-      const more = await readRest(store, limit - shown.length, begin, { now: now(), seesNames, pauses: paused() })
+      const more = await readRest(sources, limit - shown.length, begin, {
+        now: now(),
+        seesNames,
+        pauses: pauses.current,
+      })
       sessions.push(...more.rows)
       complete &&= more.complete
       if (more.next) next = [snapshot.id, null, [...more.next]]
@@ -170,9 +186,9 @@ export function createSessionList(
     const nextText = next && Buffer.from(JSON.stringify(next)).toString('base64url')
     const page = { sessions, next: nextText, total, complete }
     if (!summary) return { ...page, summary }
-    const day = await today()
+    const [day, limits] = await Promise.all([dayCost.today(), headLimits(sources)])
     const since = new Date(day.since).toISOString()
     const cost = { today: { ...costView(day.counts), since } }
-    return { ...page, summary: { ...summary, ...cost, paused: pausesView(paused(), now()) } }
+    return { ...page, summary: { ...summary, ...cost, limits, paused: pausesView(pauses.current, now()) } }
   }
 }

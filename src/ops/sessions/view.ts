@@ -3,13 +3,14 @@
  * part of the public contract. No field but those of the transcript contains an argument, a prompt or a result; clients
  * and models choose the names of tools, models and threads.
  */
-import { type Amounts, amountsOf, LIMITS } from '../../core/budget/meters.ts'
+import type { SubjectLimits, TimeAmounts } from '../../core/budget/ledger.ts'
+import { type Amounts, amountsOf, LIMITS, TIME_LIMITS } from '../../core/budget/meters.ts'
+import type { TimeScope } from '../../core/budget/scopes.ts'
 import { OTHER } from '../../core/by-name.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import { add, type Counts, costGapOf, NO_COUNTS, tokensIn } from '../../core/counters.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
-import { namesOf } from '../../core/names.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
 import { type Pause, pauseOf } from '../../core/operator/pause.ts'
 import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
@@ -49,7 +50,17 @@ export interface Viewer {
   readonly seesNames: boolean
   /** What operators have paused. */
   readonly pauses?: readonly Pause[] | undefined
+  /** Returns what is used of limits of scopes of time now; the default knows of none. */
+  readonly usedOf?: UsedOf | undefined
 }
+
+/** What is used of limits of a scope of time, and the limits in force; `start`: when the period began. */
+export interface TimeUse {
+  readonly used: TimeAmounts
+  readonly limits: TimeAmounts
+  readonly start: number
+}
+export type UsedOf = (limits: SubjectLimits) => TimeUse | undefined
 
 type SessionState = SessionRow['state']
 type MeterView = SessionDetail['meters'][number]
@@ -113,21 +124,40 @@ function metersOf(used: Amounts, limits: Amounts | undefined, counts: Counts, is
 /** A limit in force, and what is used of it. */
 type LimitUse = NonNullable<SessionRow['limit']>
 
-/** The meters of each scope that counts for a run, the nearest scope first; a further scope is a further line. */
-type ScopedMeters = Readonly<Record<LimitUse['scope'], readonly MeterView[]>>
+function useOf<Meter extends LimitUse['meter']>(
+  scope: LimitUse['scope'],
+  meter: Meter,
+  used: number | null,
+  max: number,
+): LimitUse & { readonly meter: Meter } {
+  return { meter, scope, used, max, share: Math.round(((used ?? 0) / max) * 1_000) / 1_000 }
+}
 
-/** Returns all limits in force for a run; a meter without a limit has none. */
-function limitsOf(scopes: ScopedMeters): LimitUse[] {
-  const limits: LimitUse[] = []
-  for (const scope of namesOf(scopes))
-    for (const { name: meter, used, max } of scopes[scope])
-      if (max > 0) limits.push({ meter, scope, used, max, share: Math.round(((used ?? 0) / max) * 1_000) / 1_000 })
-  return limits
+/** Returns the limits that meters have; a meter without a limit has none. */
+function limitsOf(scope: 'run' | 'session', meters: readonly MeterView[]) {
+  return meters.filter(({ max }) => max > 0).map(({ name, used, max }) => useOf(scope, name, used, max))
+}
+
+/** Returns the limits of a scope of time, and what is used of them. */
+export function timeUses(scope: TimeScope, { used, limits }: Omit<TimeUse, 'start'>): LimitUse[] {
+  const limited = TIME_LIMITS.filter((name) => limits[name] > 0)
+  return limited.map((name) => useOf(scope, name, Math.round(used[name] * 1e6) / 1e6, limits[name]))
+}
+
+/**
+ * Returns the limits of scopes of time of a run, in the periods that it counts in: those of now while it is at work,
+ * else only those of its newest request.
+ */
+function timeLimitsOf({ timeLimits = [], askedAt }: Run, isRunning: boolean, usedOf: UsedOf | undefined): LimitUse[] {
+  return timeLimits.flatMap((one) => {
+    const use = usedOf?.(one)
+    return use && (isRunning || askedAt >= use.start) ? timeUses(one.rule.scope, use) : []
+  })
 }
 
 /** Returns the limit that counts: the one of which the largest share is used, the first of equal ones. */
-function nearestOf(limits: readonly LimitUse[]): LimitUse | null {
-  let nearest: LimitUse | null = null
+export function nearestOf<Use extends LimitUse>(limits: readonly Use[]): Use | null {
+  let nearest: Use | null = null
   for (const limit of limits) if (!nearest || limit.share > nearest.share) nearest = limit
   return nearest
 }
@@ -147,7 +177,7 @@ function sessionMeters(session: Session, now: number): readonly MeterView[] {
 }
 
 /** Returns an agent of a session. `meters`: those of the session, whose limits may be nearer than those of its run. */
-function agentOf(session: Session, thread: Thread, meters: readonly MeterView[], now: number) {
+function agentOf(session: Session, thread: Thread, meters: readonly MeterView[], { now, usedOf }: Viewer) {
   const { run } = thread
   const newest = session.record?.iterations.findLast((one) => one.thread === thread.number)
   const loop = loopOf(thread)
@@ -156,7 +186,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   // An operator may have changed the limits since the newest request.
   const inForce = run.limits && limitsInForce(run.limits, session, thread, run).run
   const runMeters = metersOf(usedUntilEnd(run, now), inForce, run.counts, (question ?? terminal) !== undefined)
-  const limits = limitsOf({ run: runMeters, session: meters })
+  const limits = [...limitsOf('run', runMeters), ...limitsOf('session', meters)]
   const share = nearestOf(limits)?.share ?? 0
   let state: SessionState = share >= NEAR ? 'near_limit' : 'working'
   if (question) state = 'asking'
@@ -177,6 +207,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   return {
     thread,
     limits,
+    timeLimits: timeLimitsOf(run, AT_WORK.includes(state), usedOf),
     share,
     meters: runMeters,
     newest,
@@ -307,7 +338,8 @@ function reasonOf({ status, overflow }: IterationRecord): string {
   return status === 0 ? 'no answer' : `error ${status}`
 }
 
-function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = [] }: Viewer) {
+function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
+  const { now, seesNames, pauses = [] } = viewer
   const { threads, counts, startedAt = now, record } = session
   const { name = null, iterations = [], threads: known = 0 } = record ?? {}
   const meters = sessionMeters(session, now)
@@ -316,7 +348,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
   let stopping = false
   let alive = 0
   for (const thread of threads) {
-    const agent = agentOf(session, thread, meters, now)
+    const agent = agentOf(session, thread, meters, viewer)
     agents.push(agent)
     lastAt = Math.max(lastAt, thread.run.askedAt)
     stopping ||= agent.isStopping
@@ -325,6 +357,8 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
   const leader = leaderOf(agents)
   const { shown = NO_AGENT, thread, newest } = leader ?? {}
   const working = agents.filter((one) => isAtWork(one.shown))
+  // Where nobody is at work, the run that stands for the session.
+  const counting = working.length > 0 || !leader ? working : [leader]
   let last_tool: string | null = null
   let overflows = 0
   const tokens_per_iteration: number[] = []
@@ -339,8 +373,7 @@ function overviewOf({ key, session }: ListedSession, { now, seesNames, pauses = 
     name: seesNames ? name : null,
     label: (seesNames && record?.label) || null,
     ...shown,
-    // Where nobody is at work, the limit of the run that stands for the session.
-    limit: nearestOf((working.length > 0 ? working : leader ? [leader] : []).flatMap(({ limits }) => limits)),
+    limit: nearestOf(counting.flatMap(({ limits, timeLimits }) => [...limits, ...timeLimits])),
     ...riskOf(agents, iterations, now),
     stopping,
     paused:
