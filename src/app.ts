@@ -234,6 +234,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     access,
     policies: () => services.policies,
     dayCost: state.dayCost,
+    usage: telemetry.journal && { path: config.usage.journal, ...telemetry.journal },
     pauses,
     keyNames: () => new Set([...services.accessKeys.values()].map(({ name = '' }) => name)),
     keyScopes: () => keyScopesOf(services),

@@ -84,6 +84,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     'lru-cache',
     'node:crypto',
     'node:events',
+    'node:fs',
     'node:fs/promises',
     'node:os',
     'node:path',

@@ -1,24 +1,29 @@
 /** `governor report`: what agents used, out of the journal. */
 
-import { createReadStream } from 'node:fs'
 import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
 import { tokens } from '../core/budget/meters.ts'
-import { type Json, objectsOf, parseObject, textOf } from '../core/json-object.ts'
+import { type Json, objectsOf, textOf } from '../core/json-object.ts'
 import { isNameIn, namesOf } from '../core/names.ts'
-import { codeOf } from '../core/thrown.ts'
-import { DEFAULT_JOURNAL, journalFile, OLDER_FILES } from '../telemetry/journal.ts'
+import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
+import {
+  addLine,
+  csvRow,
+  GROUPINGS,
+  JournalUnreadableError,
+  type Line,
+  linesInJournal,
+  NO_SUMS,
+  numberIn,
+  type Sums,
+  sinceOf,
+} from '../telemetry/usage-sums.ts'
 import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
-import { linesOf } from './lines.ts'
 import { aligned, fitted, jsonLine } from './terminal-text.ts'
 
 /** How lines are grouped. Days and months are those of the place where the command runs. */
-const GROUPINGS = {
-  day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
-  month: ({ time }: Line) => new Date(time).toLocaleDateString('sv').slice(0, -3),
-  model: ({ model }: Line) => textOf(model) || 'unknown',
-  client: ({ client }: Line) => textOf(client) || 'unknown',
-  key: ({ key }: Line) => textOf(key) || 'without a name',
-  session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
+const BY = {
+  ...GROUPINGS,
+  month: (line: Line) => GROUPINGS.day(line).slice(0, -3),
   agent: (line: Line) =>
     `${GROUPINGS.session(line)} · ${line['thread'] ? `agent ${line['thread']}` : 'other requests'}`,
   tool: () => NO_TOOL,
@@ -27,52 +32,21 @@ const GROUPINGS = {
 /** The part of the input that is no result of a tool, and all answers. No tool has such a name. */
 const NO_TOOL = '(no tool)'
 
-/** The amounts of no lines, in the order of the columns of a CSV file. */
-const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
-const SUMS = namesOf(AMOUNTS)
-const NOTHING = { ...AMOUNTS, price_known: true }
-type Sums = typeof NOTHING
-
-/** Returns a time in milliseconds since the epoch; of a day its begin, or with `isEnd` its end. Throws `UsageError`. */
+/** Returns a time in milliseconds since the epoch: of a day its begin, for `until` its end. Throws `UsageError`. */
 function timeOf(flag: 'since' | 'until', text: string): number {
-  const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
-  if (unit) return Date.now() - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)
-  const time = new Date(/^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : Number.NaN)
-  // JavaScript takes 30 February for 2 March.
-  const isDay = time.getDate() === Number(text.slice(-2))
-  if (isDay && flag === 'until') time.setDate(time.getDate() + 1)
-  if (isDay) return time.getTime()
+  const time = sinceOf(text, Date.now(), flag === 'until')
+  if (time !== undefined) return time
   throw new UsageError(`--${flag} ${text}: expected a day such as 2026-11-01, or how long ago, such as 12h or 7d`)
 }
 
-/** A line of the journal, whatever its members are; it has at least a time. */
-export type Line = Json & { readonly time: string }
-
 /** Yields the lines of a journal, the oldest first; a file that is not there has none. Throws `ConfigError`. */
 export async function* journalLines(path: string): AsyncGenerator<Line> {
-  for (let older = OLDER_FILES; older >= 0; older--)
-    try {
-      for await (const text of linesOf(createReadStream(journalFile(path, older)))) {
-        const line = parseObject(text)
-        // A line may be cut where a disk was full, and lack what another version of Governor does not write.
-        if (line && !Number.isNaN(Date.parse(textOf(line['time'])))) yield line as Line
-      }
-    } catch (error) {
-      if (codeOf(error) === 'ENOENT') continue
-      const name = journalFile(path, older)
-      throw new ConfigError(`${name}: can't be read (${whyUnreadable(error)}): name a file with --journal`)
-    }
-}
-
-/** Returns an amount of a line, whatever stands there. */
-export function numberIn(line: Json, name: string): number {
-  const amount = line[name]
-  return typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER ? amount : 0
-}
-
-function add(sums: Sums, line: Json): void {
-  for (const name of SUMS) sums[name] += numberIn(line, name)
-  sums.price_known &&= line['price_known'] === true
+  try {
+    yield* linesInJournal(path)
+  } catch (error) {
+    if (!(error instanceof JournalUnreadableError)) throw error
+    throw new ConfigError(`${error.file}: can't be read (${whyUnreadable(error.cause)}): name a file with --journal`)
+  }
 }
 
 /** Returns what a line counts for each tool whose results its prompts held, and the rest of it. */
@@ -136,30 +110,24 @@ function tableOf(titles: readonly string[], groups: readonly Group[], columns: n
   return [rows[0], rule, ...rows.slice(1, -1), rule, rows.at(-1), ''].join('\n')
 }
 
-/** Returns a text as a value of a CSV file; a spreadsheet would take some beginnings for a formula. */
-function csvText(text: string): string {
-  const plain = /^[=+@\t\r-]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
-}
+type Grouping = keyof typeof BY
 
-type Grouping = keyof typeof GROUPINGS
-
-const newGroup = (cells: readonly string[]): Group => ({ cells, models: new Set(), sums: { ...NOTHING } })
+const newGroup = (cells: readonly string[]): Group => ({ cells, models: new Set(), sums: { ...NO_SUMS } })
 
 /** Adds lines up. `isByClient`: each client has a row of its own. The last group is the total. */
 async function groupsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: boolean): Promise<readonly Group[]> {
   const groups = new Map<string, Group>()
   const total = newGroup(isByClient ? ['total', ''] : ['total'])
   for await (const line of lines) {
-    for (const [name, part] of by === 'tool' ? linesByTool(line) : [[GROUPINGS[by](line), line] as const]) {
+    for (const [name, part] of by === 'tool' ? linesByTool(line) : [[BY[by](line), line] as const]) {
       const cells = isByClient ? [name, GROUPINGS.client(line)] : [name]
       const key = JSON.stringify(cells)
       const group = groups.get(key) ?? newGroup(cells)
       groups.set(key, group)
       group.models.add(GROUPINGS.model(line))
-      add(group.sums, part)
+      addLine(group.sums, part)
     }
-    add(total.sums, line)
+    addLine(total.sums, line)
   }
   const timeOfGroup = ({ cells }: Group) => (by === 'day' || by === 'month' ? (cells[0] ?? '') : '')
   const rows = [...groups.values()].sort((a, b) => {
@@ -182,7 +150,7 @@ async function* linesBetween(path: string, from: number, to: number): AsyncGener
 /** Adds the journal up. Throws `UsageError`, `ConfigError`, and `CommandError` if there is nothing to add. */
 export async function report({ flags }: Call, terminal: Terminal): Promise<number> {
   const { by = 'day', since, until, json, csv } = flags
-  if (!isNameIn(GROUPINGS, by)) throw new UsageError(`--by ${by}: expected ${namesOf(GROUPINGS).join(', ')}`)
+  if (!isNameIn(BY, by)) throw new UsageError(`--by ${by}: expected ${namesOf(BY).join(', ')}`)
   const from = since === undefined ? 0 : timeOf('since', since)
   const to = until === undefined ? Number.POSITIVE_INFINITY : timeOf('until', until)
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
@@ -206,9 +174,8 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
       isByClient ? { ...group, cells: [...group.cells, modelsOf(group).join(', ')] } : group,
     )
     if (csv) {
-      terminal.out(`${[...titles, ...Object.keys(NOTHING)].join(',')}\n`)
-      for (const { cells, sums } of rows.slice(0, -1))
-        terminal.out(`${[...cells.map(csvText), ...Object.values(sums)].join(',')}\n`)
+      terminal.out(csvRow([...titles, ...Object.keys(NO_SUMS)]))
+      for (const { cells, sums } of rows.slice(0, -1)) terminal.out(csvRow([...cells, ...Object.values(sums)]))
     } else terminal.out(tableOf(titles, rows, terminal.isInteractive ? terminal.columns : Number.POSITIVE_INFINITY))
   }
   return 0

@@ -4,7 +4,8 @@ import { type Calendar, TIME_SCOPES } from '../core/budget/scopes.ts'
 import { add, COUNTERS, type CounterRow, type Counts, NO_COUNTS } from '../core/counters.ts'
 import { textOf } from '../core/json-object.ts'
 import { namesOf, tableBy } from '../core/names.ts'
-import { journalLines, type Line, numberIn } from './report.ts'
+import { type Line, numberIn } from '../telemetry/usage-sums.ts'
+import { journalLines } from './report.ts'
 import { counted } from './terminal-text.ts'
 
 /** Fewer runs, sessions or periods than this say too little about those to come. */

@@ -22,6 +22,10 @@ const PROBLEMS = {
     404,
     'No transcripts are kept. Set sessions.transcript: true in the configuration to keep what is said from then on.',
   ],
+  journal_off: [
+    404,
+    'No journal is kept. Start Governor with --journal FILE, or set usage.journal to a file, to keep what agents use from then on.',
+  ],
   loop_guard_off: [
     409,
     'Nothing looks for loops: the configuration has loop_guard.enabled: false. Set it to true first.',

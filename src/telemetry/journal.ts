@@ -258,6 +258,8 @@ function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded,
   open.delete(key)
 }
 
+export type Journal = ReturnType<typeof createJournal>
+
 /** Opens a journal. Nothing is written before a run ends or an hour is over. */
 export function createJournal({ path, now, after, emit }: JournalOptions) {
   const open = new Map<string, OpenRun>()
@@ -295,6 +297,10 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
       if (event.kind === 'answered') noteAnswer(open, event, write, now())
       if (event.kind === 'run_ended') noteEnd(open, event, write)
     },
+    /** Resolves once all lines that are due are written, or failed to be. */
+    settled: () => written,
+    /** Returns the lines of what is not written yet. */
+    unwritten: () => left + textOf([...open.values()], null, new Date(now()).toISOString()),
     /** Writes what is not written yet. Never rejects. */
     async close(): Promise<void> {
       cancel()

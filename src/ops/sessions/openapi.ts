@@ -1,6 +1,7 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
 import { BUDGET_PATHS, scopeLimitBody } from '../budget.ts'
+import { usageQuery } from '../usage.ts'
 import { ACTIONS } from './actions.ts'
 import { listQuery, pauseBody, resumeBody } from './api-schema.ts'
 
@@ -101,11 +102,22 @@ const TRANSCRIPT = {
   },
 }
 
+function queryOf(shape: z.ZodType): readonly Json[] {
+  const { properties = {} } = z.toJSONSchema(shape, { io: 'input' })
+  return Object.entries(properties).map(([name, schema]) => ({ name, in: 'query', required: false, schema }))
+}
+
 export function openApi(version: string): Json {
   const session = '/governor/sessions/{id}'
-  const filters: Json[] = []
-  for (const [name, schema] of Object.entries(z.toJSONSchema(listQuery, { io: 'input' }).properties ?? {}))
-    filters.push({ name, in: 'query', required: false, schema })
+  const usage = {
+    summary: 'What agents used, out of the journal',
+    parameters: queryOf(usageQuery),
+    responses: {
+      200: reply('Sums of each group and of each day.', 'Usage'),
+      ...REFUSALS,
+      404: reply('journal_off: no journal is kept.', 'Error'),
+    },
+  }
   const schemas: Record<string, Json> = {}
   for (const [name, described] of Object.entries(z.toJSONSchema(z.globalRegistry, { uri }).schemas)) {
     const { $schema: _dialect, $id: _uri, ...schema } = described
@@ -119,7 +131,11 @@ export function openApi(version: string): Json {
     security: [{}, { token: [] }],
     paths: {
       '/governor/sessions': {
-        get: { summary: 'Sessions, the one with the highest risk first', parameters: filters, responses: list },
+        get: {
+          summary: 'Sessions, the one with the highest risk first',
+          parameters: queryOf(listQuery),
+          responses: list,
+        },
       },
       [session]: { get: { summary: 'One session in full', parameters: [ID], responses: one } },
       [`${session}/transcript`]: { get: TRANSCRIPT },
@@ -130,6 +146,7 @@ export function openApi(version: string): Json {
       },
       '/governor/resume': { post: pausePath('Resume agents', resumeBody) },
       '/governor/budget': budgetPath(),
+      '/governor/usage': { get: usage },
       '/governor/events': { get: EVENTS },
     },
     components: {

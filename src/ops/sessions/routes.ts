@@ -7,6 +7,7 @@ import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from 
 import { type BudgetSources, budgetRoutes, createReadUses } from '../budget.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { createSignIns, signInRoutes } from '../sign-ins.ts'
+import { type UsageSource, usageRoutes } from '../usage.ts'
 import { ACTIONS, type Action, type ActionContext } from './actions.ts'
 import { listQuery, type SessionDetail, type SessionPage } from './api-schema.ts'
 import { createSessionEvents } from './event-streams.ts'
@@ -35,6 +36,8 @@ export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, P
   /** What users and assistants say is kept. */
   readonly keepsTranscripts: boolean
   readonly dayCost: Pick<DayCost, 'today'>
+  /** The journal of usage; unset where none is kept. */
+  readonly usage: UsageSource | undefined
 }
 
 const idIn = ({ params }: FastifyRequest) => (params as { readonly id: string }).id
@@ -116,6 +119,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
   budgetRoutes(app, sources, validated)
   signInRoutes(app, signIns, access.admin_token)
+  usageRoutes(app, sources.usage, now)
   app.get('/governor/openapi.json', () => openApi(version))
   const events = createSessionEvents(
     store,

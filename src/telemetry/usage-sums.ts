@@ -1,0 +1,112 @@
+/** What agents used, added up out of the journal, for `governor report` and the page *Usage*. */
+import { createReadStream } from 'node:fs'
+import { type Json, parseObject, textOf } from '../core/json-object.ts'
+import { linesOf } from '../core/lines.ts'
+import { namesOf } from '../core/names.ts'
+import { codeOf } from '../core/thrown.ts'
+import { journalFile, OLDER_FILES } from './journal.ts'
+
+/** A line of the journal, whatever its members are; it has at least a time. */
+export type Line = Json & { readonly time: string }
+
+/** How lines are grouped. A day is one of the place where the process runs. */
+export const GROUPINGS = {
+  day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
+  model: ({ model }: Line) => textOf(model) || 'unknown',
+  client: ({ client }: Line) => textOf(client) || 'unknown',
+  key: ({ key }: Line) => textOf(key) || 'without a name',
+  session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
+} as const
+export type Grouping = keyof typeof GROUPINGS
+
+/** The amounts of no lines, in the order of the columns of a CSV file. */
+const AMOUNTS = { runs: 0, iterations: 0, calls: 0, input: 0, cached_input: 0, cache_write: 0, output: 0, cost_usd: 0 }
+export const SUM_NAMES = namesOf(AMOUNTS)
+export const NO_SUMS = { ...AMOUNTS, price_known: true }
+export type Sums = typeof NO_SUMS
+
+/** A file of the journal is there, but can't be read; `cause` says why. */
+export class JournalUnreadableError extends Error {
+  override readonly name = 'JournalUnreadableError'
+  readonly file: string
+
+  constructor(file: string, cause: unknown) {
+    super(`${file} can't be read`, { cause })
+    this.file = file
+  }
+}
+
+/** Returns a line of the journal; `undefined` where a full disk cut it, or where it has no time. */
+function lineIn(text: string): Line | undefined {
+  const line = parseObject(text)
+  return line && !Number.isNaN(Date.parse(textOf(line['time']))) ? (line as Line) : undefined
+}
+
+/**
+ * Yields the lines of a journal, the oldest first, then those of `unwritten`; a file that is not there has none.
+ * @throws {JournalUnreadableError}
+ */
+export async function* linesInJournal(path: string, unwritten = () => ''): AsyncGenerator<Line> {
+  for (let older = OLDER_FILES; older >= 0; older--)
+    try {
+      for await (const text of linesOf(createReadStream(journalFile(path, older)))) {
+        const line = lineIn(text)
+        if (line) yield line
+      }
+    } catch (error) {
+      if (codeOf(error) !== 'ENOENT') throw new JournalUnreadableError(journalFile(path, older), error)
+    }
+  for (const text of unwritten().split('\n')) {
+    const line = lineIn(text)
+    if (line) yield line
+  }
+}
+
+/** Returns milliseconds since the epoch of `12h`, `7d` or `2026-11-01`, of a day its begin, or its end; else `undefined`. */
+export function sinceOf(text: string, now: number, isEnd = false): number | undefined {
+  const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
+  if (unit) return now - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)
+  const time = new Date(/^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : Number.NaN)
+  // JavaScript takes 30 February for 2 March.
+  const isDay = time.getDate() === Number(text.slice(-2))
+  if (isDay && isEnd) time.setDate(time.getDate() + 1)
+  return isDay ? time.getTime() : undefined
+}
+
+/** Returns an amount of a line, whatever stands there. */
+export function numberIn(line: Json, name: string): number {
+  return amountOf(line[name])
+}
+
+function amountOf(amount: unknown): number {
+  return typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER ? amount : 0
+}
+
+/** Adds a line, or other sums; what is no amount counts nothing. */
+export function addLine(sums: Sums, line: Json | Sums): void {
+  for (const name of SUM_NAMES) sums[name] += amountOf(line[name])
+  sums.price_known &&= line['price_known'] === true
+}
+
+/** Returns the groups in the order in which people read them: days as they came, others with the dearest first. */
+export function inReadingOrder<Group extends Sums>(by: string, groups: ReadonlyMap<string, Group>): [string, Group][] {
+  return [...groups].sort(([a, x], [b, y]) => (by !== 'day' ? y.cost_usd - x.cost_usd : a < b ? -1 : 1))
+}
+
+/** Returns a text as a value of a CSV file; a spreadsheet would take some beginnings for a formula. */
+function csvText(text: string): string {
+  const plain = /^[=+@\t\r-]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
+}
+
+/** Returns a row of a CSV file. */
+export function csvRow(cells: readonly (string | number | boolean)[]): string {
+  return `${cells.map((cell) => (typeof cell === 'string' ? csvText(cell) : cell)).join(',')}\n`
+}
+
+/** Returns the groups as a CSV file. */
+export function csvOf(by: string, rows: readonly (readonly [string, Sums])[]): string {
+  let text = csvRow([by, ...Object.keys(NO_SUMS)])
+  for (const [key, sums] of rows) text += csvRow([key, ...SUM_NAMES.map((name) => sums[name]), sums.price_known])
+  return text
+}
