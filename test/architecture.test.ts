@@ -112,11 +112,12 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   // What runs in the browser.
   'dashboard/page': [
     'dashboard/page/',
+    'ops/budget.ts',
+    'ops/usage.ts',
     'ops/sessions/api-schema.ts',
     'ops/sessions/labels.ts',
     'preact',
     'preact/hooks',
-    'uplot',
   ],
   ops: [
     'core/',

@@ -14,7 +14,7 @@ const REFRESH_MS = 1_000
 const MOST_ROWS = '200'
 
 type Order = keyof typeof ORDERS
-const ORDER_NAMES = namesOf(ORDERS)
+const ORDER_NAMES = namesOf(ORDERS).filter((name) => !ORDERS[name].isText)
 
 /** What waits for further keys: an action for its confirmation, a search for its words. */
 type Question =

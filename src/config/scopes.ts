@@ -6,17 +6,7 @@ import { type Calendar, createCalendar, TIME_SCOPES, type TimeScope } from '../c
 import { RATE_LIMITS, type RateLimitName, type Velocity } from '../core/budget/velocity.ts'
 import { tableBy } from '../core/names.ts'
 import { MAX_MINUTES_KEPT, MINUTE_MS } from '../core/operator/session-record.ts'
-import {
-  choice,
-  count,
-  dollars,
-  duration,
-  headerName,
-  key,
-  optional,
-  seconds,
-  section as sectionOf,
-} from './units.ts'
+import { choice, count, dollars, duration, headerName, key, optional, seconds, section as sectionOf } from './units.ts'
 
 const VALUES = { whole: z.int().min(0), count, dollars, seconds }
 

@@ -18,6 +18,13 @@ export interface AdminSettings {
   readonly metrics_public: boolean
 }
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** How it may use the API; the first hook sets it. */
+    admin: AdminAccess
+  }
+}
+
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
 /** With one of these headers of a reverse proxy, the request may come from another machine than its connection. */

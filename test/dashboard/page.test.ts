@@ -1,17 +1,14 @@
-import { mkdirSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import axe from 'axe-core'
 import type { Page } from 'playwright-core'
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
-import { closeBrowser, isWithoutBrowser, openPage } from '../support/browser.ts'
+import { closeBrowser, isWithoutBrowser, openPage, PICTURES, picture } from '../support/browser.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script, serve } from '../support/provider.ts'
 import { createStore, fillStore } from '../support/stores.ts'
 
-/** Where pictures of the page go, for people to look at. */
-const PICTURES = process.env['GOVERNOR_PICTURES']
 /** What a scheme changes are colours, which axe looks at in both of them. */
 const SCHEMES = PICTURES ? (['light', 'dark'] as const) : (['light'] as const)
 
@@ -20,12 +17,6 @@ const stuck: Script = ({ json }) =>
   json.tool_choice === 'none' || !json.tools
     ? { text: 'I could not find out.' }
     : { calls: [{ name: 'read_file', arguments: { path: 'a' } }] }
-
-async function picture(page: { screenshot(options: object): Promise<unknown> }, name: string) {
-  if (!PICTURES) return
-  mkdirSync(PICTURES, { recursive: true })
-  await page.screenshot({ path: `${PICTURES}/${name}.png`, fullPage: true })
-}
 
 describe('the files of the live page', () => {
   it('contain no data, load nothing from elsewhere, and take less than 150 KB', async () => {
@@ -375,7 +366,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.locator('#list .completed').waitFor()
   })
 
-  it('draws its curves with their newest minutes after the colour scheme changed', async () => {
+  it('draws its bars with their newest minutes, each with its time once, in the colours of the scheme', async () => {
     const time = { now: 1_800_000_000_000 }
     const { url } = await startBoth(runaway(), {}, { now: () => time.now })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
@@ -385,13 +376,21 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     time.now += 300_000
     await callModel(url, messages, named('one'))
     await expect.poll(() => chart.getAttribute('aria-label')).not.toBe(before)
-    const drawn = () => page.evaluate(`document.querySelector('.chart canvas')?.toDataURL()`)
-    const light = await drawn()
+    const colour = () => page.evaluate(`getComputedStyle(document.querySelector('.bars .tone-0')).fill`)
+    const light = await colour()
     await page.emulateMedia({ colorScheme: 'dark' })
-    await expect.poll(drawn).not.toBe(light)
-    const dark = await drawn()
-    await page.reload()
-    await expect.poll(drawn).toBe(dark)
+    await expect.poll(colour).not.toBe(light)
+    // Each time stands below its bar once, and none is cut.
+    const times = page.locator('.bars .times span')
+    const texts = await times.allTextContents()
+    expect(new Set(texts).size).toBe(texts.length)
+    expect(texts.length).toBeGreaterThan(2)
+    const frame = await page.locator('.bars').first().boundingBox()
+    for (const time of await times.all()) {
+      const { x = 0, width = 0 } = (await time.boundingBox()) ?? {}
+      expect(x).toBeGreaterThanOrEqual(frame?.x ?? 0)
+      expect(x + width).toBeLessThanOrEqual((frame?.x ?? 0) + (frame?.width ?? 0) + 1)
+    }
     expect(problems).toEqual([])
   })
 

@@ -1,5 +1,5 @@
 /** A real browser: Debian's chromium, driven by playwright-core. */
-import { existsSync } from 'node:fs'
+import { existsSync, mkdirSync } from 'node:fs'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { onTestFinished } from 'vitest'
 
@@ -15,6 +15,16 @@ const path = PATHS.find((one) => one !== '' && existsSync(one))
 /** True if no browser is installed and that is no failure, because this is not continuous integration. */
 export const isWithoutBrowser = path === undefined && process.env['CI'] !== 'true'
 if (isWithoutBrowser) process.stderr.write('no chromium (apt-get install chromium): the live page is not tested\n')
+
+/** Where pictures of pages go, for people to look at; unset: nowhere. */
+export const PICTURES = process.env['GOVERNOR_PICTURES']
+
+/** Takes a picture of a whole page, if somebody wants pictures. */
+export async function picture(page: Page, name: string): Promise<void> {
+  if (!PICTURES) return
+  mkdirSync(PICTURES, { recursive: true })
+  await page.screenshot({ path: `${PICTURES}/${name}.png`, fullPage: true })
+}
 
 let browser: Promise<Browser> | undefined
 

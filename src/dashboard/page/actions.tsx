@@ -1,9 +1,9 @@
 /** What an operator can do to a session. */
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
-import { amount, isAtWork, labelOf, type MeterName, nextLimit } from '../../ops/sessions/labels.ts'
+import { amount, isAtWork, labelOf, type MeterName, nextLimit, scopeText } from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
-import { change, type Store, setPause, steer } from './state.ts'
+import { change, type Store, setForAll, steer } from './state.ts'
 
 /** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */
 function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail) {
@@ -36,6 +36,33 @@ function extendQuestion(
       const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
       steer(store, 'extend', body, `Extended to ${amount(name, to)}.`)
     },
+  }
+}
+
+/** A limit of an hour, a day, a week or a month; `subject`: whose, unless it is for all requests together. */
+interface TimeLimit {
+  readonly scope: NonNullable<SessionDetail['limit']>['scope']
+  readonly meter: NonNullable<SessionDetail['limit']>['meter']
+  readonly max: number
+  readonly per?: string
+  readonly subject?: string | null
+}
+
+/** Returns the question that raises a limit of time. */
+export function raiseQuestion(store: Store, { scope, meter, max, per = 'all', subject = null }: TimeLimit): Question {
+  const isCost = meter === 'cost'
+  return {
+    title: `Raise the limit of ${scopeText(scope)}?`,
+    text: `It holds ${subject === null ? 'for all agents together' : `for ${per} ${subject}`} until it begins anew; then the configured one holds again. Runs that ended at it go on with their next request.`,
+    yes: 'Raise',
+    number: {
+      label: isCost ? 'Dollars' : meter.charAt(0).toUpperCase() + meter.slice(1),
+      before: isCost ? max.toFixed(2) : String(max),
+      proposed: isCost ? Math.round(max * 125) / 100 : Math.ceil(max * 1.25),
+      least: 0,
+      step: isCost ? 0.01 : 1,
+    },
+    act: (to) => void setForAll(store, 'budget', { scope, per, subject, [`max_${isCost ? 'cost_usd' : meter}`]: to }),
   }
 }
 
@@ -84,7 +111,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
     text: 'Its requests get an end, and no model is asked, until you resume it. Nothing that it did is lost.',
     yes: 'Pause',
     isGrave: true,
-    act: () => void setPause(store, 'pause', { session: detail.id }),
+    act: () => void setForAll(store, 'pause', { session: detail.id }),
   }
   const isWatching = detail.threads.some(({ loop_guard_mode: mode }) => mode === 'observe')
   const setLoops = () => {
@@ -92,13 +119,19 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
     const done = isWatching ? 'Loops are ended again.' : 'Loops are only counted from here.'
     steer(store, 'loop-guard', { mode }, done)
   }
+  const canStop = !detail.stopping && detail.state !== 'stopped'
+  useEffect(() => {
+    if (store.asked === 'stop' && canStop) setQuestion(stop)
+    if (store.asked === 'extend' && limit) setQuestion(extendQuestion(store, detail, limit))
+    store.asked = ''
+  }, [store.asked])
   return (
     <>
       <p class="actions">
         <button
           type="button"
           class={isAtWork(detail) ? 'primary' : ''}
-          disabled={detail.stopping || detail.state === 'stopped'}
+          disabled={!canStop}
           onClick={() => setQuestion(stop)}
         >
           Stop with an answer

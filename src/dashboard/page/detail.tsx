@@ -37,6 +37,12 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): st
   return `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}, nothing new since iteration ${since}. The model was ${told}${next}.`
 }
 
+/** Returns the number of the agent whose end and answer a session shows: the last one that ended, or that completed. */
+function endedThread({ threads, terminal }: SessionDetail): number {
+  const isIt = (one: SessionDetail['threads'][number]) => (terminal ? one.terminal !== null : one.state === 'completed')
+  return threads.findLast(isIt)?.thread ?? 1
+}
+
 /** What a person should know first. */
 function Alerts({ detail }: { detail: SessionDetail }) {
   const { threads, terminal, error, last_error: why, iterations, unguarded } = detail
@@ -71,6 +77,7 @@ function Alerts({ detail }: { detail: SessionDetail }) {
       )}
       {terminal && (
         <p class="say quiet">
+          {threads.length > 1 && <b>{agentName(detail, endedThread(detail))}: </b>}
           Ended: {terminal.terminal_state.replaceAll('_', ' ')}, {terminal.terminal_reason.replaceAll('_', ' ')},{' '}
           {terminal.budget_used} of {terminal.budget_max}
           {terminal.has_final_answer ? ', with an answer' : ', without an answer'}.
@@ -320,7 +327,10 @@ function Body({ store, detail }: { store: Store; detail: SessionDetail }) {
         </Section>
       )}
       {answer && (
-        <Section title="Final answer">
+        <Section
+          title="Final answer"
+          note={detail.threads.length > 1 ? `of ${agentName(detail, endedThread(detail))}` : ''}
+        >
           <pre id="answer">{answer.text}</pre>
           {answer.truncated && <p>The first 64 KiB of it.</p>}
         </Section>

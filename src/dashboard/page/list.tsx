@@ -4,13 +4,16 @@ import { useMemo } from 'preact/hooks'
 import type { SessionRow } from '../../ops/sessions/api-schema.ts'
 import {
   clock,
+  compact,
   doing,
+  GROUP_NAMES,
   GROUPS,
   isAtWork,
   labelOf,
   limitNote,
   limitText,
   money,
+  ORDERS,
   rate,
   shortModel,
 } from '../../ops/sessions/labels.ts'
@@ -21,11 +24,17 @@ function Spark({ tokens }: { tokens: readonly number[] }) {
   const most = Math.max(1, ...tokens)
   const step = 72 / Math.max(1, tokens.length - 1)
   const points = tokens.map((one, at) => `${(1 + at * step).toFixed(1)} ${(23 - (20 * one) / most).toFixed(1)}`)
-  const newest = tokens.length > 0 ? `Tokens per iteration, newest ${tokens.at(-1)}` : 'No tokens yet'
+  const newest = tokens.at(-1)
+  if (newest === undefined) return null
   return (
-    <svg class="spark" viewBox="0 0 74 26" role="img" aria-label={newest}>
-      <path d={points.length > 1 ? `M${points.join('L')}` : ''} />
-    </svg>
+    <>
+      {compact(newest)}
+      {points.length > 1 && (
+        <svg class="spark" viewBox="0 0 74 26" role="img" aria-label={`Tokens per iteration, newest ${newest}`}>
+          <path d={`M${points.join('L')}`} />
+        </svg>
+      )}
+    </>
   )
 }
 
@@ -80,24 +89,26 @@ function Cost({ row }: { row: SessionRow }) {
 
 interface Column {
   readonly head: string
+  readonly sort: keyof typeof ORDERS
   readonly cell: (row: SessionRow) => ComponentChild
   /** `wide`: only where there is room. */
-  readonly class?: 'wide' | 'number' | 'curve'
+  readonly class?: 'wide' | 'number' | 'curve' | 'limit'
 }
 
 /** The columns, from left to right. */
 const COLUMNS: readonly Column[] = [
-  { head: 'Session', cell: (row) => <Name row={row} /> },
-  { head: 'Client', class: 'wide', cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
-  { head: 'Key', class: 'wide', cell: ({ key }) => <bdi>{key ?? ''}</bdi> },
+  { head: 'Session', sort: 'name', cell: (row) => <Name row={row} /> },
+  { head: 'Client', sort: 'client', class: 'wide', cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
+  { head: 'Key', sort: 'key', class: 'wide', cell: ({ key }) => <bdi>{key ?? ''}</bdi> },
   {
     head: 'Model',
+    sort: 'model',
     class: 'wide',
     cell: ({ model }) => <bdi title={model ?? ''}>{shortModel(model) ?? ''}</bdi>,
   },
-  { head: 'Limit', cell: (row) => <Limit row={row} /> },
-  { head: 'Cost', class: 'number', cell: (row) => <Cost row={row} /> },
-  { head: 'Tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
+  { head: 'Limit', sort: 'limit', class: 'limit', cell: (row) => <Limit row={row} /> },
+  { head: 'Cost', sort: 'cost', class: 'number', cell: (row) => <Cost row={row} /> },
+  { head: 'Tokens', sort: 'tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
 ]
 
 /** Returns the columns that are shown: that of keys only where a session has one. */
@@ -129,7 +140,7 @@ function GroupRows({
   columns,
 }: {
   store: Store
-  group: (typeof GROUPS)[number]
+  group: Store['places'][number]['group']
   columns: readonly Column[]
 }) {
   const places = store.places.filter((place) => place.group === group)
@@ -137,11 +148,13 @@ function GroupRows({
   const open = store.detail?.id ?? store.selected
   return (
     <tbody role="rowgroup">
-      <tr role="row" class="group">
-        <th role="rowheader" scope="rowgroup" colSpan={columns.length}>
-          {group}
-        </th>
-      </tr>
+      {group && (
+        <tr role="row" class="group">
+          <th role="rowheader" scope="rowgroup" colSpan={columns.length}>
+            {group}
+          </th>
+        </tr>
+      )}
       {places.map(({ id }) => {
         const row = store.rows.get(id)
         return row && <Line key={id} row={row} isOpen={id === open} columns={columns} />
@@ -150,14 +163,73 @@ function GroupRows({
   )
 }
 
+/** A title that sorts: first in its own direction, then in the other one, then by risk again. */
+function Head({ store, column: { head, sort, class: name } }: { store: Store; column: Column }) {
+  const [own, other] = ORDERS[sort].isText ? (['asc', 'desc'] as const) : (['desc', 'asc'] as const)
+  const now = store.sort === sort ? store.direction || own : ''
+  const next = now === '' ? { sort, direction: own } : now === own ? { sort, direction: other } : BY_RISK
+  return (
+    <th
+      role="columnheader"
+      class={name}
+      aria-sort={now === '' ? undefined : now === 'asc' ? 'ascending' : 'descending'}
+    >
+      <button type="button" onClick={() => show(store, next)}>
+        {head}
+        <span aria-hidden="true">{now === 'asc' ? ' ▲' : now === 'desc' ? ' ▼' : ''}</span>
+      </button>
+    </th>
+  )
+}
+
+const BY_RISK = { sort: 'risk', direction: '' } as const
+
+/** How many sessions there are in each group, each a button that shows those alone, and how many are shown. */
+function Filters({ store }: { store: Store }) {
+  const { page, group, q } = store
+  const { summary } = page ?? {}
+  if (!page || !summary || summary.sessions === 0) return null
+  const names = Object.entries(GROUP_NAMES) as [keyof typeof GROUP_NAMES, string][]
+  return (
+    <div id="filters" role="group" aria-label="Show">
+      <button type="button" aria-pressed={group === ''} onClick={() => show(store, { group: '' })}>
+        {summary.sessions} in all
+      </button>
+      {names.map(([name, word]) => {
+        const count = summary.groups[name]
+        const text = name === 'need_you' && count === 1 ? 'needs you' : word.toLowerCase()
+        const isShown = count > 0 || group === name
+        return (
+          isShown && (
+            <button
+              key={name}
+              type="button"
+              class={name}
+              aria-pressed={group === name}
+              onClick={() => show(store, { group: group === name ? '' : name })}
+            >
+              {count} {text}
+            </button>
+          )
+        )
+      })}
+      <span role="status">{(q || group) && page.total > 0 && `${page.total} of ${summary.sessions} match`}</span>
+    </div>
+  )
+}
+
 function More({ store }: { store: Store }) {
-  const { page, places, q, wanted } = store
+  const { page, places, q, group, wanted } = store
   if (!page) return null
   if (!page.complete) return <p id="more">Sessions may be missing: Governor could not read its store to the end.</p>
   if (page.total === 0)
     return (
       <p id="more">
-        {q ? `No session matches “${q}”.` : 'No sessions yet. Point an agent at Governor, and it appears here.'}
+        {q
+          ? `No session matches “${q}”.`
+          : group
+            ? 'No session is in this group now.'
+            : 'No sessions yet. Point an agent at Governor, and it appears here.'}
       </p>
     )
   if (page.total <= places.length) return null
@@ -173,7 +245,7 @@ function More({ store }: { store: Store }) {
 
 /** Up and down go from session to session. */
 function moveFocus(event: KeyboardEvent): void {
-  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+  const by = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key]
   if (!by) return
   const links = [...document.querySelectorAll<HTMLElement>('#list a')]
   const next = links[links.indexOf(document.activeElement as HTMLElement) + by]
@@ -194,19 +266,18 @@ export function List({ store }: { store: Store }) {
       onPointerLeave={() => hold(store, false)}
       onKeyDown={moveFocus}
     >
+      <Filters store={store} />
       {store.places.length > 0 && (
         <table id="list" role="table" class={columns.length === COLUMNS.length ? 'keyed' : ''}>
           <caption>Sessions, those that need you first</caption>
           <thead role="rowgroup">
             <tr role="row">
-              {columns.map(({ head, class: name }) => (
-                <th key={head} role="columnheader" class={name}>
-                  {head}
-                </th>
+              {columns.map((column) => (
+                <Head key={column.head} store={store} column={column} />
               ))}
             </tr>
           </thead>
-          {GROUPS.map((group) => (
+          {(['', ...GROUPS] as const).map((group) => (
             <GroupRows key={group} store={store} group={group} columns={columns} />
           ))}
         </table>

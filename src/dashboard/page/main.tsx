@@ -1,11 +1,26 @@
 /** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
 import { render } from 'preact'
-import { useState } from 'preact/hooks'
-import { headParts, headText, OBSERVES, ORDERS, pausedText } from '../../ops/sessions/labels.ts'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { SessionPage } from '../../ops/sessions/api-schema.ts'
+import {
+  amount,
+  headParts,
+  headText,
+  OBSERVES,
+  ORDERS,
+  pausedText,
+  scopeText,
+  toneOf,
+} from '../../ops/sessions/labels.ts'
+import { raiseQuestion } from './actions.tsx'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
 import { List } from './list.tsx'
-import { change, connectionOf, openStore, type Store, setPause, show, signIn, signOut } from './state.ts'
+import { Bar } from './parts.tsx'
+import { askFor, change, connectionOf, openStore, type Store, setForAll, show, signIn, signOut } from './state.ts'
+import { Usage } from './usage.tsx'
+
+type Summary = NonNullable<SessionPage['summary']>
 
 function NotifyButton({ store }: { store: Store }) {
   if (!('Notification' in window) || !window.isSecureContext || Notification.permission !== 'default') return null
@@ -24,7 +39,7 @@ function PauseButton({ store }: { store: Store }) {
     text: 'Their next requests get an end, and no model is asked, until you resume them. Nothing that they did is lost.',
     yes: 'Pause all',
     isGrave: true,
-    act: () => void setPause(store, 'pause'),
+    act: () => void setForAll(store, 'pause'),
   }
   return (
     <>
@@ -47,7 +62,7 @@ function PausedNow({ store }: { store: Store }) {
         return (
           <p key={`${session} ${key} ${upstream}`} class="paused" role="alert">
             <span>{pausedText(one)}</span>
-            <button type="button" onClick={() => void setPause(store, 'resume', scope)}>
+            <button type="button" onClick={() => void setForAll(store, 'resume', scope)}>
               Resume
             </button>
           </p>
@@ -57,24 +72,94 @@ function PausedNow({ store }: { store: Store }) {
   )
 }
 
+/** A limit of time for all requests together, which may be raised from here. */
+function LimitStat({ store, limit }: { store: Store; limit: Summary['limits'][number] }) {
+  const [isAsked, setAsked] = useState(false)
+  const { meter, scope, used, max, share, resets_at } = limit
+  const noun = meter === 'cost' ? '' : `${meter} `
+  return (
+    <>
+      <button
+        type="button"
+        class={`stat tone ${toneOf(share)}`}
+        title={`Until ${new Date(resets_at).toLocaleString()}. Raise it`}
+        onClick={() => setAsked(true)}
+      >
+        <b>{amount(meter, used)}</b> of {amount(meter, max)} {noun}
+        {scopeText(scope)}
+        <Bar used={used ?? 0} max={max} />
+      </button>
+      {isAsked && <Dialog question={raiseQuestion(store, limit)} close={() => setAsked(false)} />}
+    </>
+  )
+}
+
+/** The keys that the page knows, as those of `governor top`. */
+const KEYS = {
+  '/': 'search',
+  '↑ ↓': 'go from session to session',
+  Enter: 'open one',
+  x: 'stop it with an answer',
+  e: 'extend its limit',
+  Escape: 'close it',
+  '?': 'show these keys',
+} as const
+
+function Help({ store }: { store: Store }) {
+  const box = useRef<HTMLDialogElement>(null)
+  useEffect(() => box.current?.showModal(), [])
+  return (
+    <dialog ref={box} onClose={() => change(store, { isHelping: false })} aria-labelledby="keys">
+      <h2 id="keys">Keys</h2>
+      <dl class="keys">
+        {Object.entries(KEYS).map(([key, does]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{does}</dd>
+          </div>
+        ))}
+      </dl>
+      <button type="button" onClick={() => box.current?.close()}>
+        Close
+      </button>
+    </dialog>
+  )
+}
+
 function Head({ store }: { store: Store }) {
   const { summary } = store.page ?? {}
   const { text, isLost } = connectionOf(store)
   return (
     <header>
       <h1>Governor</h1>
+      {store.hasAccess && (
+        <nav aria-label="Pages">
+          <a href="#/" aria-current={store.view ? undefined : 'page'}>
+            Live
+          </a>
+          <a href="#/usage" aria-current={store.view ? 'page' : undefined}>
+            Usage
+          </a>
+        </nav>
+      )}
       {summary && (
         <p class="head-line">
-          {headParts(summary).map(({ value, unit, isAlert }) => (
-            <span
-              key={unit}
-              class={isAlert ? 'stat alert' : 'stat'}
-              title={unit === ' today' ? `Since ${new Date(summary.today.since).toLocaleString()}` : undefined}
-            >
-              <b>{value}</b>
-              {unit}
-            </span>
-          ))}
+          {headParts(summary).map(({ value, unit, isAlert, limit }) =>
+            limit ? (
+              <LimitStat key={unit} store={store} limit={limit} />
+            ) : (
+              <span
+                key={unit}
+                class={isAlert ? 'stat alert' : 'stat'}
+                title={unit === ' today' ? `Since ${new Date(summary.today.since).toLocaleString()}` : undefined}
+              >
+                <b>{value}</b>
+                {unit}
+              </span>
+            ),
+          )}
         </p>
       )}
       {store.page?.mode === 'observe' && <p class="chip warn">{OBSERVES}</p>}
@@ -90,27 +175,37 @@ function Head({ store }: { store: Store }) {
               Sign out
             </button>
           )}
-          <input
-            type="search"
-            aria-label="Search name, client, model"
-            placeholder="Search"
-            value={store.q}
-            onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
-          />
-          <select
-            aria-label="Order"
-            value={store.sort}
-            onChange={({ currentTarget }) => show(store, { sort: currentTarget.value })}
-          >
-            {Object.entries(ORDERS).map(([sort, { word }]) => (
-              <option key={sort} value={sort}>
-                {word}
-              </option>
-            ))}
-          </select>
+          {!store.view && <Finding store={store} />}
         </div>
       )}
     </header>
+  )
+}
+
+/** What is searched, and in which order it is shown. */
+function Finding({ store }: { store: Store }) {
+  return (
+    <>
+      <input
+        id="search"
+        type="search"
+        aria-label="Search name, client, model, state"
+        placeholder="Search"
+        value={store.q}
+        onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
+      />
+      <select
+        aria-label="Order"
+        value={store.sort}
+        onChange={({ currentTarget }) => show(store, { sort: currentTarget.value as Store['sort'], direction: '' })}
+      >
+        {Object.entries(ORDERS).map(([sort, { word }]) => (
+          <option key={sort} value={sort}>
+            {word}
+          </option>
+        ))}
+      </select>
+    </>
   )
 }
 
@@ -146,25 +241,39 @@ function App({ store }: { store: Store }) {
           {store.problem}
         </p>
       )}
-      {store.hasAccess ? (
+      {!store.hasAccess ? (
+        <SignIn store={store} />
+      ) : store.view ? (
+        <Usage store={store} />
+      ) : (
         <main class={store.selected ? 'both' : ''}>
           <List store={store} />
           {store.selected && <Detail key={store.selected} store={store} />}
         </main>
-      ) : (
-        <SignIn store={store} />
       )}
+      {store.isHelping && <Help store={store} />}
     </>
   )
 }
 
-openStore((store) => {
+const opened = openStore((store) => {
   const { summary } = store.page ?? {}
   const alert = summary && summary.need_you > 0 ? `(${summary.need_you}) ` : ''
   document.title = summary ? `${alert}${headText(summary)} · Governor` : 'Governor'
   render(<App store={store} />, document.body)
 })
 
-document.addEventListener('keydown', ({ key }) => {
-  if (key === 'Escape' && location.hash && !document.querySelector('dialog[open]')) location.hash = ''
+document.addEventListener('keydown', (event) => {
+  const { key, target, ctrlKey, metaKey, altKey } = event
+  if (document.querySelector('dialog[open]')) return
+  if (key === 'Escape' && opened.selected) location.hash = ''
+  const isTyping = target instanceof HTMLElement && target.matches('input, select, textarea')
+  if (isTyping || ctrlKey || metaKey || altKey || !opened.hasAccess) return
+  const search = document.getElementById('search')
+  if (key === '?') change(opened, { isHelping: true })
+  if (key === '/' && search) {
+    search.focus()
+    event.preventDefault()
+  }
+  if (key === 'x' || key === 'e') askFor(opened, key === 'x' ? 'stop' : 'extend')
 })

@@ -1,5 +1,5 @@
 /** The page's requests to Governor's API of sessions. */
-import type { Paused, SessionDetail } from '../../ops/sessions/api-schema.ts'
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 
 /** Governor does not let this page read sessions without a token, or with the one it has. */
 export class RefusedError extends Error {
@@ -19,6 +19,13 @@ async function ask({ token, over }: Visit, path: string, options: RequestInit = 
   const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: over.signal })
   if (response.status === 401) throw new RefusedError()
   return response
+}
+
+/** Asks the API for a file. */
+export async function askText(visit: Visit, path: string): Promise<string> {
+  const response = await ask(visit, path)
+  if (!response.ok) throw new Error(`HTTP ${response.status}`)
+  return response.text()
 }
 
 /** Asks the API for a reply, or to do something; the error says why Governor does not. */
@@ -45,10 +52,11 @@ export function act(visit: Visit, id: string, action: ActionName, body: object):
   return askJson(visit, `sessions/${encodeURIComponent(id)}/${action}`, { method, headers, body: JSON.stringify(body) })
 }
 
-/** Pauses or resumes agents. */
-export function steerAll(visit: Visit, action: 'pause' | 'resume', body: object): Promise<Paused> {
+/** Pauses or resumes agents, or raises a limit of an hour, a day, a week or a month. */
+export function steerAll(visit: Visit, action: 'pause' | 'resume' | 'budget', body: object): Promise<unknown> {
   const headers = { 'content-type': 'application/json' }
-  return askJson(visit, action, { method: 'POST', headers, body: JSON.stringify(body) })
+  const method = action === 'budget' ? 'PATCH' : 'POST'
+  return askJson(visit, action, { method, headers, body: JSON.stringify(body) })
 }
 
 export type StreamEvent = Readonly<Record<string, string>>

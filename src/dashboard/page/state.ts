@@ -1,6 +1,6 @@
 /** What the page knows, and what changes it: the list, one session, the connection. */
 import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
-import { groupOf, labelOf, stateOf } from '../../ops/sessions/labels.ts'
+import { type GROUP_NAMES, groupOf, labelOf, type ORDERS, stateOf } from '../../ops/sessions/labels.ts'
 import {
   type ActionName,
   act,
@@ -44,11 +44,15 @@ const NOTHING: Shown = {
 
 interface Place {
   readonly id: string
-  readonly group: ReturnType<typeof groupOf>
+  /** Empty where groups do not stay apart. */
+  readonly group: ReturnType<typeof groupOf> | ''
 }
 
-/** The id or the name of the session in the page's address; empty: none. */
-const selectedNow = () => decodeURIComponent(location.hash.slice(1))
+/** What the page's address says: the page *Usage*, or the id or the name of a session; empty: none. */
+function placeNow(): { readonly view: string; readonly selected: string } {
+  const [, view] = /^#\/(usage(?:\/.*)?)$/.exec(location.hash) ?? []
+  return view ? { view, selected: '' } : { view: '', selected: decodeURIComponent(location.hash.replace(/^#\/?/, '')) }
+}
 
 function createStore(draw: () => void) {
   const visit: Visit = { token: '', over: new AbortController() }
@@ -65,7 +69,10 @@ function createStore(draw: () => void) {
     link: 'opening' as 'opening' | 'open' | 'cut',
     lastId: '',
     lastHeard: 0,
-    sort: 'risk',
+    sort: 'risk' as keyof typeof ORDERS,
+    /** Empty: as the order begins by itself. */
+    direction: '' as '' | 'asc' | 'desc',
+    group: '' as '' | keyof typeof GROUP_NAMES,
     q: '',
     wanted: PAGE_ROWS,
     isHeld: false,
@@ -75,7 +82,13 @@ function createStore(draw: () => void) {
     isStale: false,
     /** When a list that is stale may be loaded again. */
     loadAt: 0,
-    selected: selectedNow(),
+    ...placeNow(),
+    /** What a key has asked to do with the session beside the list. */
+    asked: '' as '' | 'stop' | 'extend',
+    /** How often a limit of time was raised: what shows limits asks again. */
+    raised: 0,
+    /** The keys are shown. */
+    isHelping: false,
     announced: new Set<string>(),
   }
 }
@@ -115,6 +128,12 @@ function fail(store: Store, { token, over }: Visit, error: unknown, place: 'prob
   if (place) change(store, place === 'said' ? { said: message } : { problem: `Governor can't be reached: ${message}` })
 }
 
+/** Returns why something failed that is shown by itself; signs out where Governor refuses the token. */
+export function failed(store: Store, error: unknown): string {
+  fail(store, store.visit, error, '')
+  return error instanceof Error ? error.message : String(error)
+}
+
 /** Tells a person who looks elsewhere of a question, once. */
 function announce({ announced }: Store, row: SessionRow): void {
   const question = `${row.id} ${row.asking?.limit} ${row.asking?.max}`
@@ -135,6 +154,8 @@ async function loadList(store: Store): Promise<void> {
   store.isStale = false
   try {
     const query = new URLSearchParams({ limit: String(PAGE_ROWS), sort: store.sort, q: store.q })
+    for (const name of ['group', 'direction'] as const) if (store[name]) query.set(name, store[name])
+    const isGrouped = store.sort === 'risk'
     const rows = new Map<string, SessionRow>()
     let page: SessionPage
     do {
@@ -145,7 +166,7 @@ async function loadList(store: Store): Promise<void> {
     const nextPlaces: Place[] = []
     for (const row of rows.values()) {
       announce(store, row)
-      nextPlaces.push({ id: row.id, group: groupOf(row) })
+      nextPlaces.push({ id: row.id, group: isGrouped ? groupOf(row) : '' })
     }
     // Rows that a pointer is over keep their places, and those that are gone stay as they were.
     const isHeld = store.isHeld && store.places.length > 0
@@ -256,7 +277,7 @@ export async function signOut(store: Store): Promise<void> {
   signIn(store, '')
 }
 
-export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'q' | 'wanted'>>): void {
+export function show(store: Store, by: Partial<Pick<Store, 'sort' | 'direction' | 'group' | 'q' | 'wanted'>>): void {
   change(store, { wanted: PAGE_ROWS, ...by, isHeld: false })
   reload(store, 'list')
 }
@@ -278,26 +299,43 @@ export async function steer(store: Store, action: ActionName, body: object, done
   }
 }
 
-/** Pauses or resumes agents; the list shows what is paused then. */
-export async function setPause(store: Store, action: 'pause' | 'resume', body: object = {}): Promise<void> {
+/** Pauses or resumes agents, or raises a limit of time; the list shows what holds then. */
+export async function setForAll(store: Store, action: 'pause' | 'resume' | 'budget', body: object = {}): Promise<void> {
   const { visit } = store
   try {
     await steerAll(visit, action, body)
+    if (action === 'budget') change(store, { raised: store.raised + 1 })
     if (!visit.over.signal.aborted) await Promise.all([reload(store, 'list'), reload(store, 'detail')])
   } catch (error) {
     fail(store, visit, error, 'problem')
   }
 }
 
+/** Returns the link of a session in the list. */
+function linkOf(id: string): HTMLAnchorElement | undefined {
+  return [...document.querySelectorAll<HTMLAnchorElement>('#list a')].find(({ hash }) => hash === `#${id}`)
+}
+
+/** Asks to stop or to extend the session whose row has the focus, or else the one beside the list. */
+export function askFor(store: Store, asked: 'stop' | 'extend'): void {
+  const row = document.activeElement?.closest<HTMLAnchorElement>('#list a')
+  if (row) location.hash = row.hash
+  if (row || store.selected) change(store, { asked })
+}
+
 /** Creates the page's knowledge, and begins to follow Governor. */
-export function openStore(draw: (store: Store) => void): void {
+export function openStore(draw: (store: Store) => void): Store {
   const store: Store = createStore(() => draw(store))
   addEventListener('hashchange', () => {
-    const selected = selectedNow()
-    if (selected === store.selected) return
-    change(store, { selected, detail: undefined, transcript: undefined, said: '' })
+    const { selected, view } = placeNow()
+    const closed = store.detail?.id ?? store.selected
+    if (selected === store.selected) return change(store, { view })
+    change(store, { view, selected, detail: undefined, transcript: undefined, said: '' })
+    // Who closes a session goes on at its row.
+    if (selected === '') linkOf(closed)?.focus()
     reload(store, 'detail')
   })
   setInterval(() => tick(store), 1_000)
   signIn(store, '')
+  return store
 }

@@ -8,9 +8,9 @@ import { ALL_LIMITS, LIMITS, type LimitSetting, METERS } from '../../core/budget
 import { SCOPES } from '../../core/budget/scopes.ts'
 import { GAPS } from '../../core/gaps.ts'
 import { NAMES } from '../../core/loop/patterns.ts'
-import { namesOf } from '../../core/names.ts'
+import { namesOf, tableBy } from '../../core/names.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
-import { STATES } from './states.ts'
+import { GROUP_NAMES, STATES } from './states.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
@@ -263,6 +263,12 @@ const spent = z.strictObject(cost)
 const summary = named('Summary', {
   sessions: count,
   at_work: count,
+  groups: z
+    .strictObject(tableBy(namesOf(GROUP_NAMES), () => count))
+    .describe(
+      'Sessions in each group. In Redis, those that follow unsorted in a list by risk count as ended: nothing came for ' +
+        'ten minutes.',
+    ),
   need_you: count.describe('Asking, or in a loop.'),
   asking: count,
   per_minute: spent.describe('Of all sessions together, over the last five minutes.'),
@@ -317,15 +323,20 @@ export const listQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(200).default(50),
   cursor: z.string().max(500).optional(),
   state: states.optional(),
+  group: z.enum(namesOf(GROUP_NAMES)).optional(),
   model: z.string().max(200).optional().describe('A glob.'),
   upstream: z.string().max(200).optional(),
   key: z.string().max(200).optional().describe('The name of an access key.'),
   id: z.string().max(200).optional().describe("How the id or the client's own id begins."),
-  q: z.string().max(200).optional().describe('Words in the name, the client, the key, the model or the id.'),
+  q: z.string().max(200).optional().describe('Words in the name, the client, the key, the model, the id or the state.'),
   sort: z
-    .enum(['risk', 'cost', 'rate', 'iterations', 'newest'])
+    .enum(['risk', 'cost', 'rate', 'iterations', 'newest', 'limit', 'tokens', 'name', 'client', 'key', 'model'])
     .optional()
-    .describe('Within those that need a person, failed, are at work, wait, and have ended; risk unless it is given.'),
+    .describe('risk, the default: within each group, those that need a person first. Others: over all groups.'),
+  direction: z
+    .enum(['asc', 'desc'])
+    .optional()
+    .describe('desc, the highest first, unless it is given; of names, clients, keys and models asc.'),
   name: z.string().max(4_096).optional().describe("The client's own id; newest first."),
 })
 export type ListQuery = z.output<typeof listQuery>

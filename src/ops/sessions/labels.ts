@@ -3,28 +3,39 @@
  * states at run time, as it is a part of the page.
  */
 import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
-import { GROUPS, STATES, type Tone } from './states.ts'
+import { GROUP_NAMES, GROUPS, type Group, STATES, type Tone } from './states.ts'
 
-export { GROUPS }
+export { GROUP_NAMES, GROUPS }
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']
 
 type LimitUse = NonNullable<SessionRow['limit']>
 
-/** The orders of a list: the words for each, and the field of a session by which it sorts, the highest value first. */
-export const ORDERS = {
-  risk: { word: 'By risk', field: 'risk' },
-  cost: { word: 'By cost', field: 'cost_usd' },
-  rate: { word: 'By $/min', field: 'cost_usd_per_minute' },
-  iterations: { word: 'By iterations', field: 'total_iterations' },
-  newest: { word: 'Newest', field: 'started_at' },
-} as const satisfies Readonly<
-  Record<NonNullable<ListQuery['sort']>, { readonly word: string; readonly field: keyof SessionRow }>
->
+/** By what a list is sorted, the highest first; texts as in the alphabet. */
+interface Order {
+  readonly word: string
+  readonly of: (row: SessionRow) => number | string
+  readonly isText?: true
+}
+
+/** The orders of a list. By risk its groups stay apart. */
+export const ORDERS: Readonly<Record<NonNullable<ListQuery['sort']>, Order>> = {
+  risk: { word: 'By risk', of: ({ risk }) => risk },
+  cost: { word: 'By cost', of: ({ cost_usd }) => cost_usd ?? -1 },
+  rate: { word: 'By $/min', of: ({ cost_usd_per_minute }) => cost_usd_per_minute ?? -1 },
+  iterations: { word: 'By iterations', of: ({ total_iterations }) => total_iterations },
+  newest: { word: 'Newest', of: ({ started_at }) => Date.parse(started_at) },
+  limit: { word: 'By limit', of: ({ limit }) => limit?.share ?? -1 },
+  tokens: { word: 'By tokens', of: ({ tokens }) => tokens },
+  name: { word: 'By name', of: (row) => labelOf(row).toLowerCase(), isText: true },
+  client: { word: 'By client', of: ({ client }) => client ?? '', isText: true },
+  key: { word: 'By key', of: ({ key }) => key ?? '', isText: true },
+  model: { word: 'By model', of: ({ model }) => shortModel(model) ?? '', isText: true },
+}
 
 /** Returns the group of a session. */
-export function groupOf({ state }: Pick<SessionRow, 'state'>): (typeof GROUPS)[number] {
+export function groupOf({ state }: Pick<SessionRow, 'state'>): Group {
   return STATES[state][2]
 }
 

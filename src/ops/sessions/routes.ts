@@ -17,13 +17,6 @@ import { sessionIn, validated } from './session-in.ts'
 import { createSessionList } from './session-list.ts'
 import { answerView, type ContextOf, detailOf, transcriptOf } from './view.ts'
 
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** How it may use the API; the first hook sets it. */
-    admin: AdminAccess
-  }
-}
-
 export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources, BudgetSources {
   readonly version: string
   readonly store: Store

@@ -2,13 +2,14 @@
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { globMatches } from '../../core/glob.ts'
+import { namesOf } from '../../core/names.ts'
 import type { Pause } from '../../core/operator/pause.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type BudgetSources, createReadUses, headLimits } from '../budget.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
-import { GROUPS, groupOf, isAtWork, ORDERS } from './labels.ts'
+import { GROUP_NAMES, GROUPS, groupOf, isAtWork, ORDERS, stateOf } from './labels.ts'
 import { pausesView } from './pauses.ts'
 import { costView, IDLE_AFTER, rowOf, type TimeUse, type Viewer } from './view.ts'
 
@@ -36,10 +37,11 @@ export interface ListSources extends BudgetSources {
   readonly pauses: { readonly current: readonly Pause[] }
 }
 
-/** What a list is sorted by, ascending: group of the state, amount, when it came last (both negative), id. */
-type Place = [group: number, amount: number, at: number, id: string]
+/** What a list is sorted by: group of the state, what its order asks for, when it came last (negative), id. */
+type Place = [group: number, by: number | string, at: number, id: string]
 
-function passes(row: SessionRow, { state, model, upstream, key, id, q }: Filter): boolean {
+function passes(row: SessionRow, { state, group, model, upstream, key, id, q }: Filter): boolean {
+  if (group !== undefined && groupOf(row) !== GROUP_NAMES[group]) return false
   if (state !== undefined && row.state !== state) return false
   if (model !== undefined && !globMatches(model, row.model ?? '')) return false
   if (key !== undefined && row.key !== key) return false
@@ -47,7 +49,9 @@ function passes(row: SessionRow, { state, model, upstream, key, id, q }: Filter)
   // As the API calls it, as its client does, and as headers name a session that its client does not.
   if (id !== undefined && ![row.id, row.id.slice(1), row.name ?? ''].some((one) => one.startsWith(id))) return false
   if (!q) return true
-  const text = [row.name, row.label, row.client, row.key, row.model, row.upstream, row.id].join(' ').toLowerCase()
+  const said = [row.state, stateOf(row).text, groupOf(row)]
+  const names = [row.name, row.label, row.client, row.key, row.model, row.upstream, row.id]
+  const text = [...names, ...said].join(' ').toLowerCase()
   return q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
@@ -55,12 +59,16 @@ function passes(row: SessionRow, { state, model, upstream, key, id, q }: Filter)
 function placeIn(row: SessionRow, { name, sort }: Filter): Place {
   const at = -Date.parse(row.last_at)
   if (name !== undefined && !sort) return [0, 0, at, row.id]
-  const amount = row[ORDERS[sort ?? 'risk'].field] ?? -1
-  return [GROUPS.indexOf(groupOf(row)), -(typeof amount === 'string' ? Date.parse(amount) : amount), at, row.id]
+  const by = ORDERS[sort ?? 'risk'].of(row)
+  return [(sort ?? 'risk') === 'risk' ? GROUPS.indexOf(groupOf(row)) : 0, by, at, row.id]
 }
 
-function inOrder(a: Place, b: Place): number {
-  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || Number(a[3] > b[3]) - Number(a[3] < b[3])
+const compared = <Value extends number | string>(a: Value, b: Value) => Number(a > b) - Number(a < b)
+
+/** Returns how to compare two places, as `sort` does. */
+function orderOf({ sort = 'risk', direction }: Filter): (a: Place, b: Place) => number {
+  const sign = (direction ?? (ORDERS[sort].isText ? 'asc' : 'desc')) === 'asc' ? 1 : -1
+  return (a, b) => a[0] - b[0] || sign * compared(a[1], b[1]) || a[2] - b[2] || compared(a[3], b[3])
 }
 
 /**
@@ -70,16 +78,18 @@ function inOrder(a: Place, b: Place): number {
 async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
   const { store } = sources
   const now = sources.now()
-  const { name, seesNames, pauses, sort = 'risk', ...others } = filter
+  const { name, seesNames, pauses, sort = 'risk', direction, ...others } = filter
+  const inOrder = orderOf(filter)
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
-  const counts = { sessions: 0, at_work: 0, need_you: 0, asking: 0 }
+  const counts = { sessions: 0, at_work: 0, asking: 0 }
+  const groups = { need_you: 0, failed: 0, working: 0, waiting: 0, ended: 0 }
   const spend = { cost: 0, unpriced_answers: 0, estimated_prices: 0 }
   let complete = true
   const missed = () => {
     complete = false
   }
-  const isPlain = sort === 'risk' && !ids && Object.values(others).every((value) => !value)
+  const isPlain = sort === 'risk' && direction !== 'asc' && !ids && Object.values(others).every((value) => !value)
   const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
   const readUses = createReadUses(sources)
   const known = new Map<string, TimeUse>()
@@ -87,7 +97,7 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
     const row = rowOf(one, { now, seesNames, pauses, usedOf: await readUses(one.session, known) })
     counts.sessions++
     if (isAtWork(row)) counts.at_work++
-    if (groupOf(row) === 'Need you') counts.need_you++
+    for (const group of namesOf(groups)) if (groupOf(row) === GROUP_NAMES[group]) groups[group]++
     if (row.state === 'asking') counts.asking++
     spend.cost += row.cost_usd_per_minute ?? 0
     if (!row.price_known) spend[row.cost_estimated ? 'estimated_prices' : 'unpriced_answers']++
@@ -97,9 +107,12 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
   found.sort((a, b) => inOrder(a.place, b.place))
   const rest = recent?.next
   const total = rest ? recent.total : found.length
-  if (rest) counts.sessions = total
-  const summary = ids ? null : { ...counts, per_minute: costView(spend) }
-  return { id, seesNames, found, summary, complete, rest, total }
+  if (rest) {
+    groups.ended += total - counts.sessions
+    counts.sessions = total
+  }
+  const summary = ids ? null : { ...counts, groups, need_you: groups.need_you, per_minute: costView(spend) }
+  return { id, seesNames, found, inOrder, summary, complete, rest, total }
 }
 
 /** Reads so many of the sessions that follow unsorted; fewer if some have been forgotten. */
@@ -122,7 +135,7 @@ type Snapshot = Awaited<ReturnType<typeof takeSnapshot>>
 /** Where a page begins: in a snapshot, or a new one if that no longer exists, after a place; or in what follows it. */
 const cursorShape = z.tuple([
   z.string(),
-  z.tuple([z.number(), z.number(), z.number(), z.string()]).nullable(),
+  z.tuple([z.number(), z.union([z.number(), z.string()]), z.number(), z.string()]).nullable(),
   z.tuple([z.number(), z.int().min(0)]).nullable(),
 ])
 
@@ -162,7 +175,7 @@ export function createSessionList(sources: ListSources) {
     const known = snapshots.get(id)
     const snapshot =
       known?.seesNames === seesNames ? known : await take({ ...query, seesNames, pauses: pauses.current })
-    const { found, summary, total, rest } = snapshot
+    const { found, inOrder, summary, total, rest } = snapshot
     const left = from ? [] : after ? found.filter(({ place }) => inOrder(after, place) < 0) : found
     const shown = left.slice(0, limit)
     const sessions = shown.map(({ row }) => row)

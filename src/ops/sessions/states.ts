@@ -3,8 +3,16 @@
 /** How urgent a state is, for its colour. */
 export type Tone = 'bad' | 'warn' | 'good' | 'quiet'
 
-/** The groups of a list, in their order. */
-export const GROUPS = ['Need you', 'Failed', 'Working', 'Waiting', 'Ended'] as const
+/** The groups of a list, in their order, by their names in the API. */
+export const GROUP_NAMES = {
+  need_you: 'Need you',
+  failed: 'Failed',
+  working: 'Working',
+  waiting: 'Waiting',
+  ended: 'Ended',
+} as const
+export type Group = (typeof GROUP_NAMES)[keyof typeof GROUP_NAMES]
+export const GROUPS: readonly Group[] = Object.values(GROUP_NAMES)
 
 /** The word for a state, its tone, and its group. */
 export const STATES = {
@@ -18,4 +26,4 @@ export const STATES = {
   idle: ['idle', 'quiet', 'Waiting'],
   stopped: ['stopped', 'quiet', 'Ended'],
   completed: ['done', 'quiet', 'Ended'],
-} as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: (typeof GROUPS)[number]]>>
+} as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: Group]>>
