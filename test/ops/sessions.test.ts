@@ -340,12 +340,16 @@ describe('a list of sessions in the API', () => {
   })
 
   it.each([
+    // With what needs a person first and what has ended last; else over all groups.
     ['risk', ['looping', 'dear', 'cheap', 'ended']],
-    ['cost', ['looping', 'dear', 'cheap', 'ended']],
+    ['cost', ['looping', 'ended', 'dear', 'cheap']],
     ['rate', ['looping', 'dear', 'cheap', 'ended']],
-    ['iterations', ['looping', 'dear', 'cheap', 'ended']],
+    ['iterations', ['looping', 'ended', 'dear', 'cheap']],
     ['newest', ['looping', 'cheap', 'dear', 'ended']],
-  ])('is sorted by %s, with what needs a person first and what has ended last', async (sort, order) => {
+    ['cost&direction=asc', ['cheap', 'dear', 'ended', 'looping']],
+    ['name', ['cheap', 'dear', 'ended', 'looping']],
+    ['name&direction=desc', ['looping', 'ended', 'dear', 'cheap']],
+  ])('is sorted by %s', async (sort, order) => {
     const { time, now } = clock()
     const script: Script = (request, number) =>
       request.header('x-name') === 'looping' ? { calls: [{ name: 'read', arguments: {} }] } : runaway()(request, number)
@@ -366,7 +370,7 @@ describe('a list of sessions in the API', () => {
     await run('looping', 6)
     const shown = await listed(url, `?sort=${sort}`)
     expect(shown.map(({ name }) => name)).toEqual(order)
-    expect(shown.at(-1)?.cost_usd_per_minute).toBeNull()
+    expect(shown.find(({ name }) => name === 'ended')?.cost_usd_per_minute).toBeNull()
   })
 
   it('is searched by words of name, client and model, and says how many there are', async () => {
