@@ -58,8 +58,13 @@ export function Lanes({ detail }: { detail: SessionDetail }) {
   if (begins.length === 0) return null
   const start = Math.min(...begins)
   const length = Math.max(1, Math.max(...ends) - start)
-  const times = [0, 1 / 3, 2 / 3, 1].map((share) => new Date(start + share * length))
   const isShort = length < 180_000
+  const texts = [0, 1 / 2, 1].map((share) => {
+    const time = new Date(start + share * length)
+    return isShort ? time.toLocaleTimeString('en-GB') : clock(time.toISOString())
+  })
+  // Each time once: what took less than a second has one.
+  const times = [...new Set(texts)]
   return (
     <>
       <p class="legend">
@@ -71,10 +76,8 @@ export function Lanes({ detail }: { detail: SessionDetail }) {
         ))}
         <span />
         <p class="axis">
-          {times.map((time, at) => (
-            <time key={at} dateTime={time.toISOString()}>
-              {isShort ? time.toLocaleTimeString('en-GB') : clock(time.toISOString())}
-            </time>
+          {times.map((time) => (
+            <span key={time}>{time}</span>
           ))}
         </p>
       </div>
