@@ -87,6 +87,30 @@ describe.each(WAYS)('an agent over Gemini that reads %s', (_, path) => {
     ])
   })
 
+  it.each([
+    ['System: Please continue.', ['', 'search']],
+    ['System: Potential loop detected. Details: Repeated tool call: search.', ['Then I stop.']],
+  ])('whose fifth equal call is dropped by its client, with the words %s, gets %s', async (words, expected) => {
+    const { url } = await startBoth(({ body }) =>
+      body.includes('[LOOP GUARD] Blocked')
+        ? { text: 'Then I stop.' }
+        : { calls: [{ name: 'search', arguments: { query: 'x' } }] },
+    )
+    const { contents, seen } = await runGemini(url, path, 5)
+    expect(seen.map(({ calls }) => calls.length)).toEqual([1, 1, 1, 1, 1])
+    const rest = [
+      { role: 'model', parts: [{ text: '[The previous response was interrupted before it completed.]' }] },
+      { role: 'user', parts: [{ text: words }] },
+    ]
+    const body = JSON.stringify({ contents: [...contents.slice(0, -2), ...rest], tools: TOOLS })
+    // The request that is sent again gets the same.
+    for (const _ of [1, 2]) {
+      const response = await fetch(`${url}${path}`, { method: 'POST', headers: { 'x-goog-api-key': 'k' }, body })
+      const { text, calls } = answerIn(await response.text())
+      expect([text, ...calls.map(({ functionCall }) => (functionCall as { name: string }).name)]).toEqual(expected)
+    }
+  })
+
   it('gets a signature for the first call that is left of a response whose signed call was blocked', async () => {
     const search = { name: 'search', arguments: { query: 'x' } }
     const read = { name: 'read', arguments: { page: 9_007_199_254_740_991 } }
@@ -150,25 +174,40 @@ describe('a run over Gemini', () => {
     expect([...sessions(one)]).not.toEqual([...sessions(other)])
   })
 
-  it('costs what the catalogue says of its model, with thoughts as output', async () => {
-    const usageMetadata = {
-      promptTokenCount: 1_000_000,
-      cachedContentTokenCount: 0,
-      candidatesTokenCount: 1_000_000,
-      thoughtsTokenCount: 1_000_000,
-      totalTokenCount: 3_000_000,
+  it.each(WAYS)('costs what the catalogue says of its model, by the usage that comes last, as %s', async (_, path) => {
+    const usage = {
+      promptTokenCount: 100_000,
+      cachedContentTokenCount: 60_000,
+      candidatesTokenCount: 1_000,
+      thoughtsTokenCount: 2_000,
+      toolUsePromptTokenCount: 10_000,
+      totalTokenCount: 113_000,
     }
-    const candidates = [{ content: { parts: [{ text: 'ok' }], role: 'model' }, finishReason: 'STOP' }]
-    const { url, until } = await startBoth(
-      () => ({ body: { candidates, usageMetadata, modelVersion: 'gemini-2.5-flash' } }),
-      { models: [{ model: 'gemini-2.5-flash', price: { input: 0.5, output: 2 } }] },
-    )
-    await runGemini(url, WHOLE, 1)
-    const answered = await until(({ kind }) => kind === 'answered')
-    expect(answered).toMatchObject({
-      model: 'gemini-2.5-flash',
-      usage: { input: 1e6, output: 2e6, reasoning: 1e6, cost: 4.5 },
+    const calls = [{ name: 'search', arguments: {} }]
+    const { url, events, until } = await startBoth(() => ({ text: 'Let me see. ', calls, usage }))
+    await runGemini(url, path, 2)
+    await until((event) => event.kind === 'answered' && event.iteration === 2)
+    const billed = events.flatMap((event) => (event.kind === 'answered' ? [event] : []))
+    // US dollars per million tokens: 0.30 for input, 0.03 for cached input, 2.50 for output and thoughts.
+    const cost = (50_000 * 0.3 + 60_000 * 0.03 + 3_000 * 2.5) / 1e6
+    for (const { model, usage: used } of billed.slice(-1)) {
+      expect(model).toBe('gemini-2.5-flash')
+      expect(used).toMatchObject({ input: 110_000, cachedInput: 60_000, output: 3_000, reasoning: 2_000 })
+      expect(used.cost).toBeCloseTo(cost, 10)
+    }
+    const total = billed.reduce((sum, { usage: { cost = 0 } }) => sum + cost, 0)
+    expect(total).toBeCloseTo(2 * cost, 10)
+  })
+
+  it('ends at a limit in dollars by the catalogue’s price', async () => {
+    const usage = { promptTokenCount: 1_000_000, candidatesTokenCount: 100_000, thoughtsTokenCount: 100_000 }
+    const { url, provider } = await startBoth((request, number) => ({ ...runawayGemini()(request, number), usage }), {
+      budget: { session: { max_cost_usd: 1.5 } },
     })
+    // 0.80 dollars a request.
+    const { last } = await runGemini(url, EVENTS)
+    expect(last?.governor).toMatchObject({ terminal_reason: 'max_cost', has_final_answer: true })
+    expect(provider.requests).toHaveLength(3)
   })
 
   it('gets the meaning of an overflow in its own API’s errors, also in those of a list', async () => {

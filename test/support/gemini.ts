@@ -41,20 +41,21 @@ function partsOf(answer: Answer): Part[] {
 export function generated(answer: Answer, number: number): object {
   const content = { parts: partsOf(answer), role: 'model' }
   const candidate = { content, finishReason: answer.finish ?? 'STOP', index: 0 }
-  return { candidates: [candidate], usageMetadata: USAGE, ...base(number) }
+  return { candidates: [candidate], usageMetadata: answer.usage ?? USAGE, ...base(number) }
 }
 
 /** The same as chunks, one for each part, with usage that grows. */
 export function generatedChunks(answer: Answer, number: number): object[] {
+  const stated = answer.usage ?? USAGE
   const chunk = (part: Part, more: object = {}, usage: object = {}) => ({
     candidates: [{ content: { parts: [part], role: 'model' }, index: 0, ...more }],
-    usageMetadata: { ...USAGE, candidatesTokenCount: 1, totalTokenCount: 101, ...usage },
+    usageMetadata: { ...stated, candidatesTokenCount: 1, totalTokenCount: 101, ...usage },
     ...base(number),
   })
   const parts = partsOf(answer)
   // The last chunk holds the last call, or an empty text.
   const last = answer.calls?.length ? parts.pop() : undefined
-  const end = chunk(last ?? { text: '' }, { finishReason: answer.finish ?? 'STOP' }, USAGE)
+  const end = chunk(last ?? { text: '' }, { finishReason: answer.finish ?? 'STOP' }, stated)
   return [...parts.map((part) => chunk(part)), end]
 }
 

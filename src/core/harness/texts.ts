@@ -7,6 +7,9 @@ import type { HarnessText } from './match.ts'
 
 const HERMES_END = '--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---'
 
+/** How a harness begins to tell the model that it repeats itself: gemini-cli, which ends the run without a word next. */
+export const LOOP_REPORT = 'System: Potential loop detected. Details: '
+
 /** The harness, and how its text is matched (a row of tags holds several); `end`: a human's words may follow it. */
 type Row = readonly [harness: string, match: HarnessText['match'], text: string, end?: string]
 
@@ -78,7 +81,7 @@ const ROWS: readonly Row[] = [
   ['reasonix', 'prefix', 'Summary of the later conversation (compacted from here on):'],
   ['reasonix', 'prefix', 'Summary of earlier conversation (compacted up to here):'],
   ['reasonix', 'prefix', 'Auto recovery has reached its limit for this turn.'],
-  ['gemini-cli', 'prefix', 'System: Potential loop detected. Details: '],
+  ['gemini-cli', 'prefix', LOOP_REPORT],
   ['gemini-cli', 'prefix', 'First, reason in your scratchpad. Then, generate the <state_snapshot>.'],
   ['gemini-cli', 'prefix', 'This is the Gemini CLI. We are setting up the context for our chat.'],
   ['gemini-cli', 'prefix', 'This is the Qwen Code. We are setting up the context for our chat.'],

@@ -86,6 +86,9 @@ export interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
 const MAX_ANSWERS = 40
 const ANSWERS_WITHIN = 600_000
 
+/** So many times more warnings may be ignored if all results are terse. */
+const TERSE_TIMES = 2
+
 /** The most loops, and calls that the model was warned about, that are remembered. */
 const MAX_LOOPS = 16
 const MAX_WARNED_CALLS = 64
@@ -159,6 +162,14 @@ export function warningRefused(memory: LoopMemory, finding: LoopFinding, isMute:
   // A request that is sent again has the same notice.
   if (attempted?.step === history.steps) return memory
   return { ...memory, attempted: { ...withWarning(attempted ?? memory, finding), isMute, step: history.steps } }
+}
+
+/** Returns the memory after a harness reported a loop: one that Governor warned about as well is blocked next. */
+export function harnessWarned(memory: LoopMemory, { maxWarningsBeforeBlock }: LoopPolicy): LoopMemory {
+  const { pattern } = currentLoop(memory) ?? {}
+  if (!pattern || !memory.levels[pattern]) return memory
+  // As many as results that are terse need.
+  return { ...memory, levels: { ...memory.levels, [pattern]: TERSE_TIMES * maxWarningsBeforeBlock } }
 }
 
 /** Returns the loop that was found last; `undefined` if the run did something that may be new since. */
@@ -265,7 +276,7 @@ function loopToBlock(
       if (!found || found.hasNews || found.isWaiting) continue
       // Results that are too short to show any progress need twice the warnings.
       const isTerse = history.window.every((one) => one.isTerse || !found.calls.includes(one.call))
-      if (isTerse && !isIgnored(found.pattern, 2)) continue
+      if (isTerse && !isIgnored(found.pattern, TERSE_TIMES)) continue
       const hash = hashOfAll(found.calls)
       const before = loops.find((known) => known.loop === hash)?.count ?? 0
       loop = { pattern: found.pattern, calls: found.calls, count: before + found.count - 1 }

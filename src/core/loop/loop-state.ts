@@ -5,6 +5,7 @@
 
 import type { Conversation } from '../conversation.ts'
 import type { HarnessRegistry } from '../harness/match.ts'
+import { LOOP_REPORT } from '../harness/texts.ts'
 import { branded, type Hash, hashOfText } from '../hash.ts'
 import {
   type AssistantMessage,
@@ -15,6 +16,7 @@ import {
   userText,
 } from '../transcript.ts'
 import {
+  harnessWarned,
   humanSpoke,
   type LoopCall,
   type LoopFinding,
@@ -223,6 +225,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
     next = observeCalls(next, reader, -1, { now, hashes: [previousStep] })
   const unknown = placeholders(reader, from, newest)
   for (let index = from; index < conversation.length; index++) {
+    if (isSameRun && isLoopReport(conversation, index)) next = { ...next, memory: harnessWarned(next.memory, policy) }
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
     const step = stepAt(state, index)
@@ -239,6 +242,11 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
     })
   }
   return next.isCut === (reader.isCut || undefined) ? next : { ...next, isCut: reader.isCut || undefined }
+}
+
+function isLoopReport(conversation: Conversation, index: number): boolean {
+  if (conversation.role(index) !== 'user' || conversation.resultCount(index) > 0) return false
+  return conversation.texts(index).some((text) => text.startsWith(LOOP_REPORT))
 }
 
 /** Returns the assistant message that shows some of these calls; `undefined` if none does. */
