@@ -17,6 +17,8 @@ import { createEventClient, createFraming, type EventSink } from './event-client
 const MAX_OPEN = 16
 /** Messages that wait for a request before them, or for the end of a response, at most. */
 const MAX_WAITING = 64
+/** Bytes of such messages beyond which the client is not read: as many as the longest message has. */
+const MAX_WAITING_BYTES = 16_777_216
 /** Bytes that a side has not read yet: then the other side is not read either. */
 const MAX_UNREAD = 1_048_576
 /** How many pings in a row a side may leave without any sign of life. */
@@ -196,12 +198,20 @@ function balance(c: Connection): void {
   const isHeld = [...lanes.values()].some(
     ({ attempts, current }) => attempts.some(({ isPaused }) => isPaused) || (current?.early?.length ?? 0) > MAX_WAITING,
   )
-  const isFull = c.open >= MAX_OPEN || c.passing.length >= MAX_WAITING
+  const isFull = c.open >= MAX_OPEN || c.passing.length >= MAX_WAITING || waitingBytes(c) > MAX_WAITING_BYTES
   setPaused(client, isFull || upstream.bufferedAmount > MAX_UNREAD)
   setPaused(upstream, isHeld || client.bufferedAmount > MAX_UNREAD)
   if (client.readyState === client.OPEN && client.bufferedAmount > MAX_UNREAD) return
   c.unread = []
   for (const call of unread) call()
+}
+
+/** Returns the bytes of the client's messages that wait, requests included. */
+function waitingBytes({ passing, lanes }: Connection): number {
+  let bytes = 0
+  for (const { message } of passing) bytes += message?.data.length ?? 0
+  for (const { queue } of lanes.values()) for (const { message } of queue) bytes += message.length
+  return bytes
 }
 
 function setPaused(socket: WebSocket, isPaused: boolean): void {

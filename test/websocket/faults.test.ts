@@ -1,4 +1,5 @@
 /** What goes wrong on a guarded WebSocket: nothing is lost, counted twice or left open. */
+import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { WebSocket } from 'ws'
 import { startGovernor } from '../support/governor.ts'
@@ -90,6 +91,111 @@ describe.each(WAYS)('a side that leaves %s', (_, leave, code) => {
     // A later one states what the usage cost.
     const used = events.filter((event) => event.kind === 'answered' && event.usage.input > 0)
     expect(used.length).toBeLessThanOrEqual(total)
+  })
+})
+
+/** A run of equal calls whose seventh is blocked, and one that reaches its limit: in both the last request asks twice. */
+const ENDS: readonly (readonly [name: string, config: { [key: string]: unknown }, steps: number, iteration: number])[] =
+  [
+    ['blocks a call', {}, 6, 7],
+    ['ends a run', { budget: { max_iterations: 2 }, loop_guard: { enabled: false } }, 2, 2],
+  ]
+
+/** One of each kind is enough for long runs. */
+const FEW = WAYS.filter((_, at) => at % 3 === 0)
+
+describe.each(ENDS)('a side that leaves while Governor %s', (_, config, steps, iteration) => {
+  const call = { name: 'search', arguments: { query: 'the same' } }
+  const SAME = { calls: [call] }
+  const DONE = { text: 'All done.' }
+
+  it.each(FEW)('%s: the same request gets the same end later, after any event', async (__, leave, code) => {
+    let after = Number.POSITIVE_INFINITY
+    let isProvider = true
+    const { url, ended, count, provider } = await start(({ items, json }, number, socket) => {
+      const isLastAnswer = json.tool_choice === 'none' || JSON.stringify(items).includes('[LOOP GUARD] Blocked')
+      const messages = eventsOf(json, isLastAnswer ? DONE : SAME, number).slice(0, after)
+      after -= messages.length
+      if (after <= 0 && isProvider) setImmediate(() => leave(socket))
+      return { messages }
+    }, config)
+    const firstEvents = eventsOf(REQUEST as never, SAME, 1).length * (steps === 6 ? 1 : 0)
+    const all = firstEvents + eventsOf(REQUEST as never, DONE, 1).length
+    for (let at = 0; at < all; at += 2) {
+      isProvider = at % 4 === 0
+      const session = { 'session-id': `s-${at}` }
+      const first = await openSocket(url, session)
+      const input: Item[] = [{ type: 'message', role: 'user', content: 'find it' }]
+      for (let step = 0; step < steps; step++) {
+        const { response } = (await first.ask({ ...REQUEST, input })).at(-1) as { response: { output: Item[] } }
+        const { output } = response
+        const results = output.map(({ call_id }) => ({
+          type: 'function_call_output',
+          call_id,
+          output: 'There is nothing to see here.',
+        }))
+        input.push(...output, ...results)
+      }
+      after = at
+      first.send({ type: 'response.create', ...REQUEST, input })
+      if (!isProvider) {
+        await expect.poll(() => after).toBeLessThanOrEqual(0)
+        leave(first.socket)
+      }
+      const closed = await first.closed
+      if (isProvider) expect([at, closed.code]).toEqual([at, code])
+      await expect.poll(() => count('request_began') - ended().length).toBe(0)
+      after = Number.POSITIVE_INFINITY
+      const second = await openSocket(url, session)
+      const last = (await second.ask({ ...REQUEST, input })).at(-1)
+      expect([at, last?.['type']]).toEqual([at, 'response.completed'])
+      expect(JSON.stringify(last)).toContain('All done.')
+      await expect.poll(() => count('request_began') - ended().length).toBe(0)
+      expect([at, ended().at(-1)?.iteration]).toEqual([at, iteration])
+      second.socket.close()
+      await second.closed
+    }
+    await expect.poll(() => provider.connections.every(({ readyState }) => readyState === 3)).toBe(true)
+  })
+})
+
+describe('a side that leaves with responses in several lanes', () => {
+  it.each(WAYS)('%s ends all of them, once', async (_, leave, code) => {
+    for (const isProvider of [true, false]) {
+      const sockets: WebSocket[] = []
+      const { url, ended, count, provider } = await start(async ({ json }, number, socket) => {
+        sockets.push(socket)
+        return { messages: eventsOf(json, ANSWER, number).slice(0, 2) }
+      })
+      const client = await openSocket(url)
+      for (const stream_id of ['a', 'b', 'b', 'c']) client.send({ type: 'response.create', ...REQUEST, stream_id })
+      await client.until((all) => all.length === 6)
+      leave(isProvider ? (sockets[0] as WebSocket) : client.socket)
+      const closed = isProvider ? await client.closed : await closeOf(provider.connections[0] as WebSocket)
+      expect(closed.code).toBe(code)
+      // The second request of lane b was not begun.
+      await expect.poll(() => [count('request_began'), ended().length]).toEqual([3, 3])
+      expect(ended().every(({ iteration }) => iteration === 1)).toBe(true)
+    }
+  })
+
+  it('is told apart by any code and reason, of either side', async () => {
+    const { url, provider } = await start(() => ({ text: 'Done.' }))
+    const codes = fc.oneof(
+      fc.constantFrom(1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014),
+      fc.integer({ min: 3000, max: 4999 }),
+    )
+    const reasons = fc.string({ unit: 'grapheme', maxLength: 20 })
+    await fc.assert(
+      fc.asyncProperty(codes, reasons, fc.boolean(), async (code, reason, isProvider) => {
+        const client = await openSocket(url)
+        const connection = provider.connections.at(-1) as WebSocket
+        const closed = isProvider ? client.closed : closeOf(connection)
+        ;(isProvider ? connection : client.socket).close(code, reason)
+        expect(await closed).toEqual({ code, reason })
+      }),
+      { numRuns: 40 },
+    )
   })
 })
 

@@ -2,6 +2,7 @@
 import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { WebSocket } from 'ws'
 import { startGovernor } from '../support/governor.ts'
 import { openSocket } from '../support/websocket-client.ts'
 import { eventsOf, type SocketScript, startSocketProvider } from '../support/websocket-provider.ts'
@@ -114,32 +115,77 @@ describe('a guarded WebSocket', () => {
     expect(provider.connections[0]?.extensions).toBe('')
   })
 
-  it('reads the provider only as fast as the client reads', async () => {
-    const event = JSON.stringify({ type: 'response.output_text.delta', delta: 'x'.repeat(100_000) })
+  const event = JSON.stringify({ type: 'response.output_text.delta', delta: 'x'.repeat(100_000) })
+
+  /** Sends one message until the connection has taken no byte for many turns; returns how many it has taken. */
+  async function fill(socket: WebSocket, message = event): Promise<number> {
     let sent = 0
-    let isFull = () => {}
-    const full = new Promise<void>((resolve) => {
+    for (let turns = 0; turns < 300 && sent < 1_000; turns++) {
+      if (socket.bufferedAmount === 0) {
+        turns = 0
+        sent++
+        socket.send(message)
+      } else await setImmediate()
+    }
+    expect(sent).toBeLessThan(1_000)
+    return sent
+  }
+
+  it('reads the provider only as fast as the client reads', async () => {
+    let isFull = (_sent: number) => {}
+    const full = new Promise<number>((resolve) => {
       isFull = resolve
     })
     const { url } = await start(async (_, __, socket) => {
-      // So many turns without a byte taken: the connection is full.
-      for (let turns = 0; turns < 300 && sent < 1_000; turns++) {
-        if (socket.bufferedAmount === 0) {
-          turns = 0
-          sent++
-          socket.send(event)
-        } else await setImmediate()
-      }
-      isFull()
+      isFull(await fill(socket))
       return { text: 'Done.' }
     })
     const client = await openSocket(url)
     client.socket.pause()
     client.send({ type: 'response.create', model: 'm', input: 'x' })
-    await full
-    expect(sent).toBeLessThan(1_000)
+    const sent = await full
     client.socket.resume()
     await client.until((all) => all.some((text) => text.includes('response.completed')))
     expect(client.messages.filter((text) => text === event).length).toBe(sent)
+  })
+
+  it('reads the client only as fast as the provider reads, also while the client reads nothing', async () => {
+    const { url, provider } = await start(() => ({ text: 'Done.' }))
+    const client = await openSocket(url)
+    await client.ask({ model: 'm', input: 'x' })
+    const [connection] = provider.connections
+    if (!connection) throw new Error('there is no connection')
+    for (const isClientSlow of [false, true]) {
+      const [received, got] = [provider.received.length, client.messages.length]
+      connection.pause()
+      if (isClientSlow) client.socket.pause()
+      const [up, down] = await Promise.all([fill(client.socket), isClientSlow ? fill(connection) : 0])
+      connection.resume()
+      client.socket.resume()
+      await expect.poll(() => provider.received.length, { timeout: 20_000 }).toBe(received + up)
+      await expect.poll(() => client.messages.length, { timeout: 20_000 }).toBe(got + down)
+    }
+    const last = await client.ask({ model: 'm', input: 'x' })
+    expect(last.at(-1)?.['type']).toBe('response.completed')
+  })
+
+  it('reads no more than 16 MB of the client behind a request that is not sent yet', async () => {
+    const provider = await startSocketProvider(() => ({ calls: [{ name: 'search', arguments: {} }] }))
+    onTestFinished(() => provider.close())
+    const stop = { mode: 'ask', ask_timeout: '20s' }
+    const { url, until } = await startGovernor(provider.url, { budget: { max_iterations: 1 }, stop })
+    const client = await openSocket(url, { 'session-id': 's-1' })
+    const tools = [{ type: 'function', name: 'search', parameters: { type: 'object' } }]
+    const events = await client.ask({ model: 'm', tools, input: 'x' })
+    const { response } = events.at(-1) as { response: { output: { call_id: string }[] } }
+    const { output } = response
+    const results = output.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'none' }))
+    const input = [{ role: 'user', content: 'x' }, ...output, ...results]
+    client.send({ type: 'response.create', model: 'm', tools, input })
+    await until(({ kind }) => kind === 'operator_asked')
+    const large = JSON.stringify({ type: 'other', x: 'x'.repeat(4_000_000) })
+    // What the kernel holds on the way comes on top.
+    expect(await fill(client.socket, large)).toBeLessThan(12)
+    expect(provider.received.length).toBe(1)
   })
 })

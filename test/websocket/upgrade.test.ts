@@ -1,5 +1,7 @@
 /** How a guarded WebSocket opens: as the provider answers, or with the advice to use HTTP. */
 import { hash } from 'node:crypto'
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket } from 'ws'
 import { startGovernor } from '../support/governor.ts'
@@ -69,6 +71,26 @@ describe('a provider that refuses a WebSocket', () => {
     expect((await refusedSocket(url)).status).toBe(426)
     expect((await refusedSocket(url)).status).toBe(426)
     expect(events.filter(({ kind }) => kind === 'tunnel_failed').length).toBe(2)
+  })
+
+  it('by saying nothing makes clients use HTTP, for ten minutes without being asked again', async () => {
+    const opened: Socket[] = []
+    const silent = createServer((socket) => void opened.push(socket))
+    silent.listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    onTestFinished(() => {
+      for (const socket of opened) socket.destroy()
+      silent.close()
+    })
+    const { port } = silent.address() as AddressInfo
+    const upstreams = { openai: { url: `http://127.0.0.1:${port}` } }
+    const { url, pass } = await start({}, { upstreams, timeouts: { connect: '200ms' } })
+    expect((await refusedSocket(url)).status).toBe(426)
+    expect((await refusedSocket(url)).status).toBe(426)
+    expect(opened.length).toBe(1)
+    pass(601_000)
+    expect((await refusedSocket(url)).status).toBe(426)
+    expect(opened.length).toBe(2)
   })
 
   it('by an answer that is no WebSocket makes clients use HTTP', async () => {
