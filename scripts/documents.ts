@@ -268,3 +268,27 @@ export function settingsTable(): string {
   })
   return `| flag | variable | key | what it sets |\n|---|---|---|---|\n${rows.join('')}`
 }
+
+/** A client that was tried: what its user sets and sees. */
+interface Tried {
+  readonly package: string
+  readonly version: string
+  readonly setting: string
+  readonly over: string
+  readonly caution: string
+  readonly block?: string
+  readonly stop?: string
+  readonly upgrade?: string
+}
+
+/** Returns the table of the clients that were tried, by their names: `test/agents/results.json` as Markdown. */
+export function clientsTable(results: Readonly<Record<string, Tried>>): string {
+  const rows = Object.entries(results)
+    .sort(([one], [other]) => (one.toLowerCase() < other.toLowerCase() ? -1 : 1))
+    .map(([client, { package: name, version, setting, over, caution, block = '', stop = '', upgrade = '' }]) => {
+      const tried = `${code(name)} ${version}`
+      return `| ${[client, tried, over, setting, caution, block, stop, upgrade].join(' | ')} |\n`
+    })
+  const head = ['client', 'tried with', 'over', 'set', 'budget low', 'call blocked', 'run stopped', 'our 426']
+  return `| ${head.join(' | ')} |\n${'|---'.repeat(head.length)}|\n${rows.join('')}`
+}

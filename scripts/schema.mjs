@@ -1,4 +1,5 @@
-// Writes what is made from src/config: config/schema.json, config/governor.yaml, and the tables in docs/configuration.md and docs/commands.md.
+// Writes what is made from src/config: config/schema.json, config/governor.yaml, and the tables in docs/configuration.md and docs/commands.md;
+// and from what was seen of agents, the table in docs/clients.md.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -9,7 +10,8 @@ const root = join(import.meta.dirname, '..')
 const outfile = join(root, 'node_modules', '.documents.mjs')
 const entryPoints = [join(import.meta.dirname, 'documents.ts')]
 await build({ entryPoints, outfile, bundle: true, format: 'esm', platform: 'node', packages: 'external' })
-const { commentedFile, configurationTable, jsonSchema, settingsTable } = await import(pathToFileURL(outfile).href)
+const documents = await import(pathToFileURL(outfile).href)
+const { clientsTable, commentedFile, configurationTable, jsonSchema, settingsTable } = documents
 rmSync(outfile)
 
 writeFileSync(join(root, 'config', 'schema.json'), `${JSON.stringify(jsonSchema(), null, 2)}\n`)
@@ -27,3 +29,6 @@ function replaceTable(name, head, table) {
 
 replaceTable('docs/configuration.md', 'key \\| default', configurationTable())
 replaceTable('docs/commands.md', 'flag \\| variable', settingsTable())
+
+const results = readFileSync(join(root, 'test', 'agents', 'results.json'), 'utf8')
+replaceTable('docs/clients.md', 'client \\| tried with', clientsTable(JSON.parse(results)))

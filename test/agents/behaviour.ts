@@ -3,12 +3,18 @@ import { expect, it, onTestFinished } from 'vitest'
 import { isGemini, mayCall } from '../support/gemini.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Answer, type Received, type Script, startProvider } from '../support/provider.ts'
-import type { Ran } from './program.ts'
+import type { Program, Ran } from './program.ts'
+import { type Result, record, seenIn } from './results.ts'
 
 /** Runs the agent on a prompt against the API at `url`. */
 export type Drive = (url: string, prompt: string) => Promise<Ran>
 
 export interface Agent {
+  /** Its row among the results. */
+  readonly client: string
+  readonly program: Program
+  /** What a user sets, as the documents write it. */
+  readonly setting: string
   /** A call of its shell tool. */
   call(command: string): { readonly name: string; readonly arguments: unknown }
   /** Is this a step of its run, and not a title or a probe? */
@@ -17,6 +23,14 @@ export interface Agent {
   readonly session?: string
   /** Which of its equal calls in a row is blocked; 7 if it does nothing about them itself. */
   readonly blockedAt?: number
+}
+
+/** The names of APIs in the documents. */
+const APIS: Readonly<Record<string, string>> = {
+  chat: 'Chat Completions',
+  messages: 'Messages',
+  responses: 'Responses',
+  gemini: 'Gemini',
 }
 
 const PROMPT = 'Run the steps you planned, one after the other, then say that you are done.'
@@ -42,6 +56,9 @@ const steps = (agent: Agent, count: number) => (_: Received, turn: number) =>
 
 export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
   const stepsOf = (requests: readonly Received[]) => requests.filter((request) => agent.isTurn(request))
+  const { name, version } = agent.program
+  const note = (seen: Partial<Result>) =>
+    record(agent.client, { package: name, version, setting: agent.setting, ...seen })
   const ended = (ran: Ran, text: string) => {
     expect(ran.code, ran.stderr + ran.stdout).toBe(0)
     expect(ran.stdout).toContain(text)
@@ -64,15 +81,19 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
     const named = agent.session && behind.requests.at(-1)?.header(agent.session)
     if (named !== undefined) expect(ends.at(-1)?.session).toBe(named)
     expect(new Set(ends.slice(1).map(({ session }) => session)).size).toBe(1)
+    const [{ dialect = '', method = '' } = {}] = ends
+    note({ over: `${APIS[dialect]} over ${method === 'POST' ? 'HTTP' : method}` })
   })
 
   it('gets a notice when its budget runs low', async () => {
     const { url, provider } = await startBoth(turns(agent, steps(agent, 4)), {
       budget: { max_iterations: 6, adaptive: false },
     })
-    ended(await drive(url, PROMPT), DONE)
+    const ran = await drive(url, PROMPT)
+    ended(ran, DONE)
     const told = stepsOf(provider.requests).map(({ body }) => /\[BUDGET: Iteration (\d)\/6/.exec(body.toString())?.[1])
     expect(told).toEqual([undefined, undefined, undefined, undefined, '5'])
+    note({ caution: seenIn(ran, DONE) })
   })
 
   it('gets the model’s answer when it is stopped', async () => {
@@ -82,9 +103,11 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
       ),
       { budget: { max_iterations: 4 } },
     )
-    ended(await drive(url, PROMPT), STOPPED)
+    const ran = await drive(url, PROMPT)
+    ended(ran, STOPPED)
     expect(stepsOf(provider.requests)).toHaveLength(5)
     expect(events).toContainEqual(expect.objectContaining({ kind: 'stopped', reason: 'max_iterations', by: 'model' }))
+    note({ stop: seenIn(ran, STOPPED) })
   })
 
   it('continues with the model’s next answer when its calls are blocked', async () => {
@@ -95,8 +118,10 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
           : { calls: [agent.call('echo the same words each time')] },
       ),
     )
-    ended(await drive(url, PROMPT), DONE)
+    const ran = await drive(url, PROMPT)
+    ended(ran, DONE)
     expect(stepsOf(provider.requests)).toHaveLength((agent.blockedAt ?? 7) + 1)
     expect(events).toContainEqual(expect.objectContaining({ kind: 'call_blocked' }))
+    note({ block: seenIn(ran, DONE) })
   })
 }

@@ -34,6 +34,9 @@ const choosesNone = ({ json }: Received) => (json.tool_choice as { type?: string
 
 describe('Claude Code', () => {
   behavesBehindGovernor(drive, {
+    client: 'Claude Code',
+    program: PROGRAM,
+    setting: '`ANTHROPIC_BASE_URL`',
     call: (command) => ({ name: 'Bash', arguments: { command, description: 'step' } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
     session: 'x-claude-code-session-id',

@@ -4,8 +4,9 @@ import { startGovernor } from '../support/governor.ts'
 import { type ScriptedCall, startProvider } from '../support/provider.ts'
 import { type ReceivedMessage, type SocketAnswer, startSocketProvider } from '../support/websocket-provider.ts'
 import { install, type Program, type Ran, start, workspace } from './program.ts'
+import { type Result, record, seenIn } from './results.ts'
 
-const PROGRAM: Program = { name: '@openai/codex', version: '0.169.0', bin: 'codex' }
+const PROGRAM: Program = { name: '@openai/codex', version: '0.171.0', bin: 'codex' }
 const PROMPT = 'Run the steps you planned, one after the other, then say that you are done.'
 const DONE = 'All done: 42.'
 const HEADERS = ['x-codex-turn-state: t1', 'x-reasoning-included: true', 'x-models-etag: e1', 'openai-model: gpt-5']
@@ -46,6 +47,11 @@ function finished(ran: Ran, text: string): void {
   expect(ran.stderr).not.toMatch(/ERROR|[Rr]econnecting/)
 }
 
+const note = (seen: Partial<Result>) => {
+  const { name, version } = PROGRAM
+  record('codex', { package: name, version, setting: '`openai_base_url`', over: 'Responses over WebSocket', ...seen })
+}
+
 describe('codex over its WebSocket', () => {
   it('gives the same answer as without Governor, after the same messages, in one counted session', async () => {
     const direct = await startSocketProvider((message, number) => steps(3)(message, number - 1), { headers: HEADERS })
@@ -74,9 +80,11 @@ describe('codex over its WebSocket', () => {
 
   it('gets a notice when its budget runs low', async () => {
     const { url, provider } = await startBoth(steps(4), { budget: { max_iterations: 6, adaptive: false } })
-    finished(await drive(url), DONE)
+    const ran = await drive(url)
+    finished(ran, DONE)
     const told = provider.received.slice(1).map(({ text }) => /\[BUDGET: Iteration (\d)\/6/.exec(text)?.[1])
     expect(told).toEqual([undefined, undefined, undefined, undefined, '5'])
+    note({ caution: seenIn(ran, DONE) })
   })
 
   it('gets the model’s answer when it is stopped', async () => {
@@ -85,8 +93,10 @@ describe('codex over its WebSocket', () => {
         json.tool_choice === 'none' ? { text: 'This is what I found so far.' } : { calls: [run(`echo step-${turn}`)] },
       { budget: { max_iterations: 4 } },
     )
-    finished(await drive(url), 'This is what I found so far.')
+    const ran = await drive(url)
+    finished(ran, 'This is what I found so far.')
     expect(events).toContainEqual(expect.objectContaining({ kind: 'stopped', reason: 'max_iterations', by: 'model' }))
+    note({ stop: seenIn(ran, 'This is what I found so far.') })
   })
 
   it('continues with the model’s next answer when its calls are blocked', async () => {
@@ -95,9 +105,11 @@ describe('codex over its WebSocket', () => {
         ? { text: DONE }
         : { calls: [run('echo the same words each time')] },
     )
-    finished(await drive(url), DONE)
+    const ran = await drive(url)
+    finished(ran, DONE)
     expect(provider.received.length).toBe(9)
     expect(events).toContainEqual(expect.objectContaining({ kind: 'call_blocked' }))
+    note({ block: seenIn(ran, DONE) })
   })
 
   it('sends everything again when the connection has lost its state', async () => {
@@ -155,6 +167,7 @@ describe('codex in front of a provider without WebSockets', () => {
     const ran = await drive(url)
     finished({ ...ran, stderr: '' }, DONE)
     expect(ran.stderr).not.toMatch(/Reconnecting/)
+    note({ upgrade: 'the answer over HTTP' })
     expect(events.some((event) => event.kind === 'request_ended' && event.method === 'POST')).toBe(true)
   })
 })

@@ -2,7 +2,7 @@ import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
 import { install, type Program, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@openai/codex', version: '0.169.0', bin: 'codex' }
+const PROGRAM: Program = { name: '@openai/codex', version: '0.171.0', bin: 'codex' }
 
 let binary = ''
 beforeAll(async () => {
@@ -23,6 +23,9 @@ const drive: Drive = async (url, prompt) => {
 // The scripted provider has no WebSockets: codex over its own is in codex-websocket.agent.ts.
 describe('codex over HTTP', () => {
   behavesBehindGovernor(drive, {
+    client: 'codex, without WebSockets',
+    program: PROGRAM,
+    setting: '`openai_base_url`',
     call: (command) => ({ name: 'exec_command', arguments: { cmd: command } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
     session: 'session-id',

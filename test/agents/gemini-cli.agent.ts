@@ -23,6 +23,9 @@ const drive: Drive = async (url, prompt) => {
 
 describe('gemini-cli over Gemini', () => {
   behavesBehindGovernor(drive, {
+    client: 'gemini-cli',
+    program: PROGRAM,
+    setting: '`GOOGLE_GEMINI_BASE_URL`',
     call: (command) => ({ name: 'run_shell_command', arguments: { command, description: 'step' } }),
     // It reports the fifth equal call to the model itself.
     blockedAt: 6,

@@ -22,6 +22,9 @@ const drive: Drive = async (url, prompt) => {
 
 describe('opencode over Responses', () => {
   behavesBehindGovernor(drive, {
+    client: 'opencode',
+    program: PROGRAM,
+    setting: '`baseURL` in `opencode.json`',
     call: (command) => ({ name: 'bash', arguments: { command, description: 'step' } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
     session: 'session-id',

@@ -18,6 +18,9 @@ const drive: Drive = async (url, prompt) => {
 
 describe('pi over Responses', () => {
   behavesBehindGovernor(drive, {
+    client: 'pi over Responses',
+    program: PROGRAM,
+    setting: '`baseUrl` in `models.json`',
     call: (command) => ({ name: 'bash', arguments: { command } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
     session: 'session_id',

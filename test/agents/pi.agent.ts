@@ -19,6 +19,9 @@ const drive: Drive = async (url, prompt) => {
 
 describe('pi over Messages', () => {
   behavesBehindGovernor(drive, {
+    client: 'pi',
+    program: PROGRAM,
+    setting: '`baseUrl` in `models.json`',
     call: (command) => ({ name: 'bash', arguments: { command } }),
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
   })

@@ -1,9 +1,9 @@
 /** Coding agents as programs: installed on demand from the npm registry, run in a folder of their own, bound in time. */
 import { execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { cp, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, mkdtemp, realpath, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { onTestFinished } from 'vitest'
 
@@ -40,6 +40,16 @@ export async function install({ name, version, bin }: Program): Promise<string> 
     await rm(partial, { recursive: true, force: true })
   }
   return binary
+}
+
+/** The Node that some programs need. */
+const NODE_22: Program = { name: 'node', version: '22.23.3', bin: 'node' }
+
+/** Installs a program, and the Node that it needs; returns its path, and the environment that it is to be started in. */
+export async function installForNode22(program: Program) {
+  const node = await install(NODE_22)
+  const path = `${dirname(await realpath(node))}:${process.env['PATH'] ?? ''}`
+  return { binary: await install(program), env: { PATH: path } }
 }
 
 export interface Ran {

@@ -1,10 +1,12 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
-import { commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
+import { clientsTable, commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
 import { checkConfig, loadConfig, restartKeys } from '../../src/config/load.ts'
 import { policiesOf } from '../../src/config/policies.ts'
 import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
+
+const RESULTS = JSON.parse(readFileSync('test/agents/results.json', 'utf8')) as Parameters<typeof clientsTable>[0]
 
 const EXAMPLE = 'config/governor.yaml'
 
@@ -84,8 +86,43 @@ describe('npm run schema', () => {
     ['config/governor.yaml', commentedFile()],
     ['docs/configuration.md', configurationTable()],
     ['docs/commands.md', settingsTable()],
-  ])('has been run since the last change of the configuration: %s is up to date', (file, written) => {
+    ['docs/clients.md', clientsTable(RESULTS)],
+  ])('has been run since the last change of what it writes: %s is up to date', (file, written) => {
     expect(readFileSync(file, 'utf8')).toContain(written)
+  })
+})
+
+describe('the results of clients', () => {
+  const versions = (name: string) => Object.values(RESULTS).filter((result) => result.package === name)
+
+  it('are of the versions of agents that are installed to try them', () => {
+    const files = readdirSync('test/agents').filter((file) => file.endsWith('.agent.ts'))
+    for (const file of files) {
+      const [, name = '', version] =
+        /name: '(.*?)', version: '(.*?)'/.exec(readFileSync(`test/agents/${file}`, 'utf8')) ?? []
+      expect([file, ...new Set(versions(name).map((result) => result.version))]).toEqual([file, version])
+    }
+  })
+
+  it('are of the versions of libraries that the tests use', () => {
+    const { devDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+      devDependencies: Record<string, string>
+    }
+    const used = new Map<string, string[]>()
+    for (const [alias, range] of Object.entries(devDependencies)) {
+      const [, name = alias, version = ''] = /^(?:npm:(.*)@)?[\^~]?([\d.]+)$/.exec(range) ?? []
+      used.set(name, [...(used.get(name) ?? []), version])
+    }
+    const libraries = Object.values(RESULTS).filter((result) => used.has(result.package))
+    expect(libraries.length).toBeGreaterThan(5)
+    for (const { package: name, version } of libraries)
+      expect([name, version]).toEqual([name, used.get(name)?.join(', ')])
+  })
+
+  it('say with what each client was tried, and what its user saw', () => {
+    const keys = ['package', 'version', 'setting', 'over', 'caution']
+    for (const [client, result] of Object.entries(RESULTS))
+      expect([client, ...Object.keys(result)]).toEqual(expect.arrayContaining([client, ...keys]))
   })
 })
 

@@ -21,8 +21,12 @@ const repeating: SocketScript = ({ items }) =>
     ? { text: 'All done.' }
     : { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 
-async function start(script: SocketScript, config: { [key: string]: unknown } = {}) {
-  const provider = await startSocketProvider(script)
+async function start(
+  script: SocketScript,
+  config: { [key: string]: unknown } = {},
+  options: Parameters<typeof startSocketProvider>[1] = {},
+) {
+  const provider = await startSocketProvider(script, options)
   onTestFinished(() => provider.close())
   return { ...(await startGovernor(provider.url, { ...config, server: { websocket: 'guard' } })), provider }
 }
@@ -68,6 +72,11 @@ describe.each([
     expect(JSON.stringify(responses.at(-1))).toContain(STOPPED)
   })
 
+  it('gets an error event with 426 at once where the provider has no WebSockets', async () => {
+    const { url } = await start(runaway, {}, { refuses: () => ({ status: 404 }) })
+    await expect(run(url)).rejects.toThrow(/\b426\b/)
+  })
+
   it('goes on when its call is blocked', async () => {
     const { url, events } = await start(repeating)
     const responses = await run(url)
@@ -106,6 +115,12 @@ describe('@openai/agents over its WebSocket', () => {
     expect(result.finalOutput).toContain(STOPPED)
     expect(provider.posts).toEqual([])
     expect(events).toContainEqual(expect.objectContaining({ kind: 'stopped', reason: 'max_iterations' }))
+  })
+
+  it('throws at once where the provider has no WebSockets', async () => {
+    const { url, provider } = await start(runaway, {}, { refuses: () => ({ status: 404 }) })
+    await expect(run(url)).rejects.toThrow(/\b426\b/)
+    expect(provider.posts).toEqual([])
   })
 
   it('goes on when its call is blocked', async () => {
