@@ -66,9 +66,9 @@ export async function startFleet() {
 
   /**
    * A new process of a subject, or the provider itself. `nodeFlags`: for subjects in Node; `hasChannel`: with a
-   * channel for messages. `startup`: from the start to the first answer, as a pair of shared times.
+   * channel for messages; `ping`: the request that it must answer. `startup`: from the start to the first answer, as a pair of shared times.
    */
-  const startSubject = async (subject, { nodeFlags = [], hasChannel = false } = {}) => {
+  const startSubject = async (subject, { nodeFlags = [], hasChannel = false, ping } = {}) => {
     const headers = subject.headers?.(upstreamPort) ?? {}
     if (!subject.command) return { subject, port: upstreamPort, headers, pids: () => [], stop() {} }
     const port = await freePort()
@@ -76,7 +76,7 @@ export async function startFleet() {
     const { command, env, isAlone = false } = subject.command({ port, upstreamPort, nodeFlags, folder: own })
     const began = sharedTime()
     const child = start('proxy', command, { env, hasChannel })
-    await untilHealthy(subject.label, child, port, pingRequest(headers))
+    await untilHealthy(subject.label, child, port, ping ?? pingRequest(headers))
     const startup = [began, sharedTime()]
     return {
       subject,

@@ -14,6 +14,9 @@ const LAST_ANSWER_MS = 200
 const PEAK_MB = 250
 const IDLE_MB = 110
 const START_MS = 600
+const START_TO_FASTIFY = 1
+/** What one of the first thousand requests costs, beside one after ten thousand more. */
+const FIRST_TO_LATER = 3
 /** What Redis on the same machine adds to a guarded request. */
 const REDIS_ADDED_US = 600
 /** By size: what it adds to the CPU time does not grow with the conversation. */
@@ -78,7 +81,7 @@ function addedRatios({ streams }, figure) {
 
 /** All goals, those that were not measured included. */
 export function goalsOf(results) {
-  const { loop, footprint, patterns, 'last-answer': lastAnswer } = results
+  const { loop, footprint, patterns, start, 'last-answer': lastAnswer } = results
   const loopDelay = loop?.governor?.p99
   const heldUp = lastAnswer?.text && [Math.max(...Object.values(lastAnswer).map(median))]
   const started = (figure) => footprint?.governor?.[figure]
@@ -95,5 +98,15 @@ export function goalsOf(results) {
     goal('memory when idle', started('idle'), IDLE_MB, { unit: ' MB' }),
     ...redisGoals(results),
     goal('from the start to the first answer', started('startup'), START_MS, { unit: ' ms' }),
+    cpuGoal(
+      'CPU of a start ÷ Fastify that only answers /health',
+      start?.governor && costRatio(start.governor.startCpu, start['fastify-bare'].startCpu),
+      START_TO_FASTIFY,
+    ),
+    cpuGoal(
+      'CPU of the first 1,000 requests ÷ later ones',
+      start?.governor && costRatio(start.governor.first, start.governor.later),
+      FIRST_TO_LATER,
+    ),
   ]
 }

@@ -3,7 +3,17 @@ import { parseArgs } from 'node:util'
 import { sizes as SIZES } from './measures/saturation.mjs'
 import { SUBJECTS } from './subjects.mjs'
 
-export const MEASURES = ['saturation', 'latency', 'streams', 'footprint', 'loop', 'hostile', 'patterns', 'last-answer']
+export const MEASURES = [
+  'saturation',
+  'latency',
+  'streams',
+  'footprint',
+  'start',
+  'loop',
+  'hostile',
+  'patterns',
+  'last-answer',
+]
 
 const HELP = `Usage: node bench/run.mjs [flags]
 

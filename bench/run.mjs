@@ -11,6 +11,7 @@ import * as latency from './measures/latency.mjs'
 import * as loop from './measures/loop.mjs'
 import * as patterns from './measures/patterns.mjs'
 import * as saturation from './measures/saturation.mjs'
+import * as start from './measures/start.mjs'
 import * as streams from './measures/streams.mjs'
 import { readOptions } from './options.mjs'
 import { profile } from './profile.mjs'
@@ -22,6 +23,7 @@ const RUNS = {
   latency,
   streams,
   footprint,
+  start,
   loop,
   hostile,
   patterns,

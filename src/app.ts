@@ -3,6 +3,7 @@ import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { basename, dirname, join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify'
 import type { Logger } from 'pino'
 import { policiesOf } from './config/policies.ts'
@@ -25,9 +26,10 @@ import { livePage } from './dashboard/page.ts'
 import { DEFAULT_API } from './dialect/index.ts'
 import { hasBody } from './http/body.ts'
 import { breakOff, clientOf, reply } from './http/client.ts'
+import { createLazyTransport } from './http/lazy-transport.ts'
 import { isLoopback } from './http/loopback.ts'
 import { createClientServer, MAX_HEAD } from './http/server.ts'
-import { createTransport, type Proxies } from './http/transport.ts'
+import type { Proxies } from './http/transport.ts'
 import { adminAccess, unauthorized } from './ops/admin-access.ts'
 import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
@@ -182,7 +184,7 @@ function createParts(config: Config, options: GovernorOptions) {
   state.isStoreUp = opened.status().status === 'ok'
   const store = options.store ?? opened.store
   const { connect, first_byte: firstByte, idle } = config.timeouts
-  const transport = createTransport({ connect, firstByte, idle, proxies: options.proxies })
+  const transport = createLazyTransport({ connect, firstByte, idle, proxies: options.proxies })
   const draining = state.draining.signal
   const { journal } = config.usage
   const folder = journal === '' ? options.stateFolder : dirname(journalFile(journal))
@@ -196,7 +198,7 @@ function createParts(config: Config, options: GovernorOptions) {
   // Where replicas share a store, that keeps the sums.
   const isOwn = config.store === 'memory' && !options.store
   const stateFile = isOwn && folder !== undefined ? createStateFile(folder, services) : undefined
-  return { config, state, telemetry, opened, services, pauses, stateFile }
+  return { config, state, telemetry, opened, services, transport, pauses, stateFile }
 }
 
 type Parts = ReturnType<typeof createParts>
@@ -292,6 +294,20 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   return { app, clients, routes: serveOwnRoutes(app, parts) }
 }
 
+/** Milliseconds after the start: who waits for it asks for `/health` first. */
+const WARM_UP_MS = 100
+
+/** Loads and compiles what requests need. Never rejects. */
+async function prepare({ services, transport, state }: Parts): Promise<void> {
+  try {
+    const loaded = [import('./warm-up.ts'), import('./config/load.ts'), transport.load()] as const
+    const [{ warmUp }, { checkConfig }] = await Promise.all(loaded)
+    await warmUp(checkConfig({}, 'defaults'), services, () => state.openRequests > 0)
+  } catch {
+    // The first requests take longer.
+  }
+}
+
 export type Governor = ReturnType<typeof buildGovernor>
 
 /** Returns the limits of all access keys. */
@@ -350,6 +366,8 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       state.page = `${withoutTrailingSlashes(page)}/governor/`
       return url
     },
+    /** Prepares for the first requests while there is nothing else to do. What fails here costs them time, nothing else. */
+    warmUp: () => pause(WARM_UP_MS, parts, { ref: false }).then(prepare),
     /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))

@@ -4,18 +4,18 @@ import { checkVerdict, connectAgents } from './load.mjs'
 
 /**
  * Sends about `requests` requests from so many `agents`: each sends all its sessions as often as that takes, so that
- * every proxy gets the same ones. Before, each sends them once, which is not measured, as what has rested begins to work
- * again. Returns per request `cpu`, in µs, with all that was done meanwhile, collections included; `rate`, in requests a
+ * every proxy gets the same ones. Before, unless `isCold`, each sends them once, which is not measured, as what has rested
+ * begins to work again. Returns per request `cpu`, in µs, with all that was done meanwhile, collections included; `rate`, in requests a
  * second; `busy`, the share of a core. `pids`: the proxy's processes; none for the provider itself.
  */
-export async function saturate({ port, agents: count, pids, requests, ...options }) {
+export async function saturate({ port, agents: count, pids, requests, isCold = false, ...options }) {
   const agents = await connectAgents(port, count, options)
   const perTurn = agents.reduce((sum, agent) => sum + agent.requests, 0)
   const turns = Math.ceil(requests / perTurn)
   const run = async ({ next, connection, requests: own }, times) => {
     for (let left = times * own; left > 0; left--) await connection.send(next())
   }
-  await Promise.all(agents.map((agent) => run(agent, 1)))
+  if (!isCold) await Promise.all(agents.map((agent) => run(agent, 1)))
   const meter = new CpuMeter(pids)
   const before = { cpu: meter.read(), time: performance.now() }
   await Promise.all(agents.map((agent) => run(agent, turns)))

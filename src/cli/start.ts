@@ -76,7 +76,9 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
   })
   try {
-    return { governor, address: await governor.listen() }
+    const address = await governor.listen()
+    void governor.warmUp()
+    return { governor, address }
   } catch (error) {
     await governor.close()
     throw new CommandError(listenProblem(error, config.server.host, config.server.port))

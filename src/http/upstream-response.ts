@@ -1,12 +1,12 @@
 /** Sends a request upstream; its body waits until it is read (`chunksOf`) or given to the client (`relay`). */
 import { pipeline, type Transform } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
-import { type Dispatcher, errors } from 'undici'
+import type { Dispatcher } from 'undici'
 import { decodedAtOnce, decoderFor, type Lease } from './body.ts'
 import type { Client, GovernorHeaders } from './client.ts'
 import { contentEncoding, type RawHeaders, statesEventStream, withHeaders, withoutGovernorHeaders } from './headers.ts'
 import type { Transport } from './transport.ts'
-import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall } from './upstream.ts'
+import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall, WRONG_LENGTH } from './upstream.ts'
 
 /** The upstream did not answer, or its response broke off. */
 export class UpstreamFailed extends Error {
@@ -177,20 +177,21 @@ function fail(sending: Sending, error: Error): void {
   const { call, ending, status, isAborted } = sending
   if (ending) return
   // undici expects a body in a 304 whose Content-Length is that of the 200 (RFC 9110, section 8.6).
-  if (status === 304 && error instanceof errors.ResponseContentLengthMismatchError)
-    return finish(sending, { trailers: [] })
+  if (status === 304 && Reflect.get(error, 'code') === WRONG_LENGTH) return finish(sending, { trailers: [] })
   // undici does not destroy a body that it has not begun to send; its source would wait for ever.
   if (call.body && 'destroy' in call.body) call.body.destroy()
   const failure = failureOf(error, call.upstream)
   finish(sending, { failure: isAborted ? { ...failure, code: 'aborted' } : failure })
 }
 
+const givenUp = () => new Error('Governor has given the request up')
+
 /** The older kind of handler: undici converts a newer one into it, with an object of all headers. */
 function handlerOf(sending: Sending): Dispatcher.DispatchHandler {
   return {
     onConnect(stop) {
       sending.stop = stop
-      if (sending.isAborted) stop(new errors.RequestAbortedError())
+      if (sending.isAborted) stop(givenUp())
     },
     onHeaders(status, rawHeaders, resumeRequest, text = '\ufffd') {
       const invalid = invalidStatus(status)
@@ -233,7 +234,7 @@ export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
     if (sending?.ending) return settle(sending)
     if (!sending || sending.isAborted) return
     sending.isAborted = true
-    sending.stop?.(new errors.RequestAbortedError())
+    sending.stop?.(givenUp())
   }
   const response = new Promise<UpstreamResponse>((resolve, reject) => {
     sending = { call, onHead, resolve, reject, abort, status: 0, waiting: [], length: 0, isPaused: false, holds: 0 }

@@ -1,6 +1,5 @@
 /** A call to an upstream, the head of its response, and what can go wrong with it. */
 import type { Readable } from 'node:stream'
-import { errors } from 'undici'
 import type { Recovery } from '../overflow/meaning.ts'
 import type { RawHeaders } from './headers.ts'
 
@@ -78,6 +77,10 @@ function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   return nested instanceof Error ? Reflect.get(nested, key) : undefined
 }
 
+/** The name and the code that undici gives errors about answers: what cannot be parsed, and a body of another length. */
+const MALFORMED = 'HTTPParserError'
+export const WRONG_LENGTH = 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH'
+
 /** Codes of OpenSSL and of Node's certificate checks. */
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/
 
@@ -108,8 +111,8 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
     const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
     return { status: 502, code: 'upstream_tls', message }
   }
-  const isMalformed = code.startsWith('HPE_') || error instanceof errors.HTTPParserError
-  if (isMalformed || error instanceof errors.ResponseContentLengthMismatchError) {
+  const isMalformed = code.startsWith('HPE_') || error.name === MALFORMED
+  if (isMalformed || code === WRONG_LENGTH) {
     // undici's parser describes errors in words and has no codes for them.
     const problem = code || /\(([^()]{1,80})\)$/.exec(error.message)?.[1] || error.name
     const message = `Governor got an answer from ${where} that is not valid HTTP (${problem}). ${check}`
@@ -133,7 +136,8 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
 
 /** Returns an error for a status that no HTTP response has (RFC 9110, section 15), as parsers read any three digits. */
 export function invalidStatus(status = 0): Error | undefined {
-  return status < 100 ? new errors.HTTPParserError('Invalid status (a status below 100)') : undefined
+  if (status >= 100) return undefined
+  return Object.assign(new Error('Invalid status (a status below 100)'), { name: MALFORMED })
 }
 
 export function failureOf(error: Error, upstream: Upstream): Failure {

@@ -8,7 +8,6 @@ import { setMaxListeners } from 'node:events'
 import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import { request } from 'undici'
 import {
   type Emit,
   type Message,
@@ -99,6 +98,7 @@ async function post(sender: Sender, id: string, body: string): Promise<boolean> 
   const key = secret?.startsWith(SECRET_PREFIX) ? Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64') : secret
   const signature = key && createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')
   try {
+    const { request } = await import('./http-request.ts')
     const { statusCode, body: reply } = await request(url, {
       method: 'POST',
       headers: {
