@@ -64,6 +64,8 @@ export interface GovernorOptions
   /** Where pauses and sums of limits are kept if the store is in memory and there is no journal; unset: a restart forgets them. */
   readonly stateFolder?: string | undefined
   readonly onEvent?: Emit
+  /** Returns the text of `/metrics` where several processes are one Governor; the default is that of this one. */
+  readonly renderMetrics?: (() => Promise<string>) | undefined
 }
 
 /** True for Governor's own paths, also in spellings that some server takes for them. */
@@ -198,10 +200,16 @@ function createParts(config: Config, options: GovernorOptions) {
   // Where replicas share a store, that keeps the sums.
   const isOwn = config.store === 'memory' && !options.store
   const stateFile = isOwn && folder !== undefined ? createStateFile(folder, services) : undefined
-  return { config, state, telemetry, opened, services, transport, pauses, stateFile }
+  const { renderMetrics } = options
+  return { config, state, telemetry, opened, services, transport, pauses, stateFile, renderMetrics }
 }
 
 type Parts = ReturnType<typeof createParts>
+
+/** If the store can't be reached, the number stays as it was. */
+async function countSessions({ state, services: { store } }: Parts): Promise<void> {
+  state.sessions = await store.count().catch(() => state.sessions)
+}
 
 /** Registers all of Governor's own routes; returns their names, which are complete once the app is ready. */
 function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string> {
@@ -224,9 +232,8 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
     isReady: () => !services.draining.aborted,
     paused: () => pausedPart(pauses.current, services.now()),
     async metrics() {
-      // If the store can't be reached, the number stays as it was.
-      state.sessions = await store.count().catch(() => state.sessions)
-      return telemetry.metrics.render()
+      await countSessions(parts)
+      return telemetry.metrics.render(parts.renderMetrics?.())
     },
   })
   state.dayCost = createDayCost(store, services.now, services.newId())
@@ -387,6 +394,8 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       await close()
       return isComplete
     },
+    /** Returns what this process alone has counted. */
+    metrics: () => countSessions(parts).then(telemetry.metrics.data),
     /** Closes at once and cuts off the requests under way. */
     close,
   }

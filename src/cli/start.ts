@@ -2,7 +2,7 @@
 
 import { dirname } from 'node:path'
 import { type Logger, pino } from 'pino'
-import { buildGovernor, type Governor } from '../app.ts'
+import { buildGovernor, type Governor, type GovernorOptions } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
@@ -16,6 +16,7 @@ import { createBill, spokenLine } from './bill.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { createLogOutput } from './log-output.ts'
 import { jsonLine } from './terminal-text.ts'
+import { ownWorker, type Running, startWorkers, work } from './workers.ts'
 
 const STDOUT = 1
 
@@ -65,7 +66,13 @@ export function openKeys({ server: { host, access_keys }, upstreams }: Config): 
 }
 
 /** Builds a Governor that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
-export async function listen(config: Config, terminal: Terminal, log: Logger, onEvent: Emit) {
+export async function listen(
+  config: Config,
+  terminal: Terminal,
+  log: Logger,
+  onEvent: Emit,
+  more: Partial<GovernorOptions> = {},
+) {
   const governor = buildGovernor(config, {
     log,
     onEvent,
@@ -74,6 +81,7 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
     maxOpenFiles: terminal.maxOpenFiles,
     stateFolder: dirname(journalFile(DEFAULT_JOURNAL)),
     semanticConventions: terminal.env['OTEL_SEMCONV_STABILITY_OPT_IN'],
+    ...more,
   })
   try {
     const address = await governor.listen()
@@ -89,7 +97,8 @@ export async function listen(config: Config, terminal: Terminal, log: Logger, on
 export async function start({ flags }: Call, terminal: Terminal): Promise<number> {
   const loaded = loadConfig(flags, terminal.env)
   const { level } = loaded.config.log
-  const options = { base: null, timestamp: pino.stdTimeFunctions.isoTime }
+  const worker = ownWorker(terminal)
+  const options = { base: worker ? { worker: worker.id } : null, timestamp: pino.stdTimeFunctions.isoTime }
   if (!terminal.isInteractive || flags['log-level'] || terminal.env['LOG_LEVEL']) {
     const output = createLogOutput(STDOUT, terminal.onExit)
     try {
@@ -118,19 +127,33 @@ export function observeText(mode: Config['mode'], env: Environment): string {
 /** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
 const SAME_SIGNAL_MS = 1000
 
-async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger, isForPeople: boolean) {
+/** Returns what builds a Governor in this process that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
+function listenerOf({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger) {
+  return async (own: Config, onEvent: Emit, more?: Partial<GovernorOptions>) => {
+    const { governor, address } = await listen(own, terminal, log, onEvent, more)
+    // A reload requires the file that was read: without it, the defaults would silently come back.
+    const again = () => reload(governor, config, { ...flags, config: file }, terminal, log)
+    return { ...governor, page: governor.page, address, reload: again }
+  }
+}
+
+async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logger, isForPeople: boolean) {
+  const { config } = loaded
+  const { mode, server, ops } = config
+  const listenHere = listenerOf(loaded, flags, terminal, log)
+  const worker = ownWorker(terminal)
+  if (worker) return work(worker, { config, terminal, listen: listenHere })
   const bill = createBill()
-  const pageOf = (id: string) => `${governor.page}#${id}`
-  const seesNames = config.ops.names !== 'token'
+  let page = ''
   const onEvent: Emit = (event) => {
     bill.record(event)
-    const line = isForPeople ? spokenLine(event, seesNames, pageOf) : undefined
+    const line = isForPeople ? spokenLine(event, ops.names !== 'token', (id) => `${page}#${id}`) : undefined
     if (line) terminal.err(`${new Date().toLocaleTimeString('en-GB').slice(0, 5)} ${line}\n`)
   }
-  const { governor, address } = await listen(config, terminal, log, onEvent)
+  const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
+  page = governor.page
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
-  // A reload requires the file that was read: without it, the defaults would silently come back.
-  terminal.onSignal('SIGHUP', () => reload(governor, config, { ...flags, config: file }, terminal, log))
+  terminal.onSignal('SIGHUP', governor.reload)
   let stoppingSince: number | undefined
   const stopped = new Promise<void>((resolve) => {
     for (const name of ['SIGTERM', 'SIGINT'] as const)
@@ -140,17 +163,35 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
         resolve()
       })
   })
+  announce(loaded, governor, terminal, log, isForPeople)
+  await stopped
+  log.info({}, 'draining')
+  const isComplete = await governor.drain()
+  log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
+  if (isForPeople) terminal.err(`\n${bill.text(mode === 'observe')}`)
+  return 0
+}
+
+/** Says that Governor listens, and what its operator should know of it. */
+function announce(
+  { config, file }: Loaded,
+  { address, page }: Running,
+  terminal: Terminal,
+  log: Logger,
+  isForPeople: boolean,
+): void {
+  const { mode, store } = config
+  const { host, access_keys, workers: count } = config.server
+  const { max_iterations } = config.budget
   const upstreams: Record<string, string> = {}
   for (const [name, { url }] of Object.entries(config.upstreams)) upstreams[name] = new URL(url).origin
-  const { mode } = config
-  const { max_iterations } = config.budget
-  const { page } = governor
+  const workers = count > 1 ? count : undefined
   log.info(
-    { address, page, version: VERSION, config: file ?? null, store: config.store, mode, upstreams, max_iterations },
+    { address, page, version: VERSION, config: file ?? null, store, mode, upstreams, max_iterations, workers },
     'listening',
   )
   const open = openKeys(config)
-  if (open) log.warn({ host: config.server.host }, open)
+  if (open) log.warn({ host }, open)
   if (isForPeople) {
     terminal.err(
       `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n${observeText(mode, terminal.env)}` +
@@ -158,12 +199,6 @@ async function serve({ config, file }: Loaded, flags: Flags, terminal: Terminal,
         `  agent  OPENAI_BASE_URL=${address}/v1 or ANTHROPIC_BASE_URL=${address}\n`,
     )
   }
-  await stopped
-  log.info({}, 'draining')
-  const isComplete = await governor.drain()
-  log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
-  if (isForPeople) terminal.err(`\n${bill.text(mode === 'observe')}`)
-  return 0
 }
 
 /** Applies the policies of the current file; a wrong file changes nothing. `running`: the one at the start. */

@@ -63,6 +63,10 @@ const server = section({
     'Address to listen on. The default is loopback: everyone who can reach Governor can use the keys that it holds.',
   ),
   port: whole(0, 65535, 8787).describe('Port to listen on; 0 takes any free port.'),
+  workers: whole(1, 64, 1).describe(
+    'How many processes share the port, each on a core of its own; more than one needs `store: redis`. A connection ' +
+      'stays at its process. One that ends is replaced. `governor run` is always one process.',
+  ),
   access_keys: key(z.array(z.union([filled, keyEntry])), [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).describe(
     'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
@@ -521,8 +525,10 @@ function isOwnAddress(url: string, listening: string, port: number): boolean {
 }
 
 /** The schema of a configuration file, with the checks that need several sections. */
-export const configSchema = file.superRefine(({ server, upstreams, budget, overrides, models }, context) => {
+export const configSchema = file.superRefine(({ server, store, upstreams, budget, overrides, models }, context) => {
   const complain = (path: PropertyKey[], message: string) => context.addIssue({ code: 'custom', path, message })
+  if (server.workers > 1 && store !== 'redis')
+    complain(['server', 'workers'], 'several processes share their sessions in Redis: expected 1, or `store: redis`')
   const hashes = new Set<string>()
   for (const [at, entry] of server.access_keys.entries()) {
     const { key, key_sha256 = '' } = typeof entry === 'string' ? { key: entry } : entry

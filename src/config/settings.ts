@@ -52,6 +52,12 @@ const ROWS = [
     help: 'port to listen on (default: 8787; 0: any free one)',
   },
   {
+    path: 'server.workers',
+    flag: 'workers',
+    value: 'NUMBER',
+    help: 'processes that share the port, for several cores; needs Redis (default: 1)',
+  },
+  {
     path: 'budget.max_iterations',
     flag: 'max-iterations',
     value: 'NUMBER',

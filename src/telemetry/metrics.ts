@@ -1,5 +1,5 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { isLabel, OTHER } from '../core/by-name.ts'
 import { type Amount, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
@@ -57,26 +57,29 @@ function amountsOf(metric: AnyMetric, event: ProxyEvent): readonly Amount[] {
   return [[values, milliseconds === undefined ? given : given / 1_000]]
 }
 
-const GAUGES: readonly (readonly [name: string, help: string, level: keyof Levels])[] = [
-  ['governor_open_requests', 'Requests under way.', 'openRequests'],
+/** `of`: what several processes are together: the store is one for all. */
+const GAUGES: readonly (readonly [name: string, help: string, level: keyof Levels, of: 'sum' | 'min' | 'max'])[] = [
+  ['governor_open_requests', 'Requests under way.', 'openRequests', 'sum'],
   [
     'governor_store_up',
     'Whether the store can be reached: 1, or 0 while sessions are kept in memory alone.',
     'isStoreUp',
+    'min',
   ],
-  ['governor_sessions', 'Sessions remembered.', 'sessions'],
-  ['governor_pauses', 'Pauses that operators have set: above 0, some or all agents get no answers.', 'pauses'],
+  ['governor_sessions', 'Sessions remembered.', 'sessions', 'max'],
+  ['governor_pauses', 'Pauses that operators have set: above 0, some or all agents get no answers.', 'pauses', 'max'],
 ]
 
 /** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
 export function createMetrics(levels: Levels) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
-  for (const [name, help, level] of GAUGES) {
+  for (const [name, help, level, aggregator] of GAUGES) {
     const gauge = new Gauge({
       name,
       help,
       registers: [],
+      aggregator,
       collect() {
         this.set(Number(levels[level]))
       },
@@ -100,9 +103,25 @@ export function createMetrics(levels: Levels) {
         }
       }
     },
-    /** Returns the text of `GET /metrics` and its content type. */
-    async render() {
-      return { contentType: registry.contentType, text: await registry.metrics() }
+    /** Returns the text of `GET /metrics` and its content type; `text`: that of several processes. */
+    async render(text = registry.metrics()) {
+      return { contentType: registry.contentType, text: await text }
     },
+    /** Returns the same as data, for the process that adds up those of several. */
+    data: () => registry.getMetricsAsJSON(),
   }
+}
+
+/** The metrics of one process. */
+export type MetricsData = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
+
+/** Returns the text of `GET /metrics` for several processes together. */
+export function textOfAll(all: readonly MetricsData[]): Promise<string> {
+  return AggregatorRegistry.aggregate([...all]).metrics()
+}
+
+/** Returns the sums of counters and histograms: what a process has counted still counts when it has ended. */
+export function countersOf(all: readonly MetricsData[]): Promise<MetricsData> {
+  const counted = all.map((metrics) => metrics.filter(({ type }) => String(type) !== 'gauge'))
+  return AggregatorRegistry.aggregate(counted).getMetricsAsJSON()
 }
