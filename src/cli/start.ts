@@ -181,7 +181,7 @@ function announce(
   isForPeople: boolean,
 ): void {
   const { mode, store } = config
-  const { host, access_keys, workers: count } = config.server
+  const { host, workers: count } = config.server
   const { max_iterations } = config.budget
   const upstreams: Record<string, string> = {}
   for (const [name, { url }] of Object.entries(config.upstreams)) upstreams[name] = new URL(url).origin
