@@ -7,7 +7,6 @@ import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'
 import type { LoopPolicy } from './loop/patterns.ts'
 import type { RequestFacts } from './session/request-facts.ts'
-import type { TranscriptState } from './transcript.ts'
 
 export interface Request {
   /** When it was read, in milliseconds since the epoch. */
@@ -16,8 +15,6 @@ export interface Request {
   readonly operation?: string
   readonly conversation: Conversation
   readonly registry: HarnessRegistry
-  /** All messages but the last. */
-  readonly transcript: TranscriptState
   readonly facts: RequestFacts
   /** What it demands besides plain text. */
   readonly demands: readonly Hash[]

@@ -71,6 +71,15 @@ export function lastMessage(conversation: Conversation, length = conversation.le
   return last
 }
 
+/** Returns the assistant messages of a transcript, without one at the end of the conversation: its results are to come. */
+export function followedSteps(
+  { assistantMessages }: TranscriptState,
+  conversation: Conversation,
+): readonly AssistantMessage[] {
+  const isAtEnd = assistantMessages.at(-1)?.index === lastMessage(conversation)
+  return isAtEnd ? assistantMessages.slice(0, -1) : assistantMessages
+}
+
 /** Returns a hash of all that an assistant message says and calls. */
 export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
   if (step.hash !== undefined) return step.hash

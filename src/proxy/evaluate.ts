@@ -23,7 +23,7 @@ import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/ses
 import { type Changed, NEW_SESSION, type RunState } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { GuardEnd } from '../core/terminal.ts'
-import type { TranscriptState } from '../core/transcript.ts'
+import { followedSteps } from '../core/transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
@@ -110,8 +110,7 @@ export async function evaluate(
       facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
     const found = await inTree(exchange, conversation, await findSession(services, headers, tenant, asked, facts))
     const pause = pauseFor(exchange, found)
-    if (pause)
-      return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, transcript, facts, found), found)
+    if (pause) return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, facts, found), found)
     if (isAside) {
       // Without a name it begins no session.
       if (await isKnown(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
@@ -122,7 +121,7 @@ export async function evaluate(
     if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
     if (found.isAmbiguous) facts = { ...facts, callIds: facts.callIds.map(() => []) }
     const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
-    return await countAndDecide(exchange, dialect, requestOf(exchange, asked, transcript, facts, found), found, pending)
+    return await countAndDecide(exchange, dialect, requestOf(exchange, asked, facts, found), found, pending)
   } catch (error) {
     countFault(services.emit, error)
     return undefined
@@ -261,13 +260,7 @@ function subjectOf({ route, client }: Exchange, model: string) {
 }
 
 /** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
-function requestOf(
-  exchange: Exchange,
-  asked: DialectRequest,
-  transcript: TranscriptState,
-  facts: RequestFacts,
-  found: FoundSession,
-): Request {
+function requestOf(exchange: Exchange, asked: DialectRequest, facts: RequestFacts, found: FoundSession): Request {
   const { conversation } = asked
   const { services, route, client } = exchange
   const { headers } = client.head
@@ -280,13 +273,12 @@ function requestOf(
   }
   const budget = withKeyScopes(exchange, policyFor(settingsFor(budgets, subject), declared))
   const { emit, labels, harnessRegistry: registry } = services
-  const newest = transcript.assistantMessages.at(-1)
+  const newest = followedSteps(facts.transcript, conversation).at(-1)
   return {
     now: services.now(),
     operation: services.newId(),
     conversation,
     registry,
-    transcript,
     facts,
     demands: asked.demands().hashes,
     tools: newest ? conversation.calls(newest.index).map((call) => call.name) : [],

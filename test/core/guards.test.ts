@@ -8,7 +8,7 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noticeReachedModel } from '../../src/core/session/transitions.ts'
-import { advance, EMPTY_TRANSCRIPT } from '../../src/core/transcript.ts'
+import { EMPTY_TRANSCRIPT } from '../../src/core/transcript.ts'
 import { POLICY, policyWith } from './loop/loop-story.ts'
 import { BUDGET, conversationOf, type Message, registry, requestOf, steps, user } from './transcript.ts'
 
@@ -25,9 +25,8 @@ function agent(loop: LoopPolicy = POLICY) {
     const sent = messages.slice(0, length)
     length += 2
     const conversation = conversationOf(sent)
-    const transcript = advance(EMPTY_TRANSCRIPT, conversation, sent.length - 1, registry)
-    const facts = factsOf(transcript, conversation, hashOf(`${sent.length}`), registry)
-    const request = requestOf(facts, { conversation, transcript, loop })
+    const facts = factsOf(EMPTY_TRANSCRIPT, conversation, hashOf(`${sent.length}`), registry)
+    const request = requestOf(facts, { conversation, loop })
     const counted = { fingerprint: request.facts.fingerprint, thread: '' }
     const { session: after, result: runState } = countRequest(session, request)
     session = noticeReachedModel(after, counted, true)

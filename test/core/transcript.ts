@@ -66,7 +66,6 @@ export function requestOf(facts: RequestFacts, more: Partial<Request> = {}): Req
     now: 0,
     conversation,
     registry,
-    transcript: EMPTY_TRANSCRIPT,
     facts,
     demands: [],
     tools: [],

@@ -11,6 +11,7 @@ import {
   type AssistantMessage,
   assistantHash,
   callIdsOf,
+  followedSteps,
   lastMessage,
   type TranscriptState,
   userText,
@@ -74,7 +75,7 @@ const MAX_UNKNOWN_CALLS = 64
 /** The transcript of a request, as far as the loop guard needs it. */
 export interface Transcript {
   readonly conversation: Conversation
-  /** State after all messages but the last. */
+  /** State after its messages; the last one need not be among them. */
   readonly state: TranscriptState
   readonly registry: HarnessRegistry
   /** Hash of the response that the request continues, if it is not in it: the results answer its calls. */
@@ -129,8 +130,8 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
 }
 
 /** Returns the assistant message at an index of the transcript; `undefined` if it is another message, or not kept. */
-function stepAt({ assistantMessages }: TranscriptState, at: number): AssistantMessage | undefined {
-  for (const step of assistantMessages) if (step.index === at) return step
+function stepAt(steps: readonly AssistantMessage[], at: number): AssistantMessage | undefined {
+  for (const step of steps) if (step.index === at) return step
   return undefined
 }
 
@@ -147,21 +148,21 @@ function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: Ca
  */
 function firstUnobserved(
   { assistantHashes, newestIndex, memory }: LoopState,
-  { conversation, state, isSameRun }: Transcript,
+  { conversation, isSameRun }: Transcript,
+  steps: readonly AssistantMessage[],
   reader: CallReader,
   answer: AssistantMessage | undefined,
 ): number {
-  const { assistantMessages } = state
   const hashOf = (step: AssistantMessage) => assistantHash(step, conversation)
-  const expected = stepAt(state, newestIndex)
+  const expected = stepAt(steps, newestIndex)
   const isThere = expected !== undefined && hashOf(expected) === assistantHashes.at(-1)
-  const known = isThere ? expected : assistantMessages.findLast((step) => assistantHashes.includes(hashOf(step)))
+  const known = isThere ? expected : steps.findLast((step) => assistantHashes.includes(hashOf(step)))
   const isCut = assistantHashes.length > 0 && (known === undefined || hashOf(known) !== assistantHashes.at(-1))
   reader.isCut ||= isCut
   // One request follows one answer, whatever became of those before it.
-  if (isSameRun && answer && answer === assistantMessages.findLast(({ calls }) => calls > 0)) return answer.index
+  if (isSameRun && answer && answer === steps.findLast(({ calls }) => calls > 0)) return answer.index
   if (known) return known.index + 1
-  const newest = assistantMessages.at(-1)?.index ?? conversation.length
+  const newest = steps.at(-1)?.index ?? conversation.length
   // The client gave all calls new ids: the history goes on after the newest calls at their place.
   if (isCut && newest > newestIndex && makesNewestCalls(memory, reader, newestIndex)) return newestIndex + 1
   if (isSameRun && isCut) return newest
@@ -212,13 +213,14 @@ export function observeMessage(
  */
 export function observeTranscript(loopState: LoopState, transcript: Transcript, policy: LoopPolicy, now?: number) {
   const { conversation, state, registry, previousStep, isSameRun, answer } = transcript
-  const shown = answer && answerStep(state, conversation, answer.callIds)
+  const steps = followedSteps(state, conversation)
+  const shown = answer && answerStep(steps, conversation, answer.callIds)
   const pending = loopState.pendingCalls
   const isCut = loopState.isCut === true
   const reader: CallReader = { conversation, policy, pending, isCut, callsByIndex: new Map() }
-  const from = firstUnobserved(loopState, transcript, reader, shown)
+  const from = firstUnobserved(loopState, transcript, steps, reader, shown)
   if (isSameRun && shown) reader.newCalls = { index: shown.index, callIds: answer.callIds }
-  const newest = state.assistantMessages.at(-1)?.index ?? -1
+  const newest = steps.at(-1)?.index ?? -1
   const last = lastMessage(conversation)
   let next = loopState
   if (previousStep !== undefined && !next.assistantHashes.includes(previousStep))
@@ -228,7 +230,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
     if (isSameRun && isLoopReport(conversation, index)) next = { ...next, memory: harnessWarned(next.memory, policy) }
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
-    const step = stepAt(state, index)
+    const step = stepAt(steps, index)
     // All words of humans in it began this run, or an earlier one.
     if (isSameRun && conversation.role(index) !== 'assistant') continue
     const isNewest = answer !== undefined && step !== undefined && step === shown
@@ -250,8 +252,8 @@ function isLoopReport(conversation: Conversation, index: number): boolean {
 }
 
 /** Returns the assistant message that shows some of these calls; `undefined` if none does. */
-function answerStep({ assistantMessages }: TranscriptState, conversation: Conversation, callIds: readonly Hash[]) {
-  return assistantMessages.findLast((step) => callIdsOf(step, conversation).some((id) => callIds.includes(id)))
+function answerStep(steps: readonly AssistantMessage[], conversation: Conversation, callIds: readonly Hash[]) {
+  return steps.findLast((step) => callIdsOf(step, conversation).some((id) => callIds.includes(id)))
 }
 
 /** Returns the hashes of results that different calls have in messages not seen when new: a harness's placeholders. */
@@ -287,7 +289,7 @@ export function afterRefusedNotice(loopState: LoopState, isMute: boolean): LoopS
 export function skipTranscript(loopState: LoopState, { conversation, state, previousStep }: Transcript): LoopState {
   // The work that this took so far must not make the rest of the request too much to read.
   conversation.work?.paused()
-  const newest = state.assistantMessages.at(-1)
+  const newest = followedSteps(state, conversation).at(-1)
   const newestHashes = newest ? [assistantHash(newest, conversation)] : []
   return {
     ...loopState,

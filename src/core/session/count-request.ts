@@ -224,13 +224,14 @@ function reactionOf(known: Thread | undefined, { facts, conversation }: Request,
  * After a fault the next request begins here.
  */
 function observeCalls(request: Request, place: Place, mode: LoopMode | undefined) {
-  const { loop, budget, observesOnly, facts, conversation, transcript: state, registry, now } = request
+  const { loop, budget, observesOnly, facts, conversation, registry, now } = request
   // The budget may need to know whether a run stagnates.
   const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
   if (!isNeeded) return { loopState: undefined, interrupted: undefined, fault: undefined }
   const { loopState: before = INITIAL_LOOP_STATE, known, over, answer, skipsHistory, skipsLast } = place
   const isSameRun = place.loopState !== undefined && !over
-  const transcript = { conversation, state, registry, previousStep: facts.previousStep, skipsLast, isSameRun, answer }
+  const { transcript: state, previousStep } = facts
+  const transcript = { conversation, state, registry, previousStep, skipsLast, isSameRun, answer }
   const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
   let fault: Error | undefined
   try {

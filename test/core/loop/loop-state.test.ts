@@ -53,8 +53,9 @@ function takeFrom(
   conversation: Conversation,
   policy: LoopPolicy,
   take: (...taken: Parameters<typeof observeTranscript>) => LoopState = observeTranscript,
+  length = conversation.length - 1,
 ): LoopState {
-  const state = advance(EMPTY_TRANSCRIPT, conversation, conversation.length - 1, registry)
+  const state = advance(EMPTY_TRANSCRIPT, conversation, length, registry)
   for (const step of state.assistantMessages) assistantHash(step, conversation)
   return take(loopState, { conversation, state, registry, previousStep: undefined }, policy)
 }
@@ -97,6 +98,21 @@ const policies = fc.record({
 })
 
 describe('the loop guard of a conversation', () => {
+  it('reads the calls of an answer with their results: one at the end of a request changes nothing', () => {
+    const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 2 }), { minLength: 1, maxLength: 4 })
+    fc.assert(
+      fc.property(steps, (made) => {
+        const [ending, ...others] = made.map(stepOf).reverse()
+        const known = take(INITIAL_LOOP_STATE, [user('go'), ...others.reverse().flat()], POLICY)
+        const conversation = conversationOf([user('go'), ...others.flat(), ...(ending?.slice(0, 1) ?? [])])
+        for (const read of [observeTranscript, skipTranscript])
+          expect(takeFrom(known, conversation, POLICY, read, conversation.length)).toEqual(
+            takeFrom(known, conversation, POLICY, read),
+          )
+      }),
+    )
+  })
+
   it('finds the same loops as a guard that masks every result at once', () => {
     // At most as many messages as are read of an unknown transcript.
     const steps = fc.array(fc.array(call, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 6 })
