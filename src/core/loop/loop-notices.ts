@@ -1,5 +1,6 @@
 /** The notices for a model that repeats itself, and how Governor recognises its own notices. */
-import { LIMITS, METERS } from '../budget/meters.ts'
+import { ALL_LIMITS, METERS } from '../budget/meters.ts'
+import { SCOPES } from '../budget/scopes.ts'
 import { GUARD_REASONS, type Notice, STOPPED } from '../terminal.ts'
 import { type Loop, PATTERNS } from './patterns.ts'
 
@@ -11,9 +12,11 @@ const [REPEATING, BACK_OFF, BLOCKED] = GUARD_REASONS.loop_guard.notices
 /** How each notice of Governor begins and ends: of guards, about budgets, and about the ends of runs. */
 export const NOTICES: readonly Notice[] = [
   ...Object.values<{ readonly notices: readonly Notice[] }>(GUARD_REASONS).flatMap(({ notices }) => notices),
-  ...LIMITS.flatMap((name) => [
+  ...ALL_LIMITS.flatMap((name) => [
     { text: `[BUDGET: ${METERS[name].word} `, end: ']' },
-    { text: `You've reached the ${METERS[name].limit.noun} limit of this run.`, end: STOPPED },
+    ...Object.values(SCOPES).map(({ limit }) => {
+      return { text: `You've reached ${limit(METERS[name].limit.noun)}.`, end: STOPPED }
+    }),
   ]),
   { text: '[budget: ', end: ']' },
   { text: '[CONTEXT: ', end: ']' },

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { DEFAULT_TEXTS, fill } from '../../../src/core/budget/budget-notices.ts'
-import { LIMITS } from '../../../src/core/budget/meters.ts'
+import { ALL_LIMITS } from '../../../src/core/budget/meters.ts'
+import { SCOPES } from '../../../src/core/budget/scopes.ts'
 import { buildRegistry, type HarnessText, humanText, isSummaryRequest } from '../../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
 import { blockText, loopNotice } from '../../../src/core/loop/loop-notices.ts'
 import { PATTERNS, type Pattern } from '../../../src/core/loop/patterns.ts'
+import { namesOf } from '../../../src/core/names.ts'
 
 const registry = buildRegistry(HARNESS_TEXTS, SUMMARY_REQUESTS)
 const of = (match: HarnessText['match']) =>
@@ -44,7 +46,7 @@ const {
   ...SAID
 } = DEFAULT_TEXTS
 const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
-  LIMITS.map((name) => fill(template, { name, used: 19, max: 20 })),
+  ALL_LIMITS.flatMap((name) => namesOf(SCOPES).map((scope) => fill(template, { name, used: 19, max: 20, scope }))),
 )
 
 const folded = (text: string) => `  ${text.replace(/ /g, ' \n\t ')}\n`
