@@ -74,12 +74,6 @@ function credentialsIn(url = '') {
   }
 }
 
-function singleClient(settings: ConnectionSettings, failed: (error: unknown) => void): RedisClient {
-  const client = createClient({ url: settings.url, ...nodeOptions(settings), ...COMMANDS })
-  client.on('error', failed)
-  return { client, send: (command) => client.sendCommand(command) }
-}
-
 function sentinelClient(
   settings: ConnectionSettings,
   { name, nodes }: NonNullable<ConnectionSettings['sentinel']>,
@@ -147,5 +141,7 @@ export function createRedisClient(settings: ConnectionSettings, failed: (error: 
   const { cluster = [], sentinel } = settings
   if (cluster.length > 0) return clusterClient(settings, cluster, failed)
   if (sentinel && sentinel.nodes.length > 0) return sentinelClient(settings, sentinel, failed)
-  return singleClient(settings, failed)
+  const client = createClient({ url: settings.url, ...nodeOptions(settings), ...COMMANDS })
+  client.on('error', failed)
+  return { client, send: (command) => client.sendCommand(command) }
 }

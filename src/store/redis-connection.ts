@@ -153,13 +153,13 @@ async function sendCommand(state: State, client: RedisClient, command: readonly 
       if (!isReply || UNUSABLE.test(reasonOf(error).slice(0, UNUSABLE_WITHIN))) fail(state, client, error)
       throw error
     }
-    // The outcome will be known when `sent` settles.
+    // The outcome will be known when the answer arrives.
     state.late++
-    const settle = () => {
+    const arrived = () => {
       state.late--
       if (state.late === 0 && state.isUp) hooks.settled()
     }
-    sent.then(settle, settle)
+    sent.then(arrived, arrived)
     if (began >= state.missedAt) {
       state.missedAt = performance.now()
       state.misses++

@@ -12,9 +12,6 @@ export interface RedisSettings extends ConnectionSettings {
   readonly prefix: string
 }
 
-/** The version of the form of values. A replica neither reads nor overwrites a newer one. */
-const SCHEMA = 3
-
 /** Characters of one value. Sessions are made smaller long before they reach this. */
 const MAX_VALUE = 4_194_304
 
@@ -63,11 +60,11 @@ async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: re
   }
 }
 
-/** Reads a value, stored as its operations `o` and itself `v`. @throws if a newer version of Governor wrote it. */
+/** Reads a value, stored as its operations `o` and itself `v`. @throws if a version of Governor with another form wrote it. */
 function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED
-  if (Number(schema) > SCHEMA) throw new Error('written by a newer version of Governor')
+  if (schema !== form.schema) throw new Error('written by another version of Governor')
   const { o, v }: { readonly o: readonly string[]; readonly v: unknown } = JSON.parse(data)
   return { operations: o, value: form.read(v) }
 }
@@ -86,7 +83,7 @@ function createRemoteValues<Value>(
       const before = expected.operations[0] ?? ''
       const data = value === undefined ? '' : JSON.stringify({ o: operations, v: form.write(value) })
       if (data.length > MAX_VALUE) throw new Error('too large to be kept')
-      const args = [before, operations[0] ?? '', String(SCHEMA), data, String(ttl)]
+      const args = [before, operations[0] ?? '', form.schema, data, String(ttl)]
       const reply = await run(send, 'replace', `${prefix}{${key}}`, args)
       if (Array.isArray(reply)) return decode(reply, form)
       written?.(key, before === '')
@@ -180,8 +177,8 @@ async function probePart(send: Send, key: string): Promise<void> {
   await run(send, 'note', key, ['probe', '1000'])
   await run(send, 'count', key, [])
   await send(['ZSCAN', key, '0'])
-  await run(send, 'replace', `${key}:value`, ['', '1', String(SCHEMA), '{}', '1000'])
-  await run(send, 'replace', `${key}:value`, ['1', '2', String(SCHEMA), '', '1000'])
+  await run(send, 'replace', `${key}:value`, ['', '1', '0', '{}', '1000'])
+  await run(send, 'replace', `${key}:value`, ['1', '2', '0', '', '1000'])
   await send(['HMGET', `${key}:value`, 's', 'd'])
 }
 

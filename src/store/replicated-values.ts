@@ -177,7 +177,7 @@ function changeOffline<Value>(
 }
 
 /** Makes changes in the store, or in the copy if that fails. */
-async function write<Value>(
+async function writePending<Value>(
   state: State<Value>,
   key: SessionKey,
   pending: readonly PendingChange<Value>[],
@@ -213,7 +213,7 @@ async function writeAll<Value>(state: State<Value>, key: SessionKey, queue: Pend
   while (queue.length > 0) {
     const pending = queue.splice(0)
     try {
-      await write(state, key, pending)
+      await writePending(state, key, pending)
       for (const { outcome, resolve, reject } of pending) {
         if ('error' in outcome) reject(outcome.error)
         else resolve(outcome.result as never)

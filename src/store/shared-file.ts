@@ -37,12 +37,12 @@ export async function whileLocked<Result>(path: string, work: () => Promise<Resu
 }
 
 /**
- * Reads a file as `parse` does; `undefined` if there is none. One of which `parse` returns nothing is torn, or no file of
- * Governor's: it gets the name `aside`, and `setAside` is called.
+ * Reads a file as `contentIn` does; `undefined` if there is no file. If `contentIn` returns nothing, the file is torn or
+ * not one of Governor's: it is renamed to `aside`, and `setAside` is called.
  */
 export async function readShared<Content>(
   path: string,
-  parse: (text: string) => Content | undefined,
+  contentIn: (text: string) => Content | undefined,
   aside: string,
   setAside: (name: string) => void,
 ): Promise<Content | undefined> {
@@ -53,7 +53,7 @@ export async function readShared<Content>(
     if (codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR') return undefined
     throw error
   }
-  const content = parse(text)
+  const content = contentIn(text)
   if (content !== undefined) return content
   await rename(path, aside)
   setAside(aside)

@@ -5,12 +5,22 @@
 import { COUNTERS, type Counts } from '../core/counters.ts'
 import { isObject } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
-import type { IterationRecord, MinuteRecord } from '../core/operator/session-record.ts'
+import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
-import { fromOlder, type StoredRecord } from './older-session.ts'
+
+/** A session as it is stored: with the names of the counters, in the order in which the lines of its record have them. */
+interface StoredSession extends Omit<Session, 'record'> {
+  readonly record?: Omit<SessionRecord, 'iterations' | 'minutes'> & {
+    readonly counters: string
+    readonly iterations: readonly string[]
+    readonly minutes?: readonly string[] | undefined
+  }
+}
 
 /** How values are stored. */
 export interface StoredForm<Value> {
+  /** Its version. What another version wrote is neither read nor overwritten. */
+  readonly schema: string
   readonly write: (value: Value) => unknown
   /** Reads what `write` returned, after it was JSON. */
   readonly read: (stored: unknown) => Value
@@ -132,9 +142,8 @@ function createLines<Entry extends object>(
       lines.set(entry, line)
       return line
     },
-    /** `order`: that of the counters in this line. Records of an older version have entries as they are. */
-    read: (line: string | Entry, order: string): Entry => {
-      if (typeof line !== 'string') return line
+    /** `order`: that of the counters in this line. */
+    read: (line: string, order: string): Entry => {
       const entry = entryIn(line, order.split(' '))
       if (order === counters.join(' ')) lines.set(entry, line)
       return entry
@@ -149,19 +158,23 @@ export function createSessionForm(): StoredForm<Session> {
   const iterationLines = createLines(counters, lineOfIteration, iterationIn)
   const minuteLines = createLines(counters, lineOfMinute, minuteIn)
   return {
+    schema: '3',
     write(session) {
       const { record } = session
       if (!record) return session
-      const stored: StoredRecord = {
-        ...record,
-        counters: counters.join(' '),
-        iterations: record.iterations.map(iterationLines.write),
-        minutes: record.minutes?.map(minuteLines.write),
+      const stored: StoredSession = {
+        ...session,
+        record: {
+          ...record,
+          counters: counters.join(' '),
+          iterations: record.iterations.map(iterationLines.write),
+          minutes: record.minutes?.map(minuteLines.write),
+        },
       }
-      return { ...session, record: stored }
+      return stored
     },
     read(stored) {
-      const { record: known, ...session } = fromOlder(stored)
+      const { record: known, ...session } = stored as StoredSession
       if (!known) return session
       const { counters: order, iterations, minutes, ...rest } = known
       const record = {
@@ -178,6 +191,8 @@ export function createSessionForm(): StoredForm<Session> {
 export function createValueForm(): StoredForm<unknown> {
   const { read } = createSessionForm()
   return {
+    // Sums and pauses state a version of their own, which older and newer Governors read: this one stays.
+    schema: '3',
     write: (value) => value,
     read: (stored) => (isObject(stored) && stored['begun'] ? { ...stored, begun: read(stored['begun']) } : stored),
   }

@@ -1,6 +1,5 @@
 /** What all sessions cost today, in all replicas together. */
-import { add, type Counts, countsOf } from '../core/counters.ts'
-import type { CallUsage } from '../core/usage.ts'
+import { add, type Counts } from '../core/counters.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
 /** What one replica, or all of them, have counted. `since`: when that began, in ms since the epoch. */
@@ -9,17 +8,11 @@ interface Part {
   readonly counts: Counts
 }
 
-/** A part as older versions wrote it. */
-interface OlderPart extends Pick<CallUsage, 'cost' | 'costGap'> {
-  readonly since: number
-  readonly counts?: undefined
-}
-
 /**
  * The parts of a day by replica. Each writes its own alone, and whole: after an outage of the store the parts are
  * merged, and one that the store did not take or has lost is there again with the next.
  */
-const DAYS: ValueKind<Readonly<Record<string, Part | OlderPart>>> = { name: 'day_costs', ttl: 172_800_000, empty: {} }
+const DAYS: ValueKind<Readonly<Record<string, Part>>> = { name: 'day_costs', ttl: 172_800_000, empty: {} }
 /** Milliseconds for which a replica keeps costs to itself. */
 const FLUSH_MS = 1_000
 
@@ -42,7 +35,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     }
     sum = { ...sum, counts: add(sum.counts, counts) }
   }
-  const flush = (): Promise<readonly (Part | OlderPart)[]> => {
+  const flush = (): Promise<readonly Part[]> => {
     clearTimeout(timer)
     timer = undefined
     count({})
@@ -61,8 +54,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     async today(): Promise<Part> {
       let all: Part = { since: now(), counts: {} }
       for (const part of await flush()) {
-        const counts = part.counts ?? countsOf({ input: 0, output: 0, estimated: false, ...part })
-        all = { since: Math.min(all.since, part.since), counts: add(all.counts, counts) }
+        all = { since: Math.min(all.since, part.since), counts: add(all.counts, part.counts) }
       }
       return all
     },

@@ -91,7 +91,7 @@ export interface SessionRecord {
   readonly iterations: readonly IterationRecord[]
   /** Finished runs, oldest first. */
   readonly runs: readonly RunRecord[]
-  /** The newest minutes in which it used something, oldest first; unset in records of older versions. */
+  /** The newest minutes in which it used something, oldest first; unset before the first. */
   readonly minutes?: readonly MinuteRecord[] | undefined
 }
 
