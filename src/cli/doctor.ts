@@ -15,7 +15,7 @@ import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journa
 import { createCatalogue } from '../usage/catalogue.ts'
 import type { Call, Terminal } from './command.ts'
 import { journalLines } from './report.ts'
-import { listen, listenProblem, observeText, openKeys } from './start.ts'
+import { listen, listenProblem, observeWords, openKeys } from './start.ts'
 import { jsonLine } from './terminal-text.ts'
 
 type Finding = readonly [result: 'ok' | 'warning' | 'wrong', says: string]
@@ -129,7 +129,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     terminal.out(flags.json ? jsonLine({ check, result, says }) : `${result.padEnd(8)}${check.padEnd(21)}${says}\n`)
   }
   say('configuration', ['ok', file ?? 'no file: the defaults count'])
-  if (config.mode === 'observe') say('mode', ['warning', observeText(config.mode, terminal.env).slice(9).trimEnd()])
+  if (config.mode === 'observe') say('mode', ['warning', observeWords(terminal.env)])
   const open = openKeys(config)
   if (open) say('access keys', ['wrong', `${config.server.host}: ${open}`])
   say('port', await checkPort(config))
@@ -143,7 +143,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   }
   const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
   const keys: string[] = []
-  // Those of which only the hash is known, or that allow only some models, can't be tried.
+  // A key that is known by its hash alone, or that allows only some models, can't be tried.
   for (const one of config.server.access_keys) {
     const { key, models } = typeof one === 'string' ? { key: one, models: [] } : one
     if (key !== undefined && models.length === 0) keys.push(key)

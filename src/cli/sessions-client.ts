@@ -1,6 +1,6 @@
 /** A client of a running Governor's API of sessions. */
 import type { Environment } from '../config/load.ts'
-import { withoutTrailingSlashes } from '../core/trailing-slashes.ts'
+import { withoutTrailingSlashes } from '../http/urls.ts'
 import type { SessionDetail, SessionPage } from '../ops/sessions/api-schema.ts'
 import { type Call, CommandError } from './command.ts'
 

@@ -6,8 +6,8 @@ import { buildGovernor, type Governor, type GovernorOptions } from '../app.ts'
 import { ConfigError, type Environment, type Flags, type Loaded, loadConfig, restartKeys } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
-import { isLoopback } from '../http/loopback.ts'
 import type { Proxies } from '../http/transport.ts'
+import { isLoopback } from '../http/urls.ts'
 import { holdsKey } from '../proxy/door/route.ts'
 import { ASKING, type Emit } from '../telemetry/event.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
@@ -118,10 +118,15 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
   return serve(loaded, flags, terminal, log, true)
 }
 
-/** Returns the line that says that Governor only observes, and what may have told it so; empty if it guards. */
-export function observeText(mode: Config['mode'], env: Environment): string {
+/** Says that Governor only observes, and what may have set that. */
+export function observeWords(env: Environment): string {
   const origin = env['GOVERNOR_OBSERVE'] ? ' (GOVERNOR_OBSERVE)' : ''
-  return mode === 'observe' ? `  mode   observe${origin}: it only counts, and stops, blocks and tells nothing\n` : ''
+  return `observe${origin}: it only counts, and stops, blocks and tells nothing`
+}
+
+/** Returns the same as a line under the one of the start; empty if Governor guards. */
+export function observeText(mode: Config['mode'], env: Environment): string {
+  return mode === 'observe' ? `  mode   ${observeWords(env)}\n` : ''
 }
 
 /** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */

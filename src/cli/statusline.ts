@@ -1,6 +1,6 @@
 /** `governor statusline`: one line of a session for the status line of Claude Code, which gives its session's id as JSON. */
 import { parseObject, textOf } from '../core/json-object.ts'
-import { isLoopback } from '../http/loopback.ts'
+import { isLoopback } from '../http/urls.ts'
 import type { SessionDetail } from '../ops/sessions/api-schema.ts'
 import { amount, doing, money, stateOf } from '../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'

@@ -60,8 +60,8 @@ export function writerTo(stream: Writable) {
     write(bytes: Buffer | string): Promise<void> | undefined {
       if (stream.write(bytes) || isClosed) return undefined
       if (stream.listenerCount('drain') === 0) stream.on('drain', wake)
-      drained ??= new Promise((settle) => {
-        resolve = settle
+      drained ??= new Promise((fulfil) => {
+        resolve = fulfil
       })
       return drained
     },

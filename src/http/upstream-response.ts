@@ -87,7 +87,7 @@ const MAX_WAITING = 65_536
 
 function take(body: ResponseBody, chunk: Buffer): void {
   hold(body, body.watch?.observer?.take(chunk))
-  if (body.sink && body.holds === 0) return write(body, body.sink, chunk)
+  if (body.sink && body.holds === 0) return sendChunk(body, body.sink, chunk)
   body.waiting.push(chunk)
   body.length += chunk.length
   if (body.length > MAX_WAITING) body.isPaused = true
@@ -107,7 +107,7 @@ function hold(body: ResponseBody, promise: Promise<unknown> | undefined): void {
   promise.then(release, release)
 }
 
-function write(body: ResponseBody, { client }: Sink, chunk: Buffer): void {
+function sendChunk(body: ResponseBody, { client }: Sink, chunk: Buffer): void {
   const drained = client.write(chunk)
   // A filter may split one chunk into many: only the first that is too much waits.
   if (!drained || body.isFull) return
@@ -126,14 +126,14 @@ function deliver(body: ResponseBody, sink: Sink): void {
   body.length = 0
   // The last chunk goes out with the end, and a whole answer that came at once with its head too.
   const last = ending && 'trailers' in ending ? waiting.pop() : undefined
-  for (const chunk of waiting) write(body, sink, chunk)
+  for (const chunk of waiting) sendChunk(body, sink, chunk)
   if (!ending) {
     if (!body.isFull) resume(body)
     return
   }
   if ('failure' in ending) sink.failed(ending.failure)
   else sink.client.end(ending.trailers, last)
-  settle(body)
+  endObserver(body)
 }
 
 function resume(body: ResponseBody): void {
@@ -156,7 +156,7 @@ interface Sending extends ResponseBody {
 }
 
 /** Ends the observer: after the client got the end, or when the response is given up. */
-function settle(body: ResponseBody): void {
+function endObserver(body: ResponseBody): void {
   const observer = body.watch?.observer
   body.watch = undefined
   observer?.end(body.ending !== undefined && 'trailers' in body.ending)
@@ -170,7 +170,7 @@ function finish(sending: Sending, ending: BodyEnd): void {
   if (sending.status < 200 && 'failure' in ending) return sending.reject(new UpstreamFailed(ending.failure))
   if (sending.sink && sending.holds === 0) deliver(sending, sending.sink)
   sending.wake?.()
-  if (sending.isAborted) settle(sending)
+  if (sending.isAborted) endObserver(sending)
 }
 
 function fail(sending: Sending, error: Error): void {
@@ -231,7 +231,7 @@ export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
   let sending: Sending | undefined
   /** Closes the upstream connection at once, also before the first byte; does nothing after the end. */
   const abort = (): void => {
-    if (sending?.ending) return settle(sending)
+    if (sending?.ending) return endObserver(sending)
     if (!sending || sending.isAborted) return
     sending.isAborted = true
     sending.stop?.(givenUp())

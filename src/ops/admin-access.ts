@@ -2,7 +2,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyReply } from 'fastify'
-import { isLoopback } from '../http/loopback.ts'
+import { isLoopback } from '../http/urls.ts'
 import { problemBody } from './problem.ts'
 import type { SignIns } from './sign-ins.ts'
 
