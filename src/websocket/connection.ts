@@ -385,7 +385,7 @@ function take(c: Connection, lane: Lane, attempt: Attempt, event: SocketEvent, d
 const EVENT_STREAM = ['content-type', 'text/event-stream']
 const JSON_BODY = ['content-type', 'application/json']
 
-/** Gives an event to whoever reads the response: an error that comes first is a reply with its status. */
+/** Gives an event to the reader of the response: an error that comes first is a reply with its status. */
 function give(c: Connection, attempt: Attempt, event: SocketEvent, data: Buffer, isEnd: boolean): void {
   const { handler, hasHead, frame } = attempt
   const isReply = !hasHead && event.kind === 'error'

@@ -221,7 +221,7 @@ function SignIn({ store }: { store: Store }) {
     <main>
       <form id="sign-in" onSubmit={submit}>
         <h2>The admin token is needed</h2>
-        <p>Governor shows sessions to its own machine, or to whoever has GOVERNOR_ADMIN_TOKEN.</p>
+        <p>Governor shows sessions to its own machine, and to people with GOVERNOR_ADMIN_TOKEN.</p>
         <label>
           Token <input name="token" type="password" autocomplete="off" required ref={(input) => input?.focus()} />
         </label>

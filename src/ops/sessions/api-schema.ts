@@ -61,7 +61,7 @@ const sums = { tool_calls: count, tokens: count, ...cost }
 
 const meter = named('Meter', {
   name: z.enum(LIMITS),
-  used: maybe.describe('null: a cost of which nothing is known.'),
+  used: maybe.describe('null: nothing is known of the cost.'),
   max: count.describe('0: no limit.'),
 })
 
@@ -84,7 +84,7 @@ const limitUse = named('LimitUse', {
   scope: z
     .enum(namesOf(SCOPES))
     .describe('Whose limit it is: of its run, of the session, or of a period of the calendar.'),
-  used: maybe.describe('null: a cost of which nothing is known.'),
+  used: maybe.describe('null: nothing is known of the cost.'),
   max: count,
   share: count.describe('used / max; above 1 where Governor only observes.'),
 })
@@ -113,8 +113,8 @@ const row = {
   limit: limitUse
     .nullable()
     .describe(
-      'The limit that counts: of all limits of the session, of its runs at work (where none is, of the newest) and of ' +
-        'the periods that they count in, the one of which the largest share is used. null: there is no limit.',
+      'The limit that counts: the fullest of all limits of the session, of its runs at work (where none is, of the ' +
+        'newest) and of the periods that they count in. null: there is no limit.',
     ),
   risk: share.describe(
     'The largest of: share of any limit of its runs or its own, how grave its loop is, spend of the last minute against the median ' +

@@ -155,7 +155,7 @@ function timeLimitsOf({ timeLimits = [], askedAt }: Run, isRunning: boolean, use
   })
 }
 
-/** Returns the limit that counts: the one of which the largest share is used, the first of equal ones. */
+/** Returns the limit that counts: the one with the largest share used, the first of equal ones. */
 export function nearestOf<Use extends LimitUse>(limits: readonly Use[]): Use | null {
   let nearest: Use | null = null
   for (const limit of limits) if (!nearest || limit.share > nearest.share) nearest = limit
