@@ -1,9 +1,9 @@
 /** `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew. */
 
-import { METERS, TIME_LIMITS } from '../core/budget/meters.ts'
+import { METERS, TIME_FIELDS, TIME_LIMITS } from '../core/budget/meters.ts'
 import { TIME_SCOPES } from '../core/budget/scopes.ts'
 import type { BudgetView } from '../ops/budget.ts'
-import { type Call, type Terminal, UsageError } from './command.ts'
+import { type Call, dollarsIn, type Terminal, UsageError } from './command.ts'
 import { askBudget, connect } from './sessions-client.ts'
 import { fitted, jsonLine } from './terminal-text.ts'
 
@@ -13,7 +13,7 @@ type Row = BudgetView['budget'][number]
 function amountsOf({ used, reserved, max }: Row): readonly string[] {
   const texts: string[] = []
   for (const name of TIME_LIMITS) {
-    const field = name === 'cost' ? 'cost_usd' : name
+    const field = TIME_FIELDS[name]
     if (max[field] === 0) continue
     const { unit, format } = METERS[name]
     const { used: spent, max: limit } = format(used[field], max[field])
@@ -37,13 +37,13 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
   const [scope, dollars, subject = null] = args
   const connection = connect(flags, terminal.env)
   const known: readonly string[] = TIME_SCOPES
-  const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(dollars ?? '')?.[1])
+  const amount = dollarsIn(dollars ?? '')
   let rows: readonly Row[]
   if (scope === undefined) {
     rows = (await askBudget<BudgetView>(connection)).budget
   } else {
     if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
-    if (!Number.isFinite(amount)) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
+    if (amount === undefined) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
     rows = [await askBudget<Row>(connection, { scope, subject, max_cost_usd: amount })]
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))

@@ -55,6 +55,12 @@ export interface Call {
   }
 }
 
+/** Returns an amount of dollars as people write it, `5`, `$5` or `5.50`; `undefined` if the text is another one. */
+export function dollarsIn(text: string): number | undefined {
+  const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(text)?.[1])
+  return Number.isFinite(amount) ? amount : undefined
+}
+
 /** The process that a command runs in. */
 export interface Terminal {
   readonly env: Environment

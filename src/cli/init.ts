@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
 import { errorOf } from '../core/thrown.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
-import { type Call, CommandError, type Terminal } from './command.ts'
+import { type Call, CommandError, dollarsIn, type Terminal } from './command.ts'
 
 const FILE = 'governor.yaml'
 const ADDRESS = 'http://127.0.0.1:8787'
@@ -36,18 +36,14 @@ async function askQuestions(terminal: Terminal) {
   }
   const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
   const client = await answer(`Which client?\n${names}[1] `, DEFAULTS.client, (text) => CLIENTS[Number(text) - 1])
-  const amountIn = (text: string) => {
-    const amount = Number(/^\$?(\d+(?:\.\d+)?)$/.exec(text)?.[1])
-    return Number.isFinite(amount) ? amount : undefined
-  }
-  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, amountIn)
+  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, dollarsIn)
   const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
     text === 'enforce' || text === 'observe' ? text : undefined,
   )
   const perDay = await answer(
     'Most dollars a day, all tasks together, 0 for no limit? [20] ',
     DEFAULTS.perDay,
-    amountIn,
+    dollarsIn,
   )
   input.close()
   return { client, dollars, perDay, mode }

@@ -224,10 +224,10 @@ export function decide(input: DecisionInput): Decision {
     return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
   }
   if (input.guardEnd && !ended) {
-    const { guard: reason, ask, fallback, loop } = input.guardEnd
+    const { guard: reason, askText, fallback, loop } = input.guardEnd
     const max = policy.enabled ? policy.run.iterations : 0
     const meter = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
-    return { ...stop(input, { meter, reason }, '', undefined, ask), fallback, loop }
+    return { ...stop(input, { meter, reason }, '', undefined, askText), fallback, loop }
   }
   if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
@@ -317,18 +317,18 @@ function replay(answer: FinalAnswer): Decision {
 }
 
 /**
- * Asks for a final answer, unless that has to stay `unsent`. `ask`, `fallback`: templates of the request and of the answer
- * in its place.
+ * Asks for a final answer, unless that has to stay `unsent`. `askText`, `fallback`: templates of the request and of the
+ * answer in its place.
  */
 function stop(
   { policy, asksForSummary }: DecisionInput,
   limit: Limit,
   fallback: string,
   unsent: 'unpriced' | 'closed' | undefined = undefined,
-  ask = policy.texts[limit.meter.time ? 'stopAtLimit' : (REASONS[reasonOf(limit)].text ?? 'stop')],
+  askText = policy.texts[limit.meter.time ? 'stopAtLimit' : (REASONS[reasonOf(limit)].text ?? 'stop')],
 ) {
   const { channel, enabled } = policy
-  const notice = asksForSummary || unsent ? undefined : fill(ask, limit.meter)
+  const notice = asksForSummary || unsent ? undefined : fill(askText, limit.meter)
   const announcement = enabled && !unsent ? announcementOf(policy) : undefined
   const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const

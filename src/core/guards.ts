@@ -76,7 +76,7 @@ export interface CallGuard {
 
 /** Returns how the loop guard ends the run of a request. */
 function endInLoop({ budget }: Request, loop: NonNullable<GuardEnd['loop']>, tool: string): GuardEnd {
-  return { guard: 'loop_guard', ask: budget.texts.stopInLoop, fallback: fallbackText(tool, loop.count), loop }
+  return { guard: 'loop_guard', askText: budget.texts.stopInLoop, fallback: fallbackText(tool, loop.count), loop }
 }
 
 const STOP_AT_AGENTS = `You've reached the limit on agents of this session. ${ANSWER_NOW}`
@@ -142,7 +142,7 @@ export const GUARDS: readonly CallGuard[] = [
         if (!matchesAny(budget.spawnTools, tool)) return undefined
         const count = spawnedBy(given)
         const problem = spawnProblem(budget, depth, total + spawned, running + spawned, count)
-        if (problem) return { ...problem, tool, ask: STOP_AT_AGENTS, fallback: '(Stopped: no more agents)' }
+        if (problem) return { ...problem, tool, askText: STOP_AT_AGENTS, fallback: '(Stopped: no more agents)' }
         spawned += count
         return undefined
       })

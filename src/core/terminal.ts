@@ -58,7 +58,7 @@ export interface Limit {
 export interface GuardEnd {
   readonly guard: CallGuardName
   /** The template that asks the model for its final answer. */
-  readonly ask: string
+  readonly askText: string
   /** The answer that the client gets if the model gives none. */
   readonly fallback: string
   /** The loop, if it was one. */

@@ -2,16 +2,17 @@
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
 import { amountsIn, fullestOf, type ScopeLimits, type SubjectLimits, type TimeAmounts } from '../core/budget/ledger.ts'
-import { METERS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
+import { METERS, TIME_FIELDS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import { TIME_SCOPES } from '../core/budget/scopes.ts'
-import { namesOf, tableBy } from '../core/names.ts'
+import { tableBy } from '../core/names.ts'
 import type { Session } from '../core/session/session.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type Ledger, type Place, placeOf } from '../usage/ledger.ts'
 import type { AdminAccess } from './admin-access.ts'
 import { RequestProblem } from './problem.ts'
 import type { SessionPage } from './sessions/api-schema.ts'
+import { validated } from './sessions/session-in.ts'
 import { nearestOf, type TimeUse, timeUses, type UsedOf } from './sessions/view.ts'
 
 /** What the routes use: the policies in force, and the sums. */
@@ -24,17 +25,10 @@ export interface BudgetSources {
   readonly emit: Emit
 }
 
-/** The meters by their names in the API: US dollars say so. */
-const FIELDS = {
-  cost_usd: 'cost',
-  tokens: 'tokens',
-  iterations: 'iterations',
-  runs: 'runs',
-} as const satisfies Readonly<Record<string, TimeLimitName>>
-const FIELD_NAMES = namesOf(FIELDS)
+const FIELDS = Object.values(TIME_FIELDS)
 
 const amount = z.number().min(0)
-const amounts = z.strictObject(tableBy(FIELD_NAMES, () => amount))
+const amounts = z.strictObject(tableBy(FIELDS, () => amount))
 
 const scopeRow = z
   .strictObject({
@@ -86,7 +80,9 @@ function rulesOf({ policies, keyScopes }: BudgetSources): readonly ScopeLimits[]
 }
 
 function fieldsOf(of: TimeAmounts) {
-  return tableBy(FIELD_NAMES, (field) => Math.round(of[FIELDS[field]] * 1e9) / 1e9)
+  const fields = tableBy(FIELDS, () => 0)
+  for (const name of TIME_LIMITS) fields[TIME_FIELDS[name]] = Math.round(of[name] * 1e9) / 1e9
+  return fields
 }
 
 async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'][number]> {
@@ -194,15 +190,11 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
   return viewOf(ledger, place)
 }
 
-/** Adds the routes to the API, whose hooks let in only those who may use it. `parse`: @throws {RequestProblem} */
-export function budgetRoutes(
-  app: FastifyInstance,
-  sources: BudgetSources,
-  parse: <Shape extends z.ZodType>(shape: Shape, given: unknown, what: string) => z.output<Shape>,
-): void {
+/** Adds the routes to the API, whose hooks let in only those who may use it. */
+export function budgetRoutes(app: FastifyInstance, sources: BudgetSources): void {
   app.get('/governor/budget', () => budgetView(sources))
   app.patch('/governor/budget', ({ body, admin }) =>
-    setLimits(sources, parse(scopeLimitBody, body ?? undefined, 'body'), admin.by),
+    setLimits(sources, validated(scopeLimitBody, body ?? undefined, 'body'), admin.by),
   )
 }
 

@@ -18,7 +18,7 @@ import {
 import { changeThread } from '../core/session/transitions.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
-import { type Head, isSuccess } from '../http/upstream.ts'
+import { isSuccess } from '../http/upstream.ts'
 import { isEventStream, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import { type Answer, beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
@@ -187,7 +187,9 @@ async function askAgain(
     const { response } = await sendModel(x, form, () => undefined)
     const { head } = response
     if (isSuccess(head)) return await filter.take(response)
-    if (!isRefusedForm(head) && maySendAgain) return response
+    // Such an error may be due to what Governor added to the request.
+    const isRefusedForm = mayBeUnsupported(head, true) || head.overflow !== undefined
+    if (!isRefusedForm && maySendAgain) return response
     response.abort()
   } catch (error) {
     if (x.exchange.client.isGone()) throw error
@@ -195,11 +197,6 @@ async function askAgain(
     else if (error.failure.code !== 'upstream_undecodable' && maySendAgain) throw error
   }
   return undefined
-}
-
-/** True if an error may be due to what Governor added to a request. */
-function isRefusedForm(head: Head): boolean {
-  return mayBeUnsupported(head, true) || head.overflow !== undefined
 }
 
 /** Returns where a run stands in its limit of iterations, for the text that ends it. */
@@ -222,7 +219,7 @@ async function endRun(filtering: Filtering, rounds: readonly BlockedMessage[], b
   const { sent } = x
   const answer = answerOf(filtering, rounds, block)
   await filter.become(answer)
-  const notice = fill(block.ask, meterOf(x))
+  const notice = fill(block.askText, meterOf(x))
   const last = rounds.at(-1)
   const results = last?.results.with(-1, `${last.results.at(-1)}\n\n${notice}`) ?? []
   const continued = last && sent.continueAfterBlock(rounds.with(-1, { ...last, results }))

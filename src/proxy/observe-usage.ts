@@ -60,7 +60,7 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     // The client gets no calls of a last answer.
     relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
     later: services.tick.later,
-    settle: (answer) => noteCompleted(x, answer),
+    completed: (answer) => noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
@@ -84,7 +84,7 @@ export function observeAside(
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
     later: services.tick.later,
-    settle(answer) {
+    completed(answer) {
       if (!key || !found) return countBill(x, model, policy, answer, () => undefined)
       // The history goes on from the compaction.
       const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])

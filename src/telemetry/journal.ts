@@ -228,9 +228,9 @@ function openingKeyOf({ client, key, upstream, model }: Answered): string {
   return JSON.stringify([client, key, upstream, model.slice(0, MAX_NAME)])
 }
 
-type Write = (runs: readonly OpenRun[], end: string | null) => void
+type WriteLines = (runs: readonly OpenRun[], end: string | null) => void
 
-function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write, now: number): void {
+function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: WriteLines, now: number): void {
   const { apiId, upstream, model } = event
   const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
@@ -238,9 +238,9 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write, n
   const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
   if (before && isSame) return count(before, event, now)
   const [oldest] = open
-  if (before) write([before], null)
+  if (before) writeLines([before], null)
   else if (oldest && open.size >= MAX_OPEN) {
-    write([oldest[1]], null)
+    writeLines([oldest[1]], null)
     open.delete(oldest[0])
   }
   const run = begin(event, isNewRun ? undefined : before)
@@ -250,11 +250,11 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, write: Write, n
   count(run, event, now)
 }
 
-function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, write: Write): void {
+function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, writeLines: WriteLines): void {
   const key = keyOf(apiId, thread)
   const run = open.get(key)
   if (!run) return
-  write([run], state)
+  writeLines([run], state)
   open.delete(key)
 }
 
@@ -273,7 +273,7 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
   }
   // Known at once: the first line may be hours away.
   let written = whyUnwritable(path).then(report)
-  const write: Write = (runs, end) => {
+  const writeLines: WriteLines = (runs, end) => {
     const text = textOf(runs, end, new Date(now()).toISOString())
     written = written.then(async () => {
       if (left + text === '') return
@@ -283,7 +283,7 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
     })
   }
   const endHour = (): void => {
-    write([...open.values()], null)
+    writeLines([...open.values()], null)
     for (const [key, run] of open) {
       // A run that used nothing in this hour was left in the middle.
       if (tokensIn(run.used) === 0) open.delete(key)
@@ -294,8 +294,8 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
   let cancel = after(HOUR - (now() % HOUR), endHour)
   return {
     record(event: ProxyEvent): void {
-      if (event.kind === 'answered') noteAnswer(open, event, write, now())
-      if (event.kind === 'run_ended') noteEnd(open, event, write)
+      if (event.kind === 'answered') noteAnswer(open, event, writeLines, now())
+      if (event.kind === 'run_ended') noteEnd(open, event, writeLines)
     },
     /** Resolves once all lines that are due are written, or failed to be. */
     settled: () => written,
@@ -304,7 +304,7 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
     /** Writes what is not written yet. Never rejects. */
     async close(): Promise<void> {
       cancel()
-      write([...open.values()], null)
+      writeLines([...open.values()], null)
       open.clear()
       await written
     },

@@ -52,7 +52,7 @@ export interface ObserverTarget {
   /** Delays what is to be done after `end`, until other responses are at that point too. */
   readonly later: (call: () => void) => void
   /** Called once, some time after `end`. */
-  readonly settle: (answered: Answered) => void
+  readonly completed: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
   readonly fault: (error: unknown) => void
 }
@@ -117,7 +117,8 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
   const { decoder } = observed
   const takePlain = (chunk: Buffer | undefined, isLast: boolean) => {
     if (chunk) keep(observed, chunk)
-    return both(searchId(observed, isLast), searchCalls(observed, chunk, isLast))
+    const [one, other] = [searchId(observed, isLast), searchCalls(observed, chunk, isLast)]
+    return one && other ? Promise.all([one, other]) : (one ?? other)
   }
   return {
     take(chunk) {
@@ -143,10 +144,6 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
       })
     },
   }
-}
-
-function both(one: Promise<unknown> | undefined, other: Promise<unknown> | undefined) {
-  return one && other ? Promise.all([one, other]) : (one ?? other)
 }
 
 /** Reports the id of the response as soon as its beginning contains it. */
@@ -317,5 +314,5 @@ function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buf
   }
   const text = observed.text && readTextOf(observed, observed.text)
   const isCut = ending === 'failed' || (streams && ending === undefined && observed.search !== undefined)
-  target.settle({ callsNothing, facts, text, ...metadata, usage, isCut })
+  target.completed({ callsNothing, facts, text, ...metadata, usage, isCut })
 }

@@ -39,16 +39,18 @@ function isCounts(value: unknown): boolean {
   return isObject(value) && Object.values(value).every((one) => typeof one === 'number' && one >= 0 && one < 1e18)
 }
 
-function isPart(value: unknown): boolean {
-  return isObject(value) && isCounts(value['used']) && isCounts(value['held']) && typeof value['until'] === 'number'
-}
-
 function isKept(value: unknown): value is Kept {
   if (!isObject(value) || typeof value['end'] !== 'number' || !isObject(value['account'])) return false
   const account = value['account']
   const { limits } = account
   const isLimited = limits === undefined || (isObject(limits) && isCounts(limits['max']))
-  return isLimited && partsOf(account).every((name) => isPart(account[name]))
+  return (
+    isLimited &&
+    partsOf(account).every((name) => {
+      const part = account[name]
+      return isObject(part) && isCounts(part['used']) && isCounts(part['held']) && typeof part['until'] === 'number'
+    })
+  )
 }
 
 /** Returns the accounts in a file's text; `undefined` if it is no state of Governor's, or a torn one. */
@@ -78,9 +80,9 @@ function withEnded(account: Account, own: `p:${string}`): Account {
 type Accounts = Map<string, Kept>
 
 function newState(options: UsageStateOptions) {
-  const timer: { write?: NodeJS.Timeout | undefined } = {}
+  const timing: { timer?: NodeJS.Timeout | undefined } = {}
   return {
-    ...timer,
+    ...timing,
     options,
     /** The state of the file that was read last. */
     seen: '',
@@ -118,7 +120,7 @@ async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise
 }
 
 /** Writes what all processes have used, in place of the file. `isLast`: this process ends. */
-async function write(state: State, isLast: boolean): Promise<void> {
+async function writeSums(state: State, isLast: boolean): Promise<void> {
   const { path, ledger } = state.options
   const { rest, accounts } = await read(state.options)
   await merge(state.options, accounts)
@@ -142,7 +144,7 @@ function writeInTurn(state: State, isLast: boolean): Promise<void> {
     state.isFailing = true
   }
   state.running = state.running
-    .then(() => whileLocked(state.options.path, () => write(state, isLast)))
+    .then(() => whileLocked(state.options.path, () => writeSums(state, isLast)))
     .then(done, failed)
   return state.running
 }
@@ -169,16 +171,16 @@ export function createUsageState(options: UsageStateOptions) {
     /** Writes the sums soon: at most once a second. */
     changed(): void {
       const begin = () => {
-        state.write = undefined
+        state.timer = undefined
         state.writtenAt = performance.now()
         void writeInTurn(state, false)
       }
-      state.write ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
+      state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
     },
     /** Writes the sums for the last time. */
     async close(): Promise<void> {
-      clearTimeout(state.write)
-      state.write = undefined
+      clearTimeout(state.timer)
+      state.timer = undefined
       if (options.ledger.names().length > 0) await writeInTurn(state, true)
     },
   }

@@ -27,7 +27,7 @@ const guard: CallGuard = {
     let spawned = guards?.[NAME]?.['spawned'] ?? 0
     const blocked = calls.map(({ name: tool }) => {
       if (tool !== 'spawn' || spawned++ < MAX) return undefined
-      return { guard: NAME, tool, text: TEXT, ask: ASK, fallback: '(Stopped: no more agents)' }
+      return { guard: NAME, tool, text: TEXT, askText: ASK, fallback: '(Stopped: no more agents)' }
     })
     return { blocked, memory: { spawned: Math.min(spawned, MAX) } }
   },

@@ -26,7 +26,7 @@ async function tapped(
       head: { status: 200, reason: 'OK', headers },
       requestBytes,
       later: (call) => call(),
-      settle(answered) {
+      completed(answered) {
         told.push(answered)
         resolve()
       },
@@ -197,7 +197,7 @@ describe('a response observer', async () => {
       head: { status: 200, reason: '', headers: EVENT_STREAM },
       requestBytes: 1,
       later: (call) => call(),
-      settle: () => undefined,
+      completed: () => undefined,
       fault: (error) => {
         throw error
       },

@@ -16,7 +16,7 @@ function observed(dialect: Dialect, text: string, streams: boolean, size = text.
     head: { status: 200, reason: 'OK', headers: streams ? ['content-type', 'text/event-stream'] : [] },
     requestBytes: 400,
     later: (call) => call(),
-    settle: (answer) => answers.push(answer),
+    completed: (answer) => answers.push(answer),
     fault: (error) => {
       throw error
     },

@@ -219,6 +219,14 @@ export const LIMITS = limitsBeside<LimitName>('time')
 /** The meters with a limit of a scope of time, in that order. */
 export const TIME_LIMITS = limitsBeside<TimeLimitName>('runs')
 
+/** Their fields in the API: that of the cost says that it is in US dollars. */
+export const TIME_FIELDS = {
+  cost: 'cost_usd',
+  tokens: 'tokens',
+  iterations: 'iterations',
+  runs: 'runs',
+} as const satisfies Readonly<Record<TimeLimitName, string>>
+
 /** Amounts used, or limits (0: no limit), by meter: counts, tokens of prompts and answers, US dollars, seconds. */
 export type Amounts = Readonly<Record<LimitName, number>>
 

@@ -214,7 +214,8 @@ export function observeMessage(
 export function observeTranscript(loopState: LoopState, transcript: Transcript, policy: LoopPolicy, now?: number) {
   const { conversation, state, registry, previousStep, isSameRun, answer } = transcript
   const steps = followedSteps(state, conversation)
-  const shown = answer && answerStep(steps, conversation, answer.callIds)
+  const shown =
+    answer && steps.findLast((step) => callIdsOf(step, conversation).some((id) => answer.callIds.includes(id)))
   const pending = loopState.pendingCalls
   const isCut = loopState.isCut === true
   const reader: CallReader = { conversation, policy, pending, isCut, callsByIndex: new Map() }
@@ -249,11 +250,6 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
 function isLoopReport(conversation: Conversation, index: number): boolean {
   if (conversation.role(index) !== 'user' || conversation.resultCount(index) > 0) return false
   return conversation.texts(index).some((text) => text.startsWith(LOOP_REPORT))
-}
-
-/** Returns the assistant message that shows some of these calls; `undefined` if none does. */
-function answerStep(steps: readonly AssistantMessage[], conversation: Conversation, callIds: readonly Hash[]) {
-  return steps.findLast((step) => callIdsOf(step, conversation).some((id) => callIds.includes(id)))
 }
 
 /** Returns the hashes of results that different calls have in messages not seen when new: a harness's placeholders. */

@@ -24,11 +24,20 @@ export const MAX_REASON = 200
 
 const SCOPES = ['session', 'key', 'upstream'] as const
 
+/** True if a pause is not over at `now`. */
+export function holdsAt({ until = Number.POSITIVE_INFINITY }: Pause, now: number): boolean {
+  return until > now
+}
+
+function isSameScope(one: PauseScope, other: PauseScope): boolean {
+  return SCOPES.every((name) => one[name] === other[name])
+}
+
 /** Returns the pause that holds at `now` for a request, or for a session as it is listed; `undefined` if none does. */
 export function pauseOf(pauses: readonly Pause[], of: PauseScope, now: number): Pause | undefined {
   let found: Pause | undefined
   for (const pause of pauses) {
-    if (pause.until !== undefined && pause.until <= now) continue
+    if (!holdsAt(pause, now)) continue
     if (SCOPES.some((name) => pause[name] !== undefined && pause[name] !== of[name])) continue
     // One that does not hold requests ends the wait of another one.
     if (!found || (found.hold && !pause.hold)) found = pause
@@ -38,30 +47,28 @@ export function pauseOf(pauses: readonly Pause[], of: PauseScope, now: number): 
 
 /** Returns the pauses without those of a scope, or without any if the scope names nothing, and without those that are over. */
 export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: number): readonly Pause[] {
-  const isAll = SCOPES.every((name) => scope[name] === undefined)
-  return pauses.filter((one) => {
-    const isSame = isAll || SCOPES.every((name) => one[name] === scope[name])
-    return !isSame && (one.until === undefined || one.until > now)
-  })
+  if (isSameScope(scope, {})) return []
+  return pauses.filter((one) => holdsAt(one, now) && !isSameScope(one, scope))
 }
 
 /** Returns the pauses with one more, in place of one with the same scope, and without those that are over. */
 export function withPause(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
-  const others = pauses.filter((one) => {
-    const isOver = one.until !== undefined && one.until <= pause.since
-    return !isOver && SCOPES.some((name) => one[name] !== pause[name])
-  })
+  const others = pauses.filter((one) => holdsAt(one, pause.since) && !isSameScope(one, pause))
   return [...others, pause].slice(-MAX_PAUSES)
 }
 
 /** Returns how much is paused at `now`; `undefined` if nothing is. */
 export function pausedPart(pauses: readonly Pause[], now: number): 'all' | 'part' | undefined {
   if (pauseOf(pauses, {}, now)) return 'all'
-  return pauses.some(({ until }) => until === undefined || until > now) ? 'part' : undefined
+  return pauses.some((pause) => holdsAt(pause, now)) ? 'part' : undefined
 }
 
-/** Returns whom a pause is for, in words. */
-export function pausedWhom({ session, key, upstream }: PauseScope): string {
+/** Returns the agents that a pause names, in words. */
+export function pausedWhom({
+  session,
+  key,
+  upstream,
+}: { readonly [Name in keyof PauseScope]: PauseScope[Name] | null }): string {
   const named = [session && `session ${session}`, key && `key ${key}`, upstream && `upstream ${upstream}`]
   return named.filter(Boolean).join(', ') || 'all agents'
 }

@@ -9,7 +9,7 @@
  */
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
-import { MAX_THREADS, type RelayedAnswer, type Run, retryOf, type Session, type Thread } from './session.ts'
+import { MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
@@ -219,15 +219,11 @@ function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | un
   const found = continuationAfter(shown, facts)
   if (isNextOf(shown)) return found
   const { isFirst, isFollowed } = shown.answer
-  const isFork = (isFirst && !isFollowed) || isInFlight(shown.thread.run)
+  const newest = shown.thread.run.recentRequests.at(-1)
+  const isInFlight = newest !== undefined && newest.outcome === undefined
+  const isFork = (isFirst && !isFollowed) || isInFlight
   if (found.isNewRun) return undefined
   return { ...found, branch: isFork ? 'fork' : 'rewind' }
-}
-
-/** Returns whether the newest request of a run is not over. */
-function isInFlight({ recentRequests }: Run): boolean {
-  const newest = recentRequests.at(-1)
-  return newest !== undefined && newest.outcome === undefined
 }
 
 /**

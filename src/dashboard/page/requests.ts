@@ -14,7 +14,7 @@ export interface Visit {
   readonly over: AbortController
 }
 
-async function ask({ token, over }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
+async function fetchAs({ token, over }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
   const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
   const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: over.signal })
   if (response.status === 401) throw new RefusedError()
@@ -30,7 +30,7 @@ export async function askText(visit: Visit, path: string): Promise<string> {
 
 /** Asks the API for a reply, or to do something; the error says why Governor does not. */
 export async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit): Promise<Reply> {
-  const response = await ask(visit, path, options)
+  const response = await fetchAs(visit, path, options)
   const reply = await response.json()
   if (!response.ok) throw new Error(reply.error?.message ?? `HTTP ${response.status}`)
   return reply
@@ -63,7 +63,7 @@ export type StreamEvent = Readonly<Record<string, string>>
 
 /** Calls back with each event after the one with this id, until the stream ends. */
 export async function follow(visit: Visit, lastId: string, take: (event: StreamEvent) => void): Promise<void> {
-  const response = await ask(visit, 'events', { headers: lastId ? { 'last-event-id': lastId } : {} })
+  const response = await fetchAs(visit, 'events', { headers: lastId ? { 'last-event-id': lastId } : {} })
   if (!response.ok || !response.body) throw new Error(`HTTP ${response.status}`)
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
   let text = ''

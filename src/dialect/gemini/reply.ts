@@ -24,11 +24,6 @@ import {
 } from './chunk.ts'
 import { isCall, textOfParts } from './parts.ts'
 
-/** Returns the usage of a response: the last chunk of several counts. */
-function usageOf(chunks: readonly Json[]): unknown {
-  return chunks.findLast((chunk) => 'usageMetadata' in chunk)?.['usageMetadata']
-}
-
 /** Reads `usageMetadata`; `undefined` if it states no tokens. */
 function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined
@@ -91,7 +86,11 @@ function rewritten(body: Buffer, all: ChunkChange, first: ChunkChange, last: Chu
 /** Returns the sum of the usage of a body and those before it; `undefined` if there are none. */
 function usageSum(body: Buffer, earlier: readonly Buffer[]): unknown {
   if (earlier.length === 0) return undefined
-  return [...earlier, body].reduce<unknown>((sum, one) => addUsage(sum, usageOf(chunksOf(one))), undefined)
+  let sum: unknown
+  // Of several chunks of a response the last one counts.
+  for (const one of [...earlier, body])
+    sum = addUsage(sum, chunksOf(one).findLast((chunk) => 'usageMetadata' in chunk)?.['usageMetadata'])
+  return sum
 }
 
 const isNoCall = (part: Json): boolean => !isCall(part)

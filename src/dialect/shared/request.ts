@@ -389,18 +389,18 @@ export type AddText = (at: number, text: string) => Edit | undefined
 /**
  * Returns edits for a notice: a message of its own in the `system` or `user` channel, for which an input that is a text
  * becomes a list; otherwise at the end of the newest tool result or user message, whichever is later. `undefined` if
- * that can't hold it. `messageOf`: the form of a message in this API.
+ * that can't hold it. `newMessage`: the form of a message in this API.
  */
 export function noticeIn(
   { json, list, items }: ListIndex<ListedItem>,
   text: string,
   channel: Channel,
   addText: AddText,
-  messageOf = (role: string, content: string): Json => ({ role, content }),
+  newMessage = (role: string, content: string): Json => ({ role, content }),
 ): Edit[] | undefined {
   if (items.length === 0) return undefined
   if (channel === 'system' || channel === 'user') {
-    const message = JSON.stringify(messageOf(channel, text))
+    const message = JSON.stringify(newMessage(channel, text))
     if (kindAt(json, list) === 'array') return [appendElement(json, list, message)]
     const input = json.toString('utf8', list.start, list.end)
     return [{ ...list, text: `[{"role":"user","content":${input}},${message}]` }]

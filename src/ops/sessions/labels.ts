@@ -1,7 +1,8 @@
 /**
- * How sessions are written for people, on the live page and in a terminal: one word for one thing. Imports only the
- * states at run time, as it is a part of the page.
+ * How sessions are written for people, on the live page and in a terminal: one word for one thing. It is a part of the
+ * page, so that it imports little at run time.
  */
+import { pausedWhom } from '../../core/operator/pause.ts'
 import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 import { GROUP_NAMES, GROUPS, type Group, STATES, type Tone } from './states.ts'
 
@@ -129,7 +130,7 @@ export function amount(meter: LimitUse['meter'], used: number | null): string {
 const CAUTION = 0.7
 const WARNING = 0.9
 
-/** Returns the tone of a limit of which such a share is used. */
+/** Returns the tone of a limit: `share` of it is used. */
 export function toneOf(share: number): Tone {
   return share >= WARNING ? 'bad' : share >= CAUTION ? 'warn' : 'good'
 }
@@ -191,8 +192,7 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
 
 /** Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`. A session is named by the beginning of its id. */
 export function pausedText({ session, key, upstream, since, until, reason }: Paused['paused'][number]): string {
-  const named = [session && `session ${session.slice(0, 9)}`, key && `key ${key}`, upstream && `upstream ${upstream}`]
-  const whom = named.filter(Boolean).join(', ') || 'all agents'
+  const whom = pausedWhom({ session: session?.slice(0, 9), key, upstream })
   const end = until === null ? '' : `, until ${clock(until)}`
   return `PAUSED: ${whom}, since ${clock(since)}${end}${reason === null ? '' : `: ${reason}`}`
 }

@@ -1,6 +1,7 @@
 /** The routes that pause and resume agents. */
 import type { FastifyInstance } from 'fastify'
 import {
+  holdsAt,
   MAX_PAUSES,
   MAX_REASON,
   type Pause,
@@ -34,7 +35,7 @@ const iso = (time: number | undefined) => (time === undefined ? null : new Date(
 
 /** Returns the pauses that hold at `now`, as the API shows them. */
 export function pausesView(pauses: readonly Pause[], now: number): Paused['paused'] {
-  const holding = pauses.filter(({ until = Number.POSITIVE_INFINITY }) => until > now)
+  const holding = pauses.filter((pause) => holdsAt(pause, now))
   return holding.map(({ session = null, key = null, upstream = null, since, until, reason = null, hold = false }) => {
     return { session, key, upstream, since: new Date(since).toISOString(), until: iso(until), reason, hold }
   })

@@ -110,7 +110,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   })
   for (const [name, action] of Object.entries(ACTIONS))
     app.route({ method: action.method, url: `${path}/${name}`, handler: (request) => act(sources, request, action) })
-  budgetRoutes(app, sources, validated)
+  budgetRoutes(app, sources)
   signInRoutes(app, signIns, access.admin_token)
   usageRoutes(app, sources.usage, now)
   app.get('/governor/openapi.json', () => openApi(version))

@@ -42,12 +42,11 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   }
   const telling = clauses.filter((clause) => statesOverflow(clause, isTooMuch))
   if (!isSure && telling.length === 0 && !isOver(figures)) return undefined
-  return interpret(figures.filter(isSize), telling.length > 0 ? telling : clauses, saysRequest)
-}
-
-/** A number without a unit may be a status or an id. */
-function isSize({ isCounted, value }: Figure): boolean {
-  return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
+  // A number without a unit may be a status or an id.
+  const sizes = figures.filter(({ isCounted, value }) => {
+    return isCounted || (value >= 256 && value <= 50_000_000 && !(value >= 400 && value < 600))
+  })
+  return interpret(sizes, telling.length > 0 ? telling : clauses, saysRequest)
 }
 
 /** Words that begin advice, which does not say what went wrong. */

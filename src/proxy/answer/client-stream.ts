@@ -42,7 +42,7 @@ async function flush(client: ClientStream, head: Head): Promise<void> {
   const { to, waiting, governorHeaders, isLeased } = client
   client.waiting = []
   if (to.status() === 0) to.begin(head, governorHeaders)
-  await write(to, waiting, !isLeased)
+  await writePieces(to, waiting, !isLeased)
 }
 
 /** Sends all that waits, and ends the response. `isUnchanged`: the upstream's own bytes, of its length. */
@@ -62,8 +62,8 @@ export async function sendWhole(
 ): Promise<void> {
   to.begin(head, governorHeaders)
   // A whole body is in memory anyway.
-  await write(to, [read], rest !== undefined)
-  if (rest) for await (const chunk of rest) await write(to, [chunk], true)
+  await writePieces(to, [read], rest !== undefined)
+  if (rest) for await (const chunk of rest) await writePieces(to, [chunk], true)
   to.end()
 }
 
@@ -78,7 +78,7 @@ export function rewritten(head: Head, length?: number): Head {
 const MAX_WRITE = 65_536
 
 /** Writes chunks to the client; `waits` while it reads slowly, and lets others go on between two large pieces. */
-async function write(to: Client, chunks: readonly Buffer[], waits: boolean): Promise<void> {
+async function writePieces(to: Client, chunks: readonly Buffer[], waits: boolean): Promise<void> {
   const [only = Buffer.alloc(0)] = chunks
   const bytes = chunks.length === 1 ? only : Buffer.concat(chunks)
   for (let at = 0; at < bytes.length; at += MAX_WRITE) {
