@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
-import { amountsBy } from '../../src/core/budget/meters.ts'
-import { type BudgetPolicy, decide, decideInStorm, decideWithoutBudget } from '../../src/core/decide.ts'
+import { amountsBy, type TimeMeter } from '../../src/core/budget/meters.ts'
+import { type BudgetPolicy, decide, decideInStorm, decideWithoutBudget, observeOnly } from '../../src/core/decide.ts'
 import type { RunState } from '../../src/core/session/session.ts'
 import { type FinalAnswer, terminalOf } from '../../src/core/terminal.ts'
 import { BUDGET, newSession, user } from './transcript.ts'
@@ -171,6 +171,107 @@ describe('a decision that depends on more than the budget', () => {
       kind: 'allow',
       resumesRun: false,
     })
+  })
+})
+
+/** A limit of a day. */
+const today = (name: TimeMeter['name'], used: number, max: number): TimeMeter => {
+  const time = { scope: 'day', resetsAt: 0, resets: 'midnight', left: Math.max(0, max - used) } as const
+  return { name, used, max, scope: 'day', time }
+}
+const guardEnd = { guard: 'max_agents', askText: 'Answer.', fallback: 'No more.' } as const
+
+describe('the end of a run', () => {
+  it('by an operator or a guard states the iterations that were made, without the request that is stopped', () => {
+    const { run, ...rest } = at(5)
+    const runState = { ...rest, run: { ...run, operator: { isStopAsked: true } } }
+    for (const input of [{ runState }, { runState: at(5), guardEnd }])
+      expect(decide({ ...input, policy: POLICY })).toMatchObject({ limit: { meter: { used: 4, max: 20 } } })
+  })
+
+  it('stays where a guard would end the run once more', () => {
+    const runState = at(22, 0, { finalAnswer: ended })
+    expect(decide({ runState, policy: POLICY, guardEnd })).toMatchObject({ kind: 'replay', answer: ended })
+  })
+
+  it('stays where the price of the model is not known any more', () => {
+    const policy = { ...POLICY, run: { ...POLICY.run, cost: 5 }, unknownPrice: 'refuse' } as const
+    const input = { policy, isUnpriced: true, contextWindow: 0 }
+    expect(decide({ ...input, runState: at(3, 0, { finalAnswer: ended }) })).toMatchObject({ kind: 'replay' })
+    const refused = decide({ ...input, policy: { ...policy, announce: ['iterations'] }, runState: at(3) })
+    expect(refused).toMatchObject({ kind: 'stop', unsent: 'unpriced', limit: { meter: { name: 'cost', max: 5 } } })
+    expect(refused.speech).toMatchObject({ notice: undefined, announcement: undefined })
+  })
+
+  it('is another one at an equal limit of another scope', () => {
+    const policy = { ...POLICY, session: { ...NO_LIMITS, iterations: 40 } }
+    const terminal = terminalOf({ meter: { ...meter, scope: 'session' } }, 'session', true)
+    expect(decide({ runState: at(21, 0, { finalAnswer: { ...ended, terminal } }), policy })).toMatchObject({
+      kind: 'stop',
+      limit: { meter: { max: 20 } },
+    })
+    expect(decide({ runState: at(21, 0, { finalAnswer: ended }), policy })).toMatchObject({ kind: 'replay' })
+  })
+
+  it('of several limits that are reached names the first', () => {
+    const policy = { ...POLICY, run: { ...POLICY.run, tool_calls: 8 } }
+    expect(decide({ runState: at(21, 9), policy })).toMatchObject({ limit: { meter: { name: 'iterations' } } })
+  })
+
+  it('with a call is asked for anew by a client that lost it, and else repeated', () => {
+    const finalAnswer = { ...ended, isCall: true } as const
+    const decided = (isRetry: boolean) => decide({ runState: at(21, 0, { finalAnswer, isRetry }), policy: POLICY }).kind
+    expect([decided(true), decided(false)]).toEqual(['stop', 'replay'])
+  })
+
+  it('costs no model call where a limit of a day is reached before the run begins', () => {
+    const time = { enforced: [today('cost', 20, 20)], observed: [] }
+    const stopped = (iteration: number) => decide({ runState: at(iteration), policy: POLICY, time })
+    expect(stopped(1)).toMatchObject({ kind: 'stop', unsent: 'closed', speech: { notice: undefined } })
+    expect(stopped(2)).toMatchObject({ kind: 'stop', speech: { notice: expect.stringContaining("today's cost") } })
+    expect(stopped(2)).not.toHaveProperty('unsent')
+  })
+
+  it('is only noted at limits that are only observed', () => {
+    const time = { enforced: [], observed: [today('cost', 20, 20)] }
+    expect(decide({ runState: at(2), policy: POLICY, time })).toMatchObject({ kind: 'allow', observed: 'stop' })
+    const replayed = decide({ runState: at(22, 0, { finalAnswer: ended }), policy: POLICY })
+    expect(observeOnly(replayed)).toMatchObject({ kind: 'allow', resumesRun: true, observed: 'stop' })
+  })
+})
+
+describe('what the model is told', () => {
+  it('leaves out the runs of a day: one that is under way is not a new one', () => {
+    const time = (name: TimeMeter['name']) => ({ enforced: [today(name, 20, 20)], observed: [] })
+    expect(decide({ runState: at(2), policy: POLICY, time: time('runs') })).toMatchObject({ kind: 'allow' })
+  })
+
+  it('has the notice about blocked calls in the request in which it is due, and with the one about a loop', () => {
+    const { thread, ...rest } = at(2)
+    const noticeOf = (isDue: true | undefined) => {
+      const blockNotice = isDue ? { text: 'Blocked.', isDue } : { text: 'Blocked.' }
+      return decide({ runState: { ...rest, thread: { ...thread, blockNotice } }, policy: POLICY }).speech?.notice
+    }
+    expect([noticeOf(undefined), noticeOf(true)]).toEqual([undefined, 'Blocked.'])
+  })
+
+  it('comes as a message of its own only with a warning after one that was ignored', () => {
+    const { run, ...rest } = at(14)
+    const channelAt = (iteration: number, wasIgnored: boolean, escalate = true) => {
+      const runState = { ...rest, ...at(iteration), run: { ...run, wasIgnored } }
+      return decide({ runState, policy: { ...POLICY, escalate } }).speech?.channel
+    }
+    expect([channelAt(14, true), channelAt(18, false), channelAt(18, true), channelAt(18, true, false)]).toEqual([
+      ...['auto', 'auto', 'user', 'auto'],
+    ])
+  })
+
+  it('by a tracker is nothing where it may not state anything and no tools are to be dropped', () => {
+    const policy = { ...POLICY, thresholds: { ...POLICY.thresholds, style: 'tracker' } } as const
+    const noticeOf = (dropTools: readonly string[]) =>
+      decide({ runState: at(18), policy: { ...policy, dropTools }, mayState: false }).speech?.notice
+    expect(noticeOf([])).toBeUndefined()
+    expect(noticeOf(['search'])).toContain('18 of 20')
   })
 })
 

@@ -214,6 +214,44 @@ describe('two copies of a session', () => {
       expect(joined.threads[0]).toMatchObject({ responses: ['r5', 'r8'], loopState: { pendingNotice: 'after 8' } })
   })
 
+  it('keep what only the older one of two copies knows', () => {
+    const known = { loopState: INITIAL_LOOP_STATE, noticeSent: true, dropsThinking: true } as const
+    const older = sessionOf([{ ...threadOf(runOf(5, 10, { isReported: true })), ...known }], 10, 5)
+    const newer = single(8, 10)
+    for (const joined of [mergeSessions(undefined, older, newer), mergeSessions(undefined, newer, older)])
+      expect(joined.threads[0]).toMatchObject({ ...known, run: { askedAt: 8, isReported: true } })
+  })
+
+  it('have each request once, and begin with the first of both', () => {
+    const [one, other] = [single(5, 10), single(6, 10, { recentRequests: runOf(5, 10).recentRequests })]
+    for (const [local, remote] of [
+      [one, other],
+      [other, one],
+    ] as const) {
+      expect(mergeSessions(undefined, local, remote).threads[0]?.run.recentRequests).toHaveLength(1)
+      expect(mergeSessions(undefined, { ...local, startedAt: 9 }, { ...remote, startedAt: 3 }).startedAt).toBe(3)
+    }
+  })
+
+  it('count apart from the copy of another run, and of two runs of a thread the one that began later goes on', () => {
+    const base = single(7, 70, { id: 'run 0' })
+    const joined = mergeSessions(base, single(5, 50), single(6, 60))
+    expect(joined.threads[0]?.run.counts).toMatchObject({ iterations: 6, input: 110 })
+    const [early, late] = [single(9, 10), single(4, 10, { id: 'run 2', startedAt: 3 })]
+    for (const both of [mergeSessions(undefined, early, late), mergeSessions(undefined, late, early)])
+      expect(both.threads[0]?.run.id).toBe('run 2')
+  })
+
+  it('have the gaps, the name and the number of threads of both, and the smaller windows that the replica found', () => {
+    const record = { name: undefined, threads: 1, iterations: [], runs: [] }
+    const one: Session = { ...single(5, 10), gaps: ['no_identity'], record: { ...record, name: 'mine', threads: 3 } }
+    const other: Session = { ...single(6, 10), gaps: ['no_channel'], record }
+    for (const joined of [mergeSessions(undefined, one, other), mergeSessions(undefined, other, one)]) {
+      expect(joined.gaps?.toSorted()).toEqual(['no_channel', 'no_identity'])
+      expect(joined.record).toMatchObject({ name: 'mine', threads: 3 })
+    }
+  })
+
   it('of an older version are joined by the time of a run and the number of its thread', () => {
     const older = ({ threads, ...rest }: Session) => ({
       ...rest,

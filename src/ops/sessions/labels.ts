@@ -149,13 +149,10 @@ export function limitText({ limit, iteration }: SessionRow, between = ' of ', ro
 export function limitNote({ limit }: Pick<SessionRow, 'limit'>): string {
   if (!limit) return ''
   const { meter, scope } = limit
-  const unit = UNSAID.includes(meter) || scopeText(scope) !== '' ? unitOf(meter) : ''
-  return [unit, scopeText(scope)].filter(Boolean).join(', ')
+  // A sign or a unit of time stands at the number; iterations of a run need none.
+  const isSaid = meter === 'cost' || meter === 'seconds' || (meter === 'iterations' && scope === 'run')
+  return [isSaid ? '' : meter.replaceAll('_', ' '), scopeText(scope)].filter(Boolean).join(', ')
 }
-
-/** Meters whose numbers do not say what they count, also for a run. */
-const UNSAID: readonly LimitUse['meter'][] = ['tokens', 'tool_calls', 'runs']
-const unitOf = (meter: LimitUse['meter']) => (meter === 'cost' || meter === 'seconds' ? '' : meter.replace('_', ' '))
 
 /** Returns `today`, `this week`; empty for a run. */
 export function scopeText(scope: LimitUse['scope']): string {

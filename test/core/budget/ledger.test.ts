@@ -13,7 +13,7 @@ import {
 import type { Counts } from '../../../src/core/counters.ts'
 
 const NOW = 1_760_000_000_000
-const LIMITS = { iterations: 0, tokens: 0, cost: 100, runs: 0 }
+const LIMITS = { ...amountsIn({}), cost: 100 }
 const ask = (cost: number, isGuess = false): Ask => ({ counts: { iterations: 1, cost }, isGuess })
 
 /** Requests of several processes that ask, are let through or not, and end with what they really cost. */

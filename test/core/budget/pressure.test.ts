@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { amountsBy, LIMITS, METERS, type MeterName } from '../../../src/core/budget/meters.ts'
 import { type BudgetSettings, policyFor } from '../../../src/core/budget/policy.ts'
 import { type BudgetPolicy, decide } from '../../../src/core/decide.ts'
+import { tableBy } from '../../../src/core/names.ts'
 import { countRequest } from '../../../src/core/session/count-request.ts'
 import { NEW_SESSION, type RunState } from '../../../src/core/session/session.ts'
 import { noteAnswer } from '../../../src/core/session/transitions.ts'
@@ -14,8 +15,7 @@ const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const RANKS = ['none', 'caution', 'warning', 'stop']
 
 const anyLimits = fc.record({
-  iterations: fc.nat({ max: 25 }),
-  tool_calls: fc.nat({ max: 25 }),
+  ...tableBy(LIMITS, (): fc.Arbitrary<number> => fc.nat({ max: 25 })),
   tokens: fc.nat({ max: 5_000 }),
   cost: fc.double({ min: 0, max: 3, noNaN: true }),
   seconds: fc.nat({ max: 200 }),
