@@ -3,7 +3,6 @@
  * take a third of the room of objects, and are made once. Each request reads and writes the whole session.
  */
 import { COUNTERS, type Counts } from '../core/counters.ts'
-import { isObject } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
 import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
@@ -187,13 +186,12 @@ export function createSessionForm(): StoredForm<Session> {
   }
 }
 
-/** Creates the stored form of all other values: as they are. Some hold the first state of a session. */
+/** Creates the stored form of all other values: as they are. */
 export function createValueForm(): StoredForm<unknown> {
-  const { read } = createSessionForm()
   return {
     // Sums and pauses state a version of their own, which older and newer Governors read: this one stays.
     schema: '3',
     write: (value) => value,
-    read: (stored) => (isObject(stored) && stored['begun'] ? { ...stored, begun: read(stored['begun']) } : stored),
+    read: (stored) => stored,
   }
 }

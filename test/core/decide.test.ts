@@ -176,7 +176,7 @@ describe('a decision that depends on more than the budget', () => {
 
 /** A limit of a day. */
 const today = (name: TimeMeter['name'], used: number, max: number): TimeMeter => {
-  const time = { scope: 'day', resetsAt: 0, resets: 'midnight', left: Math.max(0, max - used) } as const
+  const time = { scope: 'day', resetsAt: 0, resets: 'midnight', left: Math.max(0, max - used), step: 1 } as const
   return { name, used, max, scope: 'day', time }
 }
 const guardEnd = { guard: 'max_agents', askText: 'Answer.', fallback: 'No more.' } as const
@@ -242,8 +242,9 @@ describe('the end of a run', () => {
 
 describe('what the model is told', () => {
   it('leaves out the runs of a day: one that is under way is not a new one', () => {
-    const time = (name: TimeMeter['name']) => ({ enforced: [today(name, 20, 20)], observed: [] })
-    expect(decide({ runState: at(2), policy: POLICY, time: time('runs') })).toMatchObject({ kind: 'allow' })
+    const kindAt = (meter: TimeMeter) =>
+      decide({ runState: at(2), policy: POLICY, time: { enforced: [meter], observed: [] } }).kind
+    expect([kindAt(today('cost', 19, 20)), kindAt(today('runs', 19, 20))]).toEqual(['warn', 'allow'])
   })
 
   it('has the notice about blocked calls in the request in which it is due, and with the one about a loop', () => {
