@@ -529,7 +529,6 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loopMode,
       rates,
       reductions: session.reductions,
-      guards: session.guards,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
       asksForOtherForm,
     },

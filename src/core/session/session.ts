@@ -300,7 +300,6 @@ export interface RunState {
   /** The meters of its session's rate; unset without a limit on that. */
   readonly rates?: readonly RateMeter[] | undefined
   readonly reductions?: readonly Reduction[] | undefined
-  readonly guards: Session['guards']
   /** The answer that ended the run; unset where the request may be another agent's. */
   readonly finalAnswer?: FinalAnswer | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */

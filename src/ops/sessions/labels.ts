@@ -149,9 +149,12 @@ export function limitText({ limit, iteration }: SessionRow, between = ' of ', ro
 export function limitNote({ limit }: Pick<SessionRow, 'limit'>): string {
   if (!limit) return ''
   const { meter, scope } = limit
-  // A sign or a unit of time stands at the number; iterations of a run need none.
-  const isSaid = meter === 'cost' || meter === 'seconds' || (meter === 'iterations' && scope === 'run')
-  return [isSaid ? '' : meter.replaceAll('_', ' '), scopeText(scope)].filter(Boolean).join(', ')
+  return [meter === 'iterations' && scope === 'run' ? '' : unitOf(meter), scopeText(scope)].filter(Boolean).join(', ')
+}
+
+/** Returns what a number counts; empty where a sign or a unit of time stands at it. */
+function unitOf(meter: LimitUse['meter']): string {
+  return meter === 'cost' || meter === 'seconds' ? '' : meter.replaceAll('_', ' ')
 }
 
 /** Returns `today`, `this week`; empty for a run. */
