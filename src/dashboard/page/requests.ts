@@ -23,7 +23,7 @@ async function fetchAs({ token, over }: Visit, path: string, options: RequestIni
 
 /** Asks the API for a file. */
 export async function askText(visit: Visit, path: string): Promise<string> {
-  const response = await ask(visit, path)
+  const response = await fetchAs(visit, path)
   if (!response.ok) throw new Error(`HTTP ${response.status}`)
   return response.text()
 }
@@ -38,7 +38,7 @@ export async function askJson<Reply>(visit: Visit, path: string, options?: Reque
 
 /** Has the browser keep a cookie in place of the token, or ends that. */
 export async function sign(visit: Visit, direction: 'in' | 'out'): Promise<void> {
-  await ask(visit, `sign-${direction}`, { method: 'POST' })
+  await fetchAs(visit, `sign-${direction}`, { method: 'POST' })
 }
 
 export type ActionName = 'stop' | 'extend' | 'reset' | 'loop-guard'
