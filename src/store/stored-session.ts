@@ -152,10 +152,10 @@ function createLines<Entry extends object>(
 
 /** Creates the stored form of sessions. */
 export function createSessionForm(): StoredForm<Session> {
-  // Entries have nothing but what answers have counted.
+  // Entries have what answers have counted, and minutes how many there were.
   const counters = namesOf(COUNTERS).filter((name) => 'ofAnswer' in COUNTERS[name])
   const iterationLines = createLines(counters, lineOfIteration, iterationIn)
-  const minuteLines = createLines(counters, lineOfMinute, minuteIn)
+  const minuteLines = createLines(['iterations', ...counters], lineOfMinute, minuteIn)
   return {
     schema: '3',
     write(session) {
@@ -179,7 +179,7 @@ export function createSessionForm(): StoredForm<Session> {
       const record = {
         ...rest,
         iterations: iterations.map((line) => iterationLines.read(line, order)),
-        minutes: minutes?.map((line) => minuteLines.read(line, order)),
+        minutes: minutes?.map((line) => minuteLines.read(line, `iterations ${order}`)),
       }
       return { ...session, record }
     },

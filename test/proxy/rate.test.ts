@@ -353,10 +353,10 @@ describeWith('redis-server', 'a limit on the rate with two replicas', () => {
     const shared = { store: 'redis', redis: { url: redis.url, timeout: '5s' } }
     const config = { ...velocity({ max_iterations: 1, over: '5m' }), ...shared }
     const urls = (await Promise.all([0, 1].map(() => startGovernor(provider.url, config)))).map(({ url }) => url)
-    // An answer may not be in Redis yet when the next request comes.
-    const responses = await chat(urls, 9)
+    // An answer may not be in Redis yet when the next two requests come.
+    const responses = await chat(urls, 14)
     const last = (await responses.at(-1)?.json()) as { governor?: object }
     expect(last.governor).toMatchObject({ terminal_reason: 'max_iterations', scope: 'minute', budget_used: 1 })
-    expect(provider.requests.length).toBeLessThanOrEqual(8)
+    expect(provider.requests.length).toBeLessThanOrEqual(12)
   })
 })

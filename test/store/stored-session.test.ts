@@ -33,7 +33,8 @@ const iteration: fc.Arbitrary<IterationRecord> = fc.record({
 
 const minute: fc.Arbitrary<MinuteRecord> = fc.record({
   at: fc.nat({ max: 100_000_000 }).map((minutes) => minutes * 60_000),
-  counts,
+  // A minute counts its answers.
+  counts: fc.tuple(counts, count).map(([one, iterations]) => (iterations > 0 ? { ...one, iterations } : one)),
 })
 
 const record: fc.Arbitrary<SessionRecord> = fc.record({
