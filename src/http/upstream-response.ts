@@ -5,6 +5,7 @@ import type { Dispatcher } from 'undici'
 import { decodedAtOnce, decoderFor, type Lease } from './body.ts'
 import type { Client, GovernorHeaders } from './client.ts'
 import { contentEncoding, type RawHeaders, statesEventStream, withHeaders, withoutGovernorHeaders } from './headers.ts'
+import type { Tick } from './tick.ts'
 import type { Transport } from './transport.ts'
 import { type Failure, failureOf, type Head, invalidStatus, type UpstreamCall, WRONG_LENGTH } from './upstream.ts'
 
@@ -47,6 +48,8 @@ interface Sink {
   readonly client: Client
   /** Called if the body breaks off. */
   readonly failed: (failure: Failure) => void
+  /** Delays the end of what observes the body, until other responses are at that point too. */
+  readonly later: Tick['later']
 }
 
 /** A body while it arrives. Changed by the functions of this file alone. */
@@ -133,7 +136,7 @@ function deliver(body: ResponseBody, sink: Sink): void {
   }
   if ('failure' in ending) sink.failed(ending.failure)
   else sink.client.end(ending.trailers, last)
-  endObserver(body)
+  sink.later(() => endObserver(body))
 }
 
 function resume(body: ResponseBody): void {
@@ -253,16 +256,11 @@ export function send(transport: Transport, call: UpstreamCall, onHead: OnHead) {
   return { response, abort }
 }
 
-/** Gives a client a response byte for byte, without a promise per chunk. Calls `failed` if the body breaks off. */
-export function relay(
-  { head, body }: UpstreamResponse,
-  client: Client,
-  governorHeaders: GovernorHeaders,
-  failed: (failure: Failure) => void,
-): void {
-  client.begin(head, governorHeaders)
-  body.sink = { client, failed }
-  if (body.holds === 0) deliver(body, body.sink)
+/** Gives a client a response byte for byte, without a promise per chunk. */
+export function relay({ head, body }: UpstreamResponse, sink: Sink, governorHeaders: GovernorHeaders): void {
+  sink.client.begin(head, governorHeaders)
+  body.sink = sink
+  if (body.holds === 0) deliver(body, sink)
 }
 
 /** The chunks of a body, to be read once. */

@@ -107,7 +107,8 @@ function notePath({ services, client, route }: Exchange): Promise<void> {
 async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
   const response = await sendOnce(x, call)
-  relay(response, x.client, {}, (failure) => failExchange(x, failure))
+  const { later } = x.services.tick
+  relay(response, { client: x.client, failed: (failure) => failExchange(x, failure), later }, {})
 }
 
 /**

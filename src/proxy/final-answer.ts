@@ -210,11 +210,12 @@ export function passError(x: Turn, client: ClientStream, response: UpstreamRespo
   const { exchange, governorHeaders } = x
   const { status } = response.head
   void giveBackIteration(x, status)
-  const fail = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  if (client.to.status() === 0) return relay(response, exchange.client, governorHeaders, fail)
+  const failed = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
+  const { later } = exchange.services.tick
+  if (client.to.status() === 0) return relay(response, { client: exchange.client, failed, later }, governorHeaders)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
-  fail({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
+  failed({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
 }
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */

@@ -59,7 +59,6 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
     // The client gets no calls of a last answer.
     relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
-    later: services.tick.later,
     completed: (answer) => noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
@@ -83,7 +82,6 @@ export function observeAside(
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
-    later: services.tick.later,
     completed(answer) {
       if (!key || !found) return countBill(x, model, policy, answer, () => undefined)
       // The history goes on from the compaction.

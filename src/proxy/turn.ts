@@ -142,7 +142,8 @@ export async function giveBackIteration(turn: Turn, status = 0, failure?: Failur
 
 /** Gives the client a response as it comes. */
 export function relayResponse(turn: Turn, response: UpstreamResponse, headers = turn.governorHeaders): void {
-  relay(response, turn.exchange.client, headers, (failure) => failRequest(turn, failure))
+  const { later } = turn.services.tick
+  relay(response, { client: turn.exchange.client, failed: (failure) => failRequest(turn, failure), later }, headers)
 }
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */

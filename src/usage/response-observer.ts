@@ -49,9 +49,7 @@ export interface ObserverTarget {
    * off. The client gets the rest once the promise has settled. Called again if there were further calls.
    */
   readonly relayed?: ((callIds: readonly string[], isCut: boolean) => Promise<unknown> | undefined) | undefined
-  /** Delays what is to be done after `end`, until other responses are at that point too. */
-  readonly later: (call: () => void) => void
-  /** Called once, some time after `end`. */
+  /** Called once after `end`: synchronously, unless the rest of a content coding is to be undone before. */
   readonly completed: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
   readonly fault: (error: unknown) => void
@@ -136,12 +134,10 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
         void searchCalls(observed, undefined, true)
         settleKept(observed)
       }
-      target.later(() => {
-        // What came of a response that broke off is read first.
-        const reading = decoder?.take(undefined, true, takePlain)
-        if (reading) reading.then(settleNow)
-        else settleNow()
-      })
+      // What came of a response that broke off is read first.
+      const reading = decoder?.take(undefined, true, takePlain)
+      if (reading) reading.then(settleNow)
+      else settleNow()
     },
   }
 }

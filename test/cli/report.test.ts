@@ -281,7 +281,7 @@ describe('governor report', () => {
   it.each([
     [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
-    [['report', '--by', 'colour'], 2, /--by colour: expected day, month, model, client, key, session, agent, tool/],
+    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session, month, agent, tool/],
   ])('%j without a journal ends with code %i', (args, code, says) => {
     const { status, stderr } = governor(args, { HOME: temporaryFolder() })
     expect(status).toBe(code)

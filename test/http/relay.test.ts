@@ -19,7 +19,11 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
       holds: 0,
       resume,
     }
-    relay({ head, body, abort: () => undefined }, clientOf(request, response), {}, () => undefined)
+    relay(
+      { head, body, abort: () => undefined },
+      { client: clientOf(request, response), failed() {}, later: setImmediate },
+      {},
+    )
     listeners.push(response.listenerCount('drain'))
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')

@@ -25,7 +25,6 @@ async function tapped(
       dialect: chat,
       head: { status: 200, reason: 'OK', headers },
       requestBytes,
-      later: (call) => call(),
       completed(answered) {
         told.push(answered)
         resolve()
@@ -196,7 +195,6 @@ describe('a response observer', async () => {
       },
       head: { status: 200, reason: '', headers: EVENT_STREAM },
       requestBytes: 1,
-      later: (call) => call(),
       completed: () => undefined,
       fault: (error) => {
         throw error

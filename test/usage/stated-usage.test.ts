@@ -15,7 +15,6 @@ function observed(dialect: Dialect, text: string, streams: boolean, size = text.
     dialect,
     head: { status: 200, reason: 'OK', headers: streams ? ['content-type', 'text/event-stream'] : [] },
     requestBytes: 400,
-    later: (call) => call(),
     completed: (answer) => answers.push(answer),
     fault: (error) => {
       throw error
