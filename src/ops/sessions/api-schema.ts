@@ -215,7 +215,7 @@ const parts = named('Costs', {
       z.strictObject({
         tool: text.describe('other: beyond 24 tools, or a name that is no label; null: all that is no result.'),
         input: count,
-        cost_usd: maybe,
+        ...cost,
         share: share.describe('Of the input of the session.'),
       }),
     )

@@ -453,8 +453,9 @@ function dearestFirst<Entry extends { readonly cost_usd: number | null; readonly
 function costsOf({ counts, parts }: Session): SessionDetail['costs'] {
   const { agents = [], models = [], tools = [] } = parts ?? {}
   const used = (amount: Counts) => ({ input: amount.input ?? 0, output: amount.output ?? 0, ...costView(amount) })
-  const { input: all = 0, unpriced_answers = 0 } = counts
-  const byTool = tools.map(({ name: tool, amount }) => ({ tool, ...used({ ...amount, unpriced_answers }) }))
+  const { input: all = 0, unpriced_answers = 0, estimated_prices = 0 } = counts
+  const gap = { unpriced_answers, estimated_prices }
+  const byTool = tools.map(({ name: tool, amount }) => ({ tool, ...used({ ...amount, ...gap }) }))
   let [input, cost] = [all, counts.cost ?? 0]
   for (const one of byTool) {
     input -= one.input
@@ -466,8 +467,8 @@ function costsOf({ counts, parts }: Session): SessionDetail['costs'] {
       agents.map(({ name, amount }) => ({ thread: name === OTHER ? null : Number(name), ...used(amount) })),
     ),
     models: dearestFirst(models.map(({ name, amount }) => ({ model: name || 'unknown', ...used(amount) }))),
-    tools: [...dearestFirst(byTool), rest].map(({ tool, input: tokens, cost_usd }) => {
-      return { tool, input: tokens, cost_usd, share: all > 0 ? Math.min(1, tokens / all) : 0 }
+    tools: [...dearestFirst(byTool), rest].map(({ output: _, ...one }) => {
+      return { ...one, share: all > 0 ? Math.min(1, one.input / all) : 0 }
     }),
   }
 }
