@@ -14,7 +14,7 @@ export default defineConfig({
     expect: { poll: { timeout: 20_000 } },
     // Most tests wait for sockets and processes: one worker, the default on two cores, leaves both idle half of the time.
     isolate: false,
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    maxWorkers: Math.max(3, availableParallelism() - 1),
     reporters: ['default', './test/support/closing-line.ts'],
   },
 })

@@ -2,7 +2,8 @@
 import { once } from 'node:events'
 import type { Readable } from 'node:stream'
 import { limitsTime } from '../core/budget/policy.ts'
-import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
+import type { Dialect } from '../dialect/dialect.ts'
+import { outlineOf } from '../dialect/shared/outline.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { refuseAside } from './charge.ts'
 import { noteAside } from './evaluate.ts'
@@ -10,9 +11,6 @@ import { tenantOf } from './session/find-session.ts'
 
 /** Bytes at each end of a body in which its model stands, and whether its client reads a stream. */
 const EDGE_BYTES = 65_536
-const MODEL = /"model"\s{0,8}:\s{0,8}"([^"\\]{1,200})"/
-/** A quote in a text has a backslash before it. */
-const STREAM = /[{,]\s{0,80}"stream"\s{0,8}:\s{0,8}(true|false)/g
 
 /** Keeps the first and the last bytes of a body that is read elsewhere; the result returns what there is so far. */
 function watchEdges(body: Readable): () => string {
@@ -22,14 +20,6 @@ function watchEdges(body: Readable): () => string {
     last = chunk.length < EDGE_BYTES ? Buffer.concat([last, chunk]).subarray(-EDGE_BYTES) : chunk.subarray(-EDGE_BYTES)
   })
   return () => `${first.toString('latin1')} ${last.toString('latin1')}`
-}
-
-/** Returns a request with nothing but what the ends of its body show. */
-function outline({ route }: Exchange, dialect: Dialect, edges: string): DialectRequest | undefined {
-  const model = MODEL.exec(edges)?.[1] ?? ''
-  const stream = [...edges.matchAll(STREAM)].at(-1)?.[1] === 'true'
-  const body = Buffer.from(JSON.stringify({ model, stream, messages: [], input: [], contents: [] }))
-  return dialect.read({ path: route.asked, query: route.query, body })
 }
 
 /**
@@ -44,12 +34,13 @@ export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer
   const edges = isWhole
     ? () => `${body.toString('latin1', 0, EDGE_BYTES)} ${body.subarray(-EDGE_BYTES).toString('latin1')}`
     : watchEdges(client.body)
-  const asked = outline(x, dialect, edges())
+  const outline = () => outlineOf(dialect, { path: route.asked, query: route.query }, edges())
+  const asked = outline()
   if (!asked) return false
   const tenant = tenantOf(client.head.headers, route, services)
   const noted = noteAside(x, dialect, undefined, asked, isWhole ? body : undefined, tenant)
   if (!noted) return false
-  x.aside = { ...noted, readAgain: () => outline(x, dialect, edges()) }
+  x.aside = { ...noted, readAgain: outline }
   return refuseAside(x, x.aside, async () => {
     if (isWhole || client.body.readableEnded || client.isGone()) return
     // The client may read no answer before it has sent all.

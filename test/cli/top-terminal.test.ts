@@ -74,7 +74,7 @@ describeWith('tmux', 'governor top on a terminal', () => {
     await pane.shows(/stuck +stopping/)
     await callModel(url, messages, named('stuck'))
     await pane.shows(/stopped.*operator/)
-    for (const order of ['by $/min', 'by iterations', 'newest', 'by risk']) {
+    for (const order of ['by $/min', 'by iterations', 'newest', 'by limit', 'by tokens', 'by risk']) {
       await pane.press('s')
       await pane.shows(`${order} · q quit · ↑↓ · s sort · / search · i inspect · e extend · x stop`)
     }

@@ -43,6 +43,7 @@ const ROUTES: Readonly<Record<string, 'everyone' | 'operator'>> = {
   'PATCH /governor/sessions/:id/budget': 'operator',
   'PATCH /governor/sessions/:id/loop-guard': 'operator',
   'GET /governor/budget': 'operator',
+  'GET /governor/usage': 'operator',
   'PATCH /governor/budget': 'operator',
   'GET /governor/pause': 'operator',
   'POST /governor/pause': 'operator',

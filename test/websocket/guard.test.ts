@@ -126,8 +126,8 @@ describe('a run on a WebSocket', () => {
     await client.ask({ ...base, previous_response_id: warm['id'], input: user('find it') })
     const ended = events.flatMap((event) => (event.kind === 'request_ended' ? [event] : []))
     expect(ended.map(({ iteration }) => iteration)).toEqual([undefined, 1])
-    const billed = events.flatMap((event) => (event.kind === 'answered' && event.usage.input > 0 ? [event] : []))
-    expect(billed.map(({ iteration }) => iteration)).toEqual([0, 1])
+    const billed = () => events.flatMap((event) => (event.kind === 'answered' && event.usage.input > 0 ? [event] : []))
+    await expect.poll(() => billed().map(({ iteration }) => iteration)).toEqual([0, 1])
   })
 
   it('belongs to the session and the thread that its own metadata names, before those of the handshake', async () => {

@@ -70,8 +70,8 @@ describe('the response after a steered one', () => {
     ])
     // What a person says begins a run, as over HTTP.
     expect(ended().map(({ iteration }) => iteration)).toEqual([1, 1])
-    const used = events.filter((event) => event.kind === 'answered' && event.usage.input > 0)
-    expect(used.length).toBe(2)
+    const used = () => events.filter((event) => event.kind === 'answered' && event.usage.input > 0)
+    await expect.poll(() => used().length).toBe(2)
   })
 
   it('is the last of a run that has reached its limit: its calls do not reach the client', async () => {

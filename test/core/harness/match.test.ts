@@ -43,6 +43,7 @@ const {
   operatorFallback: _operatorFallback,
   paused: _paused,
   closed: _closed,
+  tooFast: _tooFast,
   ...SAID
 } = DEFAULT_TEXTS
 const BUDGET_NOTICES = Object.values(SAID).flatMap((template) =>
