@@ -23,11 +23,8 @@ const sessionOf = (iterations: number): Session => ({
 const countOf = (session: Session | undefined) => session?.counts.iterations ?? 0
 
 /** Counts one more; returns how many there were before. */
-const count = (store: Store, key = KEY) =>
-  store.update(key, (session) => ({
-    session: sessionOf(countOf(session) + 1),
-    result: countOf(session),
-  }))
+const count = (store: Store, key = KEY, mayWait = false) =>
+  store.update(key, (session) => ({ session: sessionOf(countOf(session) + 1), result: countOf(session) }), mayWait)
 
 /** Returns an agent of a session that takes some 200 KB. */
 const largeThread = (name: string) => ({
@@ -67,6 +64,43 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     const stats = String(await command('INFO', 'commandstats'))
     // Each script once.
     expect(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1]).toBe('3')
+  })
+
+  it('write a change that may wait together with the next one, which finds it made', async () => {
+    const { url, command } = await startRedis()
+    const { store } = await openReplica(url)
+    expect(await count(store)).toBe(0)
+    const written = async () => /cmdstat_evalsha:calls=(\d+)/.exec(String(await command('INFO', 'commandstats')))?.[1]
+    const before = Number(await written())
+    const waiting = count(store, KEY, true)
+    expect(await count(store)).toBe(2)
+    expect(await waiting).toBe(1)
+    expect(Number(await written()) - before).toBe(1)
+  })
+
+  it('write a change that may wait a moment later where no other comes, and before they read the session or end', async () => {
+    const { url } = await startRedis()
+    const [one, two] = await openReplicas(url, 2)
+    if (!one || !two) throw new Error('no replicas')
+    await count(one.store, KEY, true)
+    expect(countOf(await two.store.get(KEY))).toBe(1)
+    const second = count(one.store, KEY, true)
+    expect(countOf(await one.store.get(KEY))).toBe(2)
+    await second
+    void count(one.store, KEY, true)
+    await one.store.close()
+    expect(countOf(await two.store.get(KEY))).toBe(3)
+  })
+
+  it('lose nothing of a change that waits while another replica changes the session', async () => {
+    const { url } = await startRedis()
+    const [one, two] = await openReplicas(url, 2)
+    if (!one || !two) throw new Error('no replicas')
+    const waiting = Array.from({ length: 20 }, () => count(one.store, KEY, true))
+    await Promise.all(Array.from({ length: 20 }, () => count(two.store)))
+    const before = await Promise.all(waiting)
+    expect(new Set(before).size).toBe(20)
+    expect(countOf(await two.store.get(KEY))).toBe(40)
   })
 
   it('send the script again to a server that lost it, and repeat nothing else', async () => {
