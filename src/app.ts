@@ -300,18 +300,13 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   return { app, clients, routes: serveOwnRoutes(app, parts) }
 }
 
-/** Milliseconds after the start: who waits for it asks for `/health` first. */
-const WARM_UP_MS = 100
+/** Milliseconds after the start: a program that waits for it asks for `/health` first. */
+const LOAD_MS = 100
 
-/** Loads and compiles what requests need. Never rejects. */
-async function prepare({ services, transport, state }: Parts): Promise<void> {
-  try {
-    const loaded = [import('./warm-up.ts'), import('./config/load.ts'), transport.load()] as const
-    const [{ warmUp }, { checkConfig }] = await Promise.all(loaded)
-    await warmUp(checkConfig({}, 'defaults'), services, () => state.openRequests > 0)
-  } catch {
-    // The first requests take longer.
-  }
+/** Loads what the first request would wait for. Never rejects. */
+async function loadLater({ transport }: Parts): Promise<void> {
+  await pause(LOAD_MS, undefined, { ref: false })
+  await transport.load().catch(() => undefined)
 }
 
 export type Governor = ReturnType<typeof buildGovernor>
@@ -372,8 +367,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       state.page = `${withoutTrailingSlashes(page)}/governor/`
       return url
     },
-    /** Prepares for the first requests while there is nothing else to do. What fails here costs them time, nothing else. */
-    warmUp: () => pause(WARM_UP_MS, parts, { ref: false }).then(prepare),
+    loadLater: () => loadLater(parts),
     /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))

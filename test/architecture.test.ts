@@ -257,7 +257,7 @@ describe('the source code', () => {
     const knowing = SOURCES.filter(
       ({ folder, imports }) => folder !== 'store' && concrete.some((file) => imports.includes(file)),
     )
-    expect(knowing.map(({ path }) => path).sort()).toEqual(['app.ts', 'fetch/index.ts', 'warm-up.ts'])
+    expect(knowing.map(({ path }) => path).sort()).toEqual(['app.ts', 'fetch/index.ts'])
   })
 })
 

@@ -85,7 +85,7 @@ export async function listen(
   })
   try {
     const address = await governor.listen()
-    void governor.warmUp()
+    void governor.loadLater()
     return { governor, address }
   } catch (error) {
     await governor.close()
