@@ -1,7 +1,7 @@
 /** Amounts by name, for names that clients and models choose: the number of them and their length are bounded. */
 import { add, type Counts, join, NO_COUNTS } from './counters.ts'
 
-/** The amount of one name. They stand in lists: as the key of an object, a name such as `__proto__` is none. */
+/** The amount of one name. Lists hold them, because an object treats a key such as `__proto__` in its own way. */
 export interface Named<Amount> {
   readonly name: string
   readonly amount: Amount
@@ -12,6 +12,9 @@ const MAX_NAMES = 24
 const MAX_NAME = 64
 /** What all further names count as. */
 export const OTHER = 'other'
+
+/** Adds plain numbers, for `withAmount`. */
+export const plus = (amount: number, more: number) => amount + more
 
 /** Returns whether a text is short and plain enough to be the label of a sum. */
 export function isLabel(text: string): boolean {

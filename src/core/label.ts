@@ -16,7 +16,7 @@ const FOLDERS: readonly { readonly before: string; readonly after: string }[] = 
   { before: 'working directory(?: is)?[:(]? ?[(`"\']?', after: '[)`"\']?\\.?[ \\t]{0,8}(?:$|\\n|Files\\b)' },
   // qwen-code, and gemini-cli before: `I'm currently working in the directory: /a/b`
   { before: 'working in the directory: ?[`"\']?', after: '[`"\']?\\.?[ \\t]{0,8}(?:$|\\n)' },
-  // gemini-cli: a list, of which the first one counts
+  // gemini-cli: the first entry of a list
   { before: 'workspace directories:(?:\\*\\*)?\\s{0,8}- ', after: '(?:$|\\n)' },
 ]
 
@@ -33,7 +33,7 @@ const PATTERNS = FOLDERS.map(({ before, after }) => {
 const MAX_MESSAGES = 8
 const MAX_TEXT = 65_536
 
-/** Returns the last segment of the path that a text gives as the working directory; `undefined` if there is none. */
+/** Returns the last segment of the working directory that a text names; `undefined` if it names no such path. */
 function folderIn(text: string): string | undefined {
   for (const pattern of PATTERNS) {
     const [, path = ''] = pattern.exec(text.slice(0, MAX_TEXT)) ?? []

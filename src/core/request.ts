@@ -41,7 +41,7 @@ export interface Request {
   readonly budget: BudgetPolicy
   /** The limits by the configuration and the client. */
   readonly limits: LimitPair
-  /** The limits of scopes of time; unset where there are none. */
+  /** The limits of scopes of time; unset if none applies. */
   readonly timeLimits?: readonly SubjectLimits[] | undefined
   /** Governor adds, blocks and stops nothing. */
   readonly observesOnly: boolean

@@ -1,5 +1,5 @@
 /** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
-import { type Named, toolLabel, withAmount } from './by-name.ts'
+import { type Named, plus, toolLabel, withAmount } from './by-name.ts'
 import type { Conversation } from './conversation.ts'
 import { type HarnessRegistry, humanText } from './harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from './harness/texts.ts'
@@ -149,7 +149,7 @@ export function withResults(
   const [only] = tools.size === 1 ? tools.values() : []
   let all = bytes
   for (const { callId, name, bytes: size } of conversation.resultSizes?.(index) ?? [])
-    all = withAmount(all, toolLabel(name ?? tools.get(callId) ?? only ?? ''), size, (one, more) => one + more)
+    all = withAmount(all, toolLabel(name ?? tools.get(callId) ?? only ?? ''), size, plus)
   return all
 }
 

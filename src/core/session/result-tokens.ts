@@ -1,12 +1,10 @@
 /** How many tokens of a prompt are results of tools: a share by bytes, as providers count tokens only of the whole. */
-import { type Named, withAmount } from '../by-name.ts'
+import { type Named, plus, withAmount } from '../by-name.ts'
 import type { Counts } from '../counters.ts'
 import type { Request } from '../request.ts'
 import { withResults } from '../transcript.ts'
 import { type CallUsage, estimateTokens } from '../usage.ts'
 import type { Thread } from './session.ts'
-
-const plus = (one: number, other: number) => one + other
 
 /** Returns the bytes of the results that a request brings for a conversation that its provider keeps, by tool. */
 function newResults({ conversation, facts }: Request, { loopState }: Thread): readonly Named<number>[] {
