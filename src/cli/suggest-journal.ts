@@ -1,15 +1,17 @@
 /** The part of `governor suggest` that reads the journal: limits of runs, sessions and periods, with what they would have ended. */
 import { type AnyLimitName, amountIn, LIMITS, METERS, TIME_LIMITS } from '../core/budget/meters.ts'
 import { type Calendar, TIME_SCOPES } from '../core/budget/scopes.ts'
+import { RATE_LIMITS } from '../core/budget/velocity.ts'
 import { add, COUNTERS, type CounterRow, type Counts, NO_COUNTS } from '../core/counters.ts'
 import { textOf } from '../core/json-object.ts'
 import { namesOf, tableBy } from '../core/names.ts'
+import { MINUTE_MS } from '../core/operator/session-record.ts'
 import { type Line, numberIn } from '../telemetry/usage-sums.ts'
 import { journalLines } from './report.ts'
 import { counted } from './terminal-text.ts'
 
 /** Fewer runs, sessions or periods than this say too little about those to come. */
-const LEAST = { run: 30, session: 30, hour: 24, day: 7, week: 4, month: 3 } as const
+export const LEAST = { run: 30, session: 30, hour: 24, day: 7, week: 4, month: 3 } as const
 type Unit = keyof typeof LEAST
 
 /** What one run, session or period has used by meter; `steps`: which session used what, one after the other. */
@@ -41,9 +43,6 @@ function countsIn(line: Line): Counts {
 
 const sampleOf = (counts: Counts): Sample => ({ used: (name) => amountIn(counts, name) ?? 0 })
 
-/** The meters of a rate. */
-const RATES = ['iterations', 'tokens', 'cost'] as const satisfies readonly AnyLimitName[]
-
 /** All that the journal knows of one session. */
 interface SessionUse {
   counts: Counts
@@ -66,8 +65,9 @@ function noteSession(sessions: Map<string, SessionUse>, id: string, line: Line, 
   // Lines of older versions do not say when what they count began.
   if (!(from <= to)) return
   if (thread > 1) use.spans.push([from, 1], [to, -1])
-  const minutes = Math.max(1, (to - from) / 60_000)
-  for (const name of RATES) use.rate[name] = Math.max(use.rate[name] ?? 0, (amountIn(counts, name) ?? 0) / minutes)
+  const minutes = Math.max(1, (to - from) / MINUTE_MS)
+  for (const name of RATE_LIMITS)
+    use.rate[name] = Math.max(use.rate[name] ?? 0, (amountIn(counts, name) ?? 0) / minutes)
 }
 
 /** Returns how many agents were at work at once, at most. */
@@ -165,7 +165,7 @@ export async function suggestFromJournal(path: string, calendar: Calendar): Prom
     ...all(
       'session',
       'velocity',
-      RATES,
+      RATE_LIMITS,
       sessions.map(({ rate }) => ({ used: (name) => rate[name] ?? 0 })),
     ),
     ...TIME_SCOPES.flatMap((scope) => {

@@ -8,11 +8,9 @@ import type { RunView } from '../ops/sessions/api-schema.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
 import { allSessions, askSession, type Connection, connect } from './sessions-client.ts'
-import { journalText, roundedUp, suggestFromJournal } from './suggest-journal.ts'
+import { journalText, LEAST, roundedUp, suggestFromJournal } from './suggest-journal.ts'
 import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
-/** Fewer completed runs than this say too little about those to come. */
-const LEAST_RUNS = 30
 const AT_ONCE = 8
 
 /** What a run takes, besides time, which says more about the provider than about the run. */
@@ -36,7 +34,7 @@ export function groupRuns(runs: readonly RunView[]) {
   const found = []
   for (const group of groups.values()) {
     const [{ agent, model } = { agent: null, model: null }] = group
-    const isEnough = group.length >= LEAST_RUNS && (agent !== null || model !== null)
+    const isEnough = group.length >= LEAST.run && (agent !== null || model !== null)
     const limits: { readonly key: string; readonly p95: number; readonly twice: number }[] = []
     const spreads = tableBy(AMOUNTS, (name) => {
       const amounts: number[] = []
@@ -70,7 +68,7 @@ function jsonOf({ spreads, limits, ...rest }: RunGroup): object {
 
 /** Returns the lines of a table about a group. Each line is a comment in YAML. */
 function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): readonly string[] {
-  const few = runs < LEAST_RUNS ? ` (no suggestion below ${LEAST_RUNS})` : ''
+  const few = runs < LEAST.run ? ` (no suggestion below ${LEAST.run})` : ''
   const name = `${agent ?? 'unknown agent'}, ${model ?? 'unknown model'}`
   const title = `${counted(runs, 'completed run')}${few}`
   const lines = [

@@ -5,6 +5,7 @@ import { amountsIn, fullestOf, type ScopeLimits, type SubjectLimits, type TimeAm
 import { METERS, TIME_FIELDS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import { TIME_SCOPES } from '../core/budget/scopes.ts'
+import { rounded } from '../core/counters.ts'
 import { tableBy } from '../core/names.ts'
 import type { Session } from '../core/session/session.ts'
 import type { Emit } from '../telemetry/event.ts'
@@ -81,7 +82,7 @@ function rulesOf({ policies, keyScopes }: BudgetSources): readonly ScopeLimits[]
 
 function fieldsOf(of: TimeAmounts) {
   const fields = tableBy(FIELDS, () => 0)
-  for (const name of TIME_LIMITS) fields[TIME_FIELDS[name]] = Math.round(of[name] * 1e9) / 1e9
+  for (const name of TIME_LIMITS) fields[TIME_FIELDS[name]] = rounded(of[name])
   return fields
 }
 

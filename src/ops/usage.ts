@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
+import { rounded } from '../core/counters.ts'
 import { namesOf, tableBy } from '../core/names.ts'
 import type { Journal } from '../telemetry/journal.ts'
 import {
@@ -107,7 +108,7 @@ type Read = Awaited<ReturnType<typeof sumsOf>>
 
 /** Returns sums without the noise of adding fractions. */
 function plain<One extends Sums>(of: One): One {
-  return { ...of, cost_usd: Math.round(of.cost_usd * 1e9) / 1e9 }
+  return { ...of, cost_usd: rounded(of.cost_usd) }
 }
 
 function viewOf({ rows, days, total }: Read, by: Grouping, since: number): UsageView {

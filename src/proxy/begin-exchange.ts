@@ -7,7 +7,7 @@ import type { DialectRequest } from '../dialect/dialect.ts'
 import { withReadableCodings } from '../http/body.ts'
 import { type Client, type GovernorHeaders, reply } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import type { InFlight } from '../http/upstream-response.ts'
+import { type InFlight, relay, type UpstreamResponse } from '../http/upstream-response.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import type { Place } from '../usage/ledger.ts'
@@ -153,6 +153,16 @@ export function failExchange(x: Exchange, failure: Failure, governorHeaders?: Go
   const { status, message, code } = failure
   const body = route.api.errorBody(status === 503 ? 'overloaded' : 'no_response', message, code, status)
   reply(client, status, 'application/json', body, governorHeaders)
+}
+
+/** Gives the client a response as it comes; calls `failed` if it breaks off. */
+export function relayTo(
+  x: Exchange,
+  response: UpstreamResponse,
+  governorHeaders: GovernorHeaders,
+  failed = (failure: Failure) => failExchange(x, failure, governorHeaders),
+): void {
+  relay(response, { client: x.client, failed, later: x.services.tick.later }, governorHeaders)
 }
 
 /** Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns its end. */

@@ -6,9 +6,9 @@ import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFo
 import { type Client, reply } from '../http/client.ts'
 import { headerOf } from '../http/headers.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import { relay, UpstreamFailed } from '../http/upstream-response.ts'
+import { UpstreamFailed } from '../http/upstream-response.ts'
 import { awaitStop } from './await-stop.ts'
-import { beginExchange, callFor, type Exchange, failExchange, noteVerdict } from './begin-exchange.ts'
+import { beginExchange, callFor, type Exchange, failExchange, noteVerdict, relayTo } from './begin-exchange.ts'
 import { accessKeyOf, allowedBody, allowsSome, refuseModel } from './door/access-key.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
 import { holdInStorm, replyInStorm } from './error-streaks.ts'
@@ -107,8 +107,7 @@ function notePath({ services, client, route }: Exchange): Promise<void> {
 async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
   const response = await sendOnce(x, call)
-  const { later } = x.services.tick
-  relay(response, { client: x.client, failed: (failure) => failExchange(x, failure), later }, {})
+  relayTo(x, response, {})
 }
 
 /**

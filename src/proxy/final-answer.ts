@@ -3,8 +3,8 @@ import type { Decision } from '../core/decide.ts'
 import { isHopeless, NO_STOP_ATTEMPTS } from '../core/session/run.ts'
 import type { FinalAnswer } from '../core/terminal.ts'
 import type { ToolBan } from '../dialect/dialect.ts'
-import { type Failure, isSuccess } from '../http/upstream.ts'
-import { relay, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { isSuccess } from '../http/upstream.ts'
+import { UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
 import type { Edit } from '../json/edit.ts'
 import {
   type Answer,
@@ -16,7 +16,7 @@ import {
   takeResponse,
 } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
-import { failExchange } from './begin-exchange.ts'
+import { failExchange, relayTo } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import {
   announcementFor,
@@ -210,12 +210,10 @@ export function passError(x: Turn, client: ClientStream, response: UpstreamRespo
   const { exchange, governorHeaders } = x
   const { status } = response.head
   void giveBackIteration(x, status)
-  const failed = (failure: Failure) => failExchange(exchange, failure, governorHeaders)
-  const { later } = exchange.services.tick
-  if (client.to.status() === 0) return relay(response, { client: exchange.client, failed, later }, governorHeaders)
+  if (client.to.status() === 0) return relayTo(exchange, response, governorHeaders)
   response.abort()
   const message = `The upstream answered with status ${status} in the middle of a response.`
-  failed({ status: 502, code: 'upstream_broken', message, cause: new Error(message) })
+  failExchange(exchange, { status: 502, code: 'upstream_broken', message, cause: new Error(message) }, governorHeaders)
 }
 
 /** Gives a stopped run its recorded answer again, without asking the provider. */

@@ -9,10 +9,10 @@ import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
-import { relay, type UpstreamResponse } from '../http/upstream-response.ts'
+import type { UpstreamResponse } from '../http/upstream-response.ts'
 import type { Recovery } from '../overflow/meaning.ts'
 import type { SessionKey } from '../store/store.ts'
-import { type Exchange, failExchange } from './begin-exchange.ts'
+import { type Exchange, failExchange, relayTo } from './begin-exchange.ts'
 import { unlessLost } from './fault.ts'
 import type { Services, UnsupportedEdit } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
@@ -142,8 +142,7 @@ export async function giveBackIteration(turn: Turn, status = 0, failure?: Failur
 
 /** Gives the client a response as it comes. */
 export function relayResponse(turn: Turn, response: UpstreamResponse, headers = turn.governorHeaders): void {
-  const { later } = turn.services.tick
-  relay(response, { client: turn.exchange.client, failed: (failure) => failRequest(turn, failure), later }, headers)
+  relayTo(turn.exchange, response, headers, (failure) => failRequest(turn, failure))
 }
 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */

@@ -4,7 +4,12 @@
  */
 import { COUNTERS, type Counts } from '../core/counters.ts'
 import { namesOf } from '../core/names.ts'
-import type { IterationRecord, MinuteRecord, SessionRecord } from '../core/operator/session-record.ts'
+import {
+  type IterationRecord,
+  MINUTE_MS,
+  type MinuteRecord,
+  type SessionRecord,
+} from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
 
 /** A session as it is stored: with the names of the counters, in the order in which the lines of its record have them. */
@@ -28,7 +33,6 @@ export interface StoredForm<Value> {
 /** Fractions are kept in whole billionths, and end in this letter; digits are small letters. */
 const PER_UNIT = 1e9
 const BILLIONTHS = 'B'
-const MINUTE = 60_000
 
 /** Returns numbers in base 36, each with a space after it; nothing in place of 0. */
 function numbersOf(numbers: readonly number[]): string {
@@ -60,7 +64,7 @@ function lineOfIteration(one: IterationRecord, counters: readonly string[]): str
 
 /** Returns a minute as a line. */
 function lineOfMinute({ at, counts }: MinuteRecord, counters: readonly string[]): string {
-  return numbersOf([at / MINUTE, ...amountsOf(counts, counters)])
+  return numbersOf([at / MINUTE_MS, ...amountsOf(counts, counters)])
 }
 
 const SPACE = 0x20
@@ -123,7 +127,7 @@ function iterationIn(line: string, counters: readonly string[]): IterationRecord
 
 function minuteIn(line: string, counters: readonly string[]): MinuteRecord {
   const reader = { line, at: 0 }
-  return { at: nextNumber(reader) * MINUTE, counts: nextCounts(reader, counters) }
+  return { at: nextNumber(reader) * MINUTE_MS, counts: nextCounts(reader, counters) }
 }
 
 /** Writes and reads entries as lines, each entry once: most of them are in the next value again. */

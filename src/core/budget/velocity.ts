@@ -2,8 +2,8 @@
  * The rate of a session: what it uses per minute, measured over its newest minutes of the clock. Above a limit on it an
  * agent reads one notice and then gets its last answer, or its requests wait, one after the other.
  */
-import { add, type Counts, NO_COUNTS, rounded } from '../counters.ts'
-import { MINUTE_MS, type SessionRecord } from '../operator/session-record.ts'
+import { rounded } from '../counters.ts'
+import { MINUTE_MS, type MinuteRecord, type SessionRecord } from '../operator/session-record.ts'
 import {
   amountIn,
   LIMITS,
@@ -54,21 +54,19 @@ export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: n
   const { record, operator } = session
   const from = Math.max(now - minutes * MINUTE_MS, operator?.base?.at ?? 0)
   const counted = (record?.minutes ?? []).filter(({ at }) => at > from)
+  const perMinute = (amount: number) => rounded(amount / minutes)
   return RATE_LIMITS.filter((name) => limits[name] > 0).map((name) => {
     const max = limits[name]
-    const perMinute = (counts: Counts, more = 0) => rounded(((amountIn(counts, name) ?? 0) + more) / minutes)
     const { includesCurrent }: MeterRow = METERS[name]
-    const used = perMinute(
-      counted.reduce((sum, { counts }) => add(sum, counts), NO_COUNTS),
-      includesCurrent ? 1 : 0,
-    )
+    const amountOf = ({ counts }: MinuteRecord) => amountIn(counts, name) ?? 0
+    let left = counted.reduce((sum, minute) => sum + amountOf(minute), 0)
+    const used = perMinute(left + (includesCurrent ? 1 : 0))
     // Once so many minutes, the oldest first, are left out, the rate is below the limit.
-    let left = counted
-    const sumOf = () => perMinute(left.reduce((sum, { counts }) => add(sum, counts), NO_COUNTS))
     let resetsAt = now
-    for (let [oldest] = left; oldest && sumOf() >= max; [oldest] = left) {
-      resetsAt = oldest.at + minutes * MINUTE_MS
-      left = left.slice(1)
+    for (const minute of counted) {
+      if (perMinute(left) < max) break
+      resetsAt = minute.at + minutes * MINUTE_MS
+      left -= amountOf(minute)
     }
     return { name, used, max, scope: 'minute', time: { resetsAt, resets: '', left: Math.max(0, max - used) } }
   })

@@ -226,7 +226,7 @@ function Costs({ detail }: { detail: SessionDetail }) {
             <td class="number">
               {compact(one.input)} in{'share' in one && ` · ${Math.round(one.share * 100)} %`}
             </td>
-            <td class="number">{money({ ...detail, cost_usd: one.cost_usd })}</td>
+            <td class="number">{money(one)}</td>
           </tr>
         ))}
       </tbody>

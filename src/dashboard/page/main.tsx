@@ -2,16 +2,7 @@
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { SessionPage } from '../../ops/sessions/api-schema.ts'
-import {
-  amount,
-  headParts,
-  headText,
-  OBSERVES,
-  ORDERS,
-  pausedText,
-  scopeText,
-  toneOf,
-} from '../../ops/sessions/labels.ts'
+import { headParts, headText, OBSERVES, ORDERS, pausedText, toneOf } from '../../ops/sessions/labels.ts'
 import { raiseQuestion } from './actions.tsx'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
@@ -73,10 +64,19 @@ function PausedNow({ store }: { store: Store }) {
 }
 
 /** A limit of time for all requests together, which may be raised from here. */
-function LimitStat({ store, limit }: { store: Store; limit: Summary['limits'][number] }) {
+function LimitStat({
+  store,
+  value,
+  unit,
+  limit,
+}: {
+  store: Store
+  value: string
+  unit: string
+  limit: Summary['limits'][number]
+}) {
   const [isAsked, setAsked] = useState(false)
-  const { meter, scope, used, max, share, resets_at } = limit
-  const noun = meter === 'cost' ? '' : `${meter} `
+  const { used, max, share, resets_at } = limit
   return (
     <>
       <button
@@ -85,8 +85,8 @@ function LimitStat({ store, limit }: { store: Store; limit: Summary['limits'][nu
         title={`Until ${new Date(resets_at).toLocaleString()}. Raise it`}
         onClick={() => setAsked(true)}
       >
-        <b>{amount(meter, used)}</b> of {amount(meter, max)} {noun}
-        {scopeText(scope)}
+        <b>{value}</b>
+        {unit}
         <Bar used={used ?? 0} max={max} />
       </button>
       {isAsked && <Dialog question={raiseQuestion(store, limit)} close={() => setAsked(false)} />}
@@ -148,7 +148,7 @@ function Head({ store }: { store: Store }) {
         <p class="head-line">
           {headParts(summary).map(({ value, unit, isAlert, limit }) =>
             limit ? (
-              <LimitStat key={unit} store={store} limit={limit} />
+              <LimitStat key={unit} store={store} value={value} unit={unit} limit={limit} />
             ) : (
               <span
                 key={unit}

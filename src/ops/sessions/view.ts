@@ -13,7 +13,12 @@ import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
 import { openQuestion } from '../../core/operator/operator.ts'
 import { type Pause, pauseOf } from '../../core/operator/pause.ts'
-import { type IterationRecord, MAX_ITERATIONS_KEPT, type RunRecord } from '../../core/operator/session-record.ts'
+import {
+  type IterationRecord,
+  MAX_ITERATIONS_KEPT,
+  MINUTE_MS,
+  type RunRecord,
+} from '../../core/operator/session-record.ts'
 import { clockOf, endOf, lastTime, quietEnd, recordOf, terminalIn, usedUntilEnd } from '../../core/session/run.ts'
 import {
   countsSinceReset,
@@ -35,7 +40,6 @@ export const IDLE_AFTER = 600_000
 const NEAR = 0.8
 /** Spend per minute and pace are computed over so many milliseconds. */
 const PACE_WINDOW = 300_000
-const MINUTE = 60_000
 /** The fewest minutes from which a median is computed. */
 const LEAST_MINUTES = 3
 /** How many of the newest iterations a list shows the tokens of. */
@@ -256,7 +260,7 @@ function spendRisk(iterations: readonly IterationRecord[], now: number): number 
   const hasPrices = iterations.some(({ counts }) => counts.cost)
   const minutes = new Map<number, number>()
   for (const { at, counts } of iterations) {
-    const minute = Math.floor((now - at) / MINUTE)
+    const minute = Math.floor((now - at) / MINUTE_MS)
     minutes.set(minute, (minutes.get(minute) ?? 0) + (hasPrices ? (counts.cost ?? 0) : tokensIn(counts)))
   }
   const newest = minutes.get(0) ?? 0
@@ -320,9 +324,9 @@ function spendPerMinute(iterations: readonly IterationRecord[], startedAt: numbe
   const since = paceSince(iterations, startedAt, now)
   for (const one of iterations) if (one.at >= since) counts = add(counts, one.counts)
   // What a session spends in its first seconds is no pace; what so many iterations spend is one.
-  const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE : 1_000
+  const least = iterations.length < MAX_ITERATIONS_KEPT ? MINUTE_MS : 1_000
   const { cost = 0 } = counts
-  return costView({ ...counts, cost: (cost * MINUTE) / Math.max(least, now - since) }).cost_usd
+  return costView({ ...counts, cost: (cost * MINUTE_MS) / Math.max(least, now - since) }).cost_usd
 }
 
 /** Returns the error that the client got for a request; `null` if it got none, or left. */

@@ -382,7 +382,6 @@ async function savePendingResults(
   pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
 ): Promise<void> {
   const { tenant, id, name = '' } = found
-  await services.tick.next()
   await state.recorded
   const unlinked = id === undefined ? undefined : { id, session: name }
   const saved = services.store.updateValue(LINKS, sessionKey(tenant, presentable(response)), (link = unlinked) => ({
