@@ -1,5 +1,6 @@
 /** Counts the errors in a row of each thread, and replies with the newest one in a storm of them. */
 import { LRUCache } from 'lru-cache'
+import { atMost } from '../core/cache-bound.ts'
 import { decideInStorm } from '../core/decide.ts'
 import { type ErrorReply, type ErrorStreak, enterStorm, type StormReply, withError } from '../core/storm.ts'
 import type { Api } from '../dialect/dialect.ts'
@@ -22,8 +23,7 @@ const MAX_STREAKS = 10_000
 
 /** Returns an empty memory, which forgets the streaks that were not used for longest. */
 export function createKnownStreaks(): Services['streaks'] {
-  // With a `max`, lru-cache would allocate room for all entries at once.
-  return Object.assign(new LRUCache<SessionKey, true>({ maxSize: MAX_STREAKS, sizeCalculation: () => 1 }), { held: 0 })
+  return Object.assign(new LRUCache<SessionKey, true>(atMost(MAX_STREAKS)), { held: 0 })
 }
 
 /** Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an id. */

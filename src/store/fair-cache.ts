@@ -1,5 +1,6 @@
 /** A cache that is bounded in number, age and size, and whose room is shared fairly between tenants. */
 import { LRUCache } from 'lru-cache'
+import { atMost } from '../core/cache-bound.ts'
 import { type SessionKey, tenantOfKey } from './store.ts'
 
 /** The bounds of a cache. */
@@ -52,9 +53,8 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
   let allBytes = 0
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
-    // This bound is never reached. With a `max`, lru-cache would allocate room for all entries at once.
-    maxSize: max + 1,
-    sizeCalculation: () => 1,
+    // This bound is never reached.
+    ...atMost(max + 1),
     updateAgeOnGet: true,
     // Only `dropOne` sees expired entries.
     allowStale: true,

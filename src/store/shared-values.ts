@@ -1,5 +1,6 @@
 /** Small values that processes share, with copies of those in use, which are at most half a minute old. */
 import { LRUCache } from 'lru-cache'
+import { atMost } from '../core/cache-bound.ts'
 import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
 
@@ -21,11 +22,7 @@ export function isFirst(store: Store, occasion: string): Promise<boolean> {
 
 /** Creates the shared values of one kind; `lost` is called whenever the store fails. */
 export function createSharedValues<Value extends object>(store: Store, kind: ValueKind<Value>, lost: () => void) {
-  const copies = new LRUCache<string, { readonly value: Value; readonly readAt: number }>({
-    // With a `max`, lru-cache would allocate room for all entries at once.
-    maxSize: MAX_COPIES,
-    sizeCalculation: () => 1,
-  })
+  const copies = new LRUCache<string, { readonly value: Value; readonly readAt: number }>(atMost(MAX_COPIES))
   const copyOf = (name: string): Value => copies.get(name)?.value ?? kind.empty
   const keep = (name: string, value: Value) => copies.set(name, { value, readAt: performance.now() })
   return {

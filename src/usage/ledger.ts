@@ -16,6 +16,7 @@ import {
   type TimeAmounts,
 } from '../core/budget/ledger.ts'
 import type { Period } from '../core/budget/scopes.ts'
+import { atMost } from '../core/cache-bound.ts'
 import type { Counts } from '../core/counters.ts'
 import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
@@ -32,8 +33,6 @@ const MAX_SUBJECT = 64
 /** How many accounts, and how many subjects of one scope and period, are known by name. */
 const MAX_ACCOUNTS = 10_000
 const MAX_SUBJECTS = 1_000
-/** With a `max`, lru-cache would allocate room for all entries at once. */
-const BOUND = { maxSize: MAX_ACCOUNTS, sizeCalculation: () => 1 }
 /**
  * Milliseconds for which an account is kept after its period: for requests that are still in flight, or until a clock
  * that jumped ahead goes back. The clock of a store that replicas share does not jump.
@@ -67,12 +66,12 @@ function newState(store: Store, now: () => number, own: PartName) {
     /** Milliseconds since the epoch, by the clock of the store. */
     time: () => now() + (store.ahead?.() ?? 0),
     /** This process's own parts: if the store loses its data, each process writes its part again. */
-    parts: new LRUCache<string, { readonly part: Part; readonly end: number }>(BOUND),
+    parts: new LRUCache<string, { readonly part: Part; readonly end: number }>(atMost(MAX_ACCOUNTS)),
     /** The names of all accounts that were changed here, or read from a file. */
-    known: new LRUCache<string, true>(BOUND),
+    known: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
     inFlight: new Map<string, { readonly place: Place; requests: number }>(),
     listeners: new Set<() => void>(),
-    indexed: new LRUCache<string, true>(BOUND),
+    indexed: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
   }
 }
 

@@ -3,6 +3,7 @@
  * run will have ended, and reports it once its session says so; one that ends before does not.
  */
 import { LRUCache } from 'lru-cache'
+import { atMost } from '../../core/cache-bound.ts'
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
 import { idOf, type SessionKey, type Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'
@@ -27,9 +28,7 @@ export type QuietRuns = ReturnType<typeof createQuietRuns>
 export function createQuietRuns({ store, emit, now, after }: QuietRunsOptions) {
   /** The function that cancels the look at each session. */
   const waiting = new LRUCache<SessionKey, () => void>({
-    // With a `max`, lru-cache would allocate room for all entries at once.
-    maxSize: MAX_WAITING,
-    sizeCalculation: () => 1,
+    ...atMost(MAX_WAITING),
     dispose: (cancel) => cancel(),
   })
   let isClosed = false
