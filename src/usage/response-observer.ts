@@ -277,7 +277,7 @@ function decoding(decoder: NonNullable<ReturnType<typeof decoderFor>>) {
         else decoder.write(chunk, resolve)
       })
       return Promise.race([read, closed]).then(() => {
-        if (isLast) found.push(take(undefined, true))
+        if (isLastChunk) found.push(take(undefined, true))
         return Promise.all(found.splice(0))
       })
     },

@@ -1,12 +1,15 @@
-import { gzipSync } from 'node:zlib'
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { CallUsage } from '../../src/core/usage.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
+import { responses } from '../../src/dialect/responses/index.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { type Answered, observeResponse } from '../../src/usage/response-observer.ts'
 import { callModel, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { chunks, completion } from '../support/provider.ts'
+import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 
 const usagesOf = (events: readonly ProxyEvent[]): CallUsage[] =>
   events.flatMap((event) => (event.kind === 'answered' ? [event.usage] : []))
@@ -204,4 +207,50 @@ describe('a response observer', async () => {
     tap.end(true)
     expect(seen).toEqual([17_000, 66_000])
   })
+})
+
+describe('the ids in a response', () => {
+  const whole = responseObject(
+    { model: 'm', messages: [] },
+    { calls: [{ name: 'search', arguments: { query: 'it' } }] },
+    1,
+  )
+  const texts = { whole: JSON.stringify(whole), streamed: eventTexts(responseEvents(whole)).join('') }
+  const codings = { identity: (bytes: Buffer) => bytes, gzip: gzipSync, deflate: deflateSync, br: brotliCompressSync }
+
+  it.each(Object.keys(codings) as (keyof typeof codings)[])(
+    'are reported before the client gets its end, in any pieces that come faster than they are read (%s)',
+    async (coding) => {
+      const bodies = Object.entries(texts).map(([kind, text]) => ({ kind, bytes: codings[coding](Buffer.from(text)) }))
+      const cuts = fc.uniqueArray(fc.nat(), { maxLength: 12 })
+      const check = fc.asyncProperty(
+        fc.constantFrom(...bodies),
+        cuts,
+        fc.boolean(),
+        async ({ kind, bytes }, ats, each) => {
+          const places = each ? [...bytes.keys()] : ats.map((at) => at % bytes.length).sort((a, b) => a - b)
+          const pieces = places.map((at, index) => bytes.subarray(index === 0 ? 0 : places[index - 1], at))
+          const told: string[] = []
+          const tap = observeResponse({
+            dialect: responses,
+            head: {
+              status: 200,
+              reason: 'OK',
+              headers: [...(kind === 'streamed' ? EVENT_STREAM : []), 'content-encoding', coding],
+            },
+            requestBytes: 400,
+            begin: async (id) => told.push(id),
+            relayed: async (ids) => told.push(...ids),
+            completed: () => undefined,
+            fault: (error) => expect.fail(String(error)),
+          })
+          for (const piece of pieces) tap.take(piece)
+          tap.take(bytes.subarray(places.at(-1) ?? 0))
+          await tap.take(undefined)
+          expect(told).toEqual([whole['id'], 'call_1_0'])
+        },
+      )
+      await fc.assert(check, { numRuns: 30 })
+    },
+  )
 })
