@@ -210,12 +210,15 @@ function mend(tree: Json, issues: readonly z.core.$ZodIssue[], texts: ReadonlySe
   }
 }
 
+/** A configuration is read once: zod is not to compile functions for it, which takes longer than all other work of zod. */
+const PARSING = { error: expected, jitless: true }
+
 /** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
 export function checkConfig(tree: Json, name: string, source: Source = {}): Config {
-  const first = configSchema.safeParse(tree, { error: expected })
+  const first = configSchema.safeParse(tree, PARSING)
   if (first.success) return first.data
   mend(tree, first.error.issues, source.texts)
-  const { success, data, error } = configSchema.safeParse(tree, { error: expected })
+  const { success, data, error } = configSchema.safeParse(tree, PARSING)
   if (success) return data
   throw new ConfigError(
     inForm(error.issues, tree)
