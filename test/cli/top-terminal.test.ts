@@ -91,52 +91,41 @@ describeWith('tmux', 'governor top on a terminal', () => {
     for (const line of (await pane.screen()).split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   })
 
-  it('shows in colours how urgent a state is', async () => {
-    const { url } = await startTwo()
-    const pane = await openPane()
-    await pane.enter(command(url))
-    await pane.shows('looping')
-    const screen = await pane.screen(true)
-    expect(screen).toContain('\u001b[31mlooping')
-    expect(screen).toContain('\u001b[32mworking')
-  })
-
-  it('uses no colour where NO_COLOR is set', async () => {
-    const { url } = await startTwo()
-    const pane = await openPane(80, 24, { NO_COLOR: '1' })
-    await pane.enter(command(url))
-    await pane.shows('looping')
-    expect(await pane.screen(true)).not.toContain('\u001b')
-  })
-
-  it('shows the newest iterations and the end of a session on a small screen', async () => {
-    const { url } = await startTwo()
-    const pane = await openPane(80, 20)
-    await pane.enter(command(url))
-    await pane.shows('looping')
-    await pane.press('i')
-    await pane.shows(/#1 +8 warn[\s\S]*q quit/)
-  })
-
-  it.each(['q', 'C-c'])('gives the terminal back after %s', async (key) => {
+  it('shows in colours how urgent a state is, and gives the terminal back after q', async () => {
     const { url } = await startTwo()
     const pane = await openPane()
     await pane.enter('echo "before top"')
     await pane.enter(command(url))
     await pane.shows('looping')
     expect(await pane.state('alternate_on')).toBe('1')
-    await pane.press(key)
+    const screen = await pane.screen(true)
+    expect(screen).toContain('\u001b[31mlooping')
+    expect(screen).toContain('\u001b[32mworking')
+    await pane.press('q')
     await expectRestored(pane)
   })
 
-  it('gives the terminal back after SIGTERM', async () => {
+  it('uses no colour where NO_COLOR is set, and gives the terminal back after C-c', async () => {
+    const { url } = await startTwo()
+    const pane = await openPane(80, 24, { NO_COLOR: '1' })
+    await pane.enter('echo "before top"')
+    await pane.enter(command(url))
+    await pane.shows('looping')
+    expect(await pane.screen(true)).not.toContain('\u001b')
+    await pane.press('C-c')
+    await expectRestored(pane)
+  })
+
+  it('shows the end of a session on a small screen, and gives the terminal back after SIGTERM', async () => {
     const { url } = await startTwo()
     const folder = mkdtempSync(join(tmpdir(), 'governor-top-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
-    const pane = await openPane()
+    const pane = await openPane(80, 20)
     await pane.enter('echo "before top"')
     await pane.enter(`sh -c 'echo $$ > ${folder}/pid; exec ${command(url)}'`)
     await pane.shows('looping')
+    await pane.press('i')
+    await pane.shows(/#1 +8 warn[\s\S]*q quit/)
     process.kill(Number(readFileSync(join(folder, 'pid'), 'utf8')), 'SIGTERM')
     await expectRestored(pane)
   })

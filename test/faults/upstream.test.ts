@@ -23,9 +23,10 @@ const ANSWERS = [
   ['events', `HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n${CHUNKED}${inChunks(chunks(ASKED, ANSWER, 1))}`],
 ] as const
 
+/** The ways to break off; each is tried at every second of the points. */
 const BREAKS = [
-  ['resets', (wire: Wire) => wire.socket.resetAndDestroy()],
-  ['closes', (wire: Wire) => wire.socket.end()],
+  ['resets', (wire: Wire) => wire.socket.resetAndDestroy(), 0],
+  ['closes', (wire: Wire) => wire.socket.end(), 1],
 ] as const
 
 /** Returns a request of an agent that names its session. */
@@ -57,7 +58,7 @@ function breakEach(upstream: RawUpstream, bytesOf: () => string, end: (wire: Wir
   loop().catch(() => undefined)
 }
 
-describe.each(BREAKS)('an upstream that %s its connection', (_, end) => {
+describe.each(BREAKS)('an upstream that %s its connection', (_, end, turn) => {
   it.each(ANSWERS)(
     'at any point of %s never seems to have answered, and the request can be sent again',
     async (_name, whole) => {
@@ -68,7 +69,7 @@ describe.each(BREAKS)('an upstream that %s its connection', (_, end) => {
       const headEnd = whole.indexOf('\r\n\r\n') + 4
       const bodyEnd = whole.length
       const cuts = new Set([0, 1, headEnd - 1, headEnd, headEnd + 1, bodyEnd - 1])
-      for (let at = 5; at < bodyEnd; at += 11) cuts.add(at)
+      for (let at = 5 + 11 * turn; at < bodyEnd; at += 22) cuts.add(at)
       for (const at of cuts) {
         bytes = whole.slice(0, at)
         const message = await sent(governor.url, requestOf('one'))
@@ -114,7 +115,7 @@ function finalOf({ body }: Message): { readonly text: string; readonly reason: u
   return { text, reason: parts.findLast(({ governor }) => governor)?.governor.terminal_reason }
 }
 
-describe.each(BREAKS)('an upstream that %s its connection while it gives the last answer of a run', (_, end) => {
+describe.each(BREAKS)('an upstream that %s its connection while it gives the last answer of a run', (_, end, turn) => {
   it('leaves the run with one end, which every later request gets', async () => {
     const upstream = await startRaw()
     const answer = { text: 'All that I found is in the library.' }
@@ -133,7 +134,7 @@ describe.each(BREAKS)('an upstream that %s its connection while it gives the las
     const governor = await startProcess(upstream.url, { budget: { max_iterations: 1 } })
     const body = JSON.stringify({ ...ASKED, messages: AFTER_ONE })
     const cuts: number[] = []
-    for (let at = 0; at < whole.length; at += 17) cuts.push(at)
+    for (let at = 17 * turn; at < whole.length; at += 34) cuts.push(at)
     for (const at of cuts) {
       const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-Governor-Session: ${at}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
       bytes = whole.slice(0, at)

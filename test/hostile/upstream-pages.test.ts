@@ -43,8 +43,9 @@ describe.skipIf(isWithoutBrowser)('a document of an upstream', () => {
     'runs its scripts in its own origin and not in that of Governor: %s',
     async (name) => {
       const { upstream, url } = await startPages()
-      if (name !== 'frame') expect(await (await openPage(`${upstream}/v1/${name}`)).page.title()).toBe('ran')
-      const { page } = await openPage(`${url}/v1/${name}`)
+      const { page } = await openPage(`${upstream}/v1/${name}`)
+      if (name !== 'frame') expect(await page.title()).toBe('ran')
+      await page.goto(`${url}/v1/${name}`)
       for (const frame of page.frames()) expect(await frame.title()).toBe('still')
     },
   )

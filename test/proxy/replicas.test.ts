@@ -157,7 +157,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     it('allow no more requests than one budget has, however many come at once', async () => {
       const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 50 } })
       const url = await startBalancer(replicas.map(urlOf))
-      const requests = Array.from({ length: 256 }, (_, at) => callModel(url, stepOf(at), { headers }))
+      const requests = Array.from({ length: 128 }, (_, at) => callModel(url, stepOf(at), { headers }))
       const steps = await Promise.all(requests)
       expect(steps.filter(({ status }) => status !== 200)).toEqual([])
       // The first of them is the second iteration, as its transcript shows one.
@@ -165,13 +165,13 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       const asked = provider.requests.filter(({ json }) => json.tools && json.tool_choice !== 'none')
       expect(asked).toHaveLength(49)
       const states = steps.flatMap(({ governor }) => governor?.['terminal_reason'] ?? [])
-      expect(states).toEqual(Array.from({ length: 207 }, () => 'max_iterations'))
+      expect(states).toEqual(Array.from({ length: 79 }, () => 'max_iterations'))
     })
 
-    it('stop each of 500 sessions at its limit, and count the usage of each', async () => {
+    it('stop each of 150 sessions at its limit, and count the usage of each', async () => {
       const { replicas, provider, tokens } = await startCluster(runaway(), { budget: { max_iterations: 2 } })
       const url = await startBalancer(replicas.map(urlOf))
-      const waiting = Array.from({ length: 500 }, (_, at) => `Task ${at}: find out everything.`)
+      const waiting = Array.from({ length: 150 }, (_, at) => `Task ${at}: find out everything.`)
       const agent = async (): Promise<void> => {
         for (let content = waiting.pop(); content !== undefined; content = waiting.pop()) {
           const { steps } = await runAgent(url, [{ role: 'user', content }])
@@ -181,8 +181,8 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
         }
       }
       await Promise.all(Array.from({ length: 64 }, agent))
-      expect(provider.requests).toHaveLength(1_500)
-      await vi.waitFor(async () => expect(await tokens()).toBe(1_500 * PER_ANSWER), 20_000)
+      expect(provider.requests).toHaveLength(450)
+      await vi.waitFor(async () => expect(await tokens()).toBe(450 * PER_ANSWER), 20_000)
     })
 
     it.each([false, true])('continue a response of another replica (stream: %s)', async (stream) => {

@@ -39,7 +39,7 @@ export async function openPane(columns = 80, rows = 24, env: Readonly<Record<str
       await tmux('send-keys', 'Enter')
     },
     screen,
-    shows: (text) => expect.poll(() => screen(), { timeout: 20_000 }).toMatch(text),
+    shows: (text) => expect.poll(() => screen(), { interval: 100 }).toMatch(text),
     state: async (variable) => (await tmux('display-message', '-p', `#{${variable}}`)).trim(),
   }
   await pane.shows(/^[$#]/)
