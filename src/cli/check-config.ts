@@ -1,7 +1,7 @@
 /** `governor check-config [FILE]`: reads a configuration and says what is wrong with it. */
 import { ConfigError, loadConfig } from '../config/load.ts'
 import type { Call, Terminal } from './command.ts'
-import { openKeys } from './start.ts'
+import { openKeys } from './start/start.ts'
 
 /** Says that the configuration is valid, and returns 0. Throws `ConfigError`. */
 export function checkConfiguration({ args: [given], flags }: Call, terminal: Terminal): number {

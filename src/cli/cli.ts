@@ -111,15 +111,15 @@ const BY_NAME: ReadonlyMap<string, Command> = new Map(Object.entries(COMMANDS))
 async function runCommand(name: CommandName, call: Call, terminal: Terminal): Promise<number> {
   switch (name) {
     case 'start':
-      return (await import('./start.ts')).start(call, terminal)
+      return (await import('./start/start.ts')).start(call, terminal)
     case 'init':
       return (await import('./init.ts')).init(call, terminal)
     case 'doctor':
       return (await import('./doctor.ts')).doctor(call, terminal)
     case 'run':
-      return (await import('./run.ts')).run(call, terminal)
+      return (await import('./start/run.ts')).run(call, terminal)
     case 'report':
-      return (await import('./report.ts')).report(call, terminal)
+      return (await import('./journal/report.ts')).report(call, terminal)
     case 'check-config':
       return (await import('./check-config.ts')).checkConfiguration(call, terminal)
     case 'replay':
@@ -127,22 +127,22 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
     case 'demo':
       return (await import('../demo/demo.ts')).demo(terminal)
     case 'top':
-      return (await import('./top.ts')).top(call, terminal)
+      return (await import('./sessions/top.ts')).top(call, terminal)
     case 'sessions':
-      return (await import('./sessions.ts')).sessions(call, terminal)
+      return (await import('./sessions/sessions.ts')).sessions(call, terminal)
     case 'session':
     case 'stop':
     case 'extend':
-      return (await import('./sessions.ts')).oneSession(name, call, terminal)
+      return (await import('./sessions/sessions.ts')).oneSession(name, call, terminal)
     case 'pause':
     case 'resume':
-      return (await import('./pause.ts')).pause(name, call, terminal)
+      return (await import('./sessions/pause.ts')).pause(name, call, terminal)
     case 'budget':
-      return (await import('./budget.ts')).budget(call, terminal)
+      return (await import('./sessions/budget.ts')).budget(call, terminal)
     case 'statusline':
-      return (await import('./statusline.ts')).statusline(call, terminal)
+      return (await import('./sessions/statusline.ts')).statusline(call, terminal)
     case 'suggest':
-      return (await import('./suggest.ts')).suggest(call, terminal)
+      return (await import('./journal/suggest.ts')).suggest(call, terminal)
   }
 }
 

@@ -14,8 +14,8 @@ import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
 import { createCatalogue } from '../usage/catalogue.ts'
 import type { Call, Terminal } from './command.ts'
-import { journalLines } from './report.ts'
-import { listen, listenProblem, observeWords, openKeys } from './start.ts'
+import { journalLines } from './journal/report.ts'
+import { listen, listenProblem, observeWords, openKeys } from './start/start.ts'
 import { jsonLine } from './terminal-text.ts'
 
 type Finding = readonly [result: 'ok' | 'warning' | 'wrong', says: string]

@@ -26,7 +26,7 @@ import { unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
 import { namesOf } from './session/find-session.ts'
-import { rateOfAside } from './slow-down.ts'
+import { rateOfAside } from './waiting/slow-down.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
 const LOOK_MS = 500

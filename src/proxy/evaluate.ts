@@ -37,7 +37,6 @@ import { countFault, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
-import { type PausedRequest, pauseFor } from './paused.ts'
 import { modelKey, refusedKey, UNSUPPORTED_EDITS, withEdits } from './request-edits.ts'
 import type { Services, UnsupportedEdit } from './services.ts'
 import {
@@ -57,8 +56,9 @@ import {
 } from './session/find-session.ts'
 import { keepRequest } from './session/keep-transcript.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
-import { withRates } from './slow-down.ts'
 import type { Turn } from './turn.ts'
+import { type PausedRequest, pauseFor } from './waiting/paused.ts'
+import { withRates } from './waiting/slow-down.ts'
 
 /** Memory that the index of a request takes for each of its messages, beside the body, until the response is over. */
 const BYTES_PER_MESSAGE = 512

@@ -11,7 +11,6 @@ import type { Head, UpstreamCall } from '../http/upstream.ts'
 import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import { withTrace } from '../telemetry/tracing.ts'
 import type { Exchange } from './begin-exchange.ts'
-import { noteOutcome, observeOutcome } from './error-streaks.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNoNotice, noteNotice } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
@@ -32,6 +31,7 @@ import {
 } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
 import { changeSession, giveBackIteration, type Turn } from './turn.ts'
+import { noteOutcome, observeOutcome } from './waiting/error-streaks.ts'
 
 /** A variant that was sent, and what came for it. */
 export interface Attempt<Variant extends RequestVariant> {

@@ -3,7 +3,7 @@ import { closeSync, constants, mkdtempSync, openSync, readFileSync, readSync, rm
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { createLogOutput } from '../../src/cli/log-output.ts'
+import { createLogOutput } from '../../src/cli/start/log-output.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-log-'))
 afterAll(() => rmSync(folder, { recursive: true }))

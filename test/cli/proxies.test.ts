@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { proxiesIn } from '../../src/cli/start.ts'
+import { proxiesIn } from '../../src/cli/start/start.ts'
 import { ConfigError } from '../../src/config/load.ts'
 
 const http = 'http://proxy.example:3128'

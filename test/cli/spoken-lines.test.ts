@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createBill, endText, spokenLine } from '../../src/cli/bill.ts'
+import { createBill, endText, spokenLine } from '../../src/cli/start/bill.ts'
 import { REASONS, type TerminalReason, terminalOf } from '../../src/core/terminal.ts'
 import { runAgent, START } from '../support/agent.ts'
 import { MAIN, temporaryFolder } from '../support/process.ts'

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { report } from '../../src/cli/report.ts'
+import { report } from '../../src/cli/journal/report.ts'
 import type { JournalLine } from '../../src/telemetry/journal.ts'
 import { firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'

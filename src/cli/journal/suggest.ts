@@ -1,15 +1,15 @@
 /** `governor suggest`: limits for agents, out of what their completed runs took. */
 
-import { loadConfig } from '../config/load.ts'
-import { calendarOf } from '../config/scopes.ts'
-import { type LimitName, METERS, tokens } from '../core/budget/meters.ts'
-import { tableBy } from '../core/names.ts'
-import type { RunView } from '../ops/sessions/api-schema.ts'
-import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
-import { type Call, CommandError, type Terminal } from './command.ts'
-import { allSessions, askSession, type Connection, connect } from './sessions-client.ts'
+import { loadConfig } from '../../config/load.ts'
+import { calendarOf } from '../../config/scopes.ts'
+import { type LimitName, METERS, tokens } from '../../core/budget/meters.ts'
+import { tableBy } from '../../core/names.ts'
+import type { RunView } from '../../ops/sessions/api-schema.ts'
+import { DEFAULT_JOURNAL } from '../../telemetry/journal.ts'
+import { type Call, CommandError, type Terminal } from '../command.ts'
+import { allSessions, askSession, type Connection, connect } from '../sessions/sessions-client.ts'
+import { counted, escaped, fitted, jsonLine } from '../terminal-text.ts'
 import { journalText, LEAST, roundedUp, suggestFromJournal } from './suggest-journal.ts'
-import { counted, escaped, fitted, jsonLine } from './terminal-text.ts'
 
 const AT_ONCE = 8
 

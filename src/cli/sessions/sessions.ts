@@ -1,5 +1,5 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
-import type { SessionDetail, SessionRow, Transcript } from '../ops/sessions/api-schema.ts'
+import type { SessionDetail, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
 import {
   amount,
   clock,
@@ -12,11 +12,11 @@ import {
   shortModel,
   span,
   stateOf,
-} from '../ops/sessions/labels.ts'
-import type { Call, Terminal } from './command.ts'
+} from '../../ops/sessions/labels.ts'
+import type { Call, Terminal } from '../command.ts'
+import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from '../terminal-text.ts'
 import { pausedLines } from './pause.ts'
 import { allSessions, askSession, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
-import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from './terminal-text.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'LIMIT', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const NUMBERS: readonly (string | undefined)[] = ['RISK', 'LIMIT', 'COST', '$/MIN']

@@ -1,9 +1,9 @@
 /** What Governor says to people on a terminal: a line for each stop, block and question, and the bill at the end. */
-import { fill } from '../core/budget/budget-notices.ts'
-import { ALL_LIMITS, METERS, tokens } from '../core/budget/meters.ts'
-import { REASONS, type Terminal } from '../core/terminal.ts'
-import type { ProxyEvent } from '../telemetry/event.ts'
-import { counted, fitted, visible } from './terminal-text.ts'
+import { fill } from '../../core/budget/budget-notices.ts'
+import { ALL_LIMITS, METERS, tokens } from '../../core/budget/meters.ts'
+import { REASONS, type Terminal } from '../../core/terminal.ts'
+import type { ProxyEvent } from '../../telemetry/event.ts'
+import { counted, fitted, visible } from '../terminal-text.ts'
 
 /** Returns how a run ended, `stopped at 60 of 60 iterations, with an answer`. */
 export function endText(

@@ -1,12 +1,12 @@
 /** What a request gets while an operator has paused its agent: Governor's own text, or a wait; the model is not asked. */
-import { fill } from '../core/budget/budget-notices.ts'
-import { type Pause, pauseOf } from '../core/operator/pause.ts'
-import { terminalOf } from '../core/terminal.ts'
-import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
-import { reply } from '../http/client.ts'
-import { sendAnswer } from './answer/answer-response.ts'
-import { type Exchange, emitFor, pause as wait } from './begin-exchange.ts'
-import { type FoundSession, namesOf, placeInHeaders, type SessionPlace } from './session/find-session.ts'
+import { fill } from '../../core/budget/budget-notices.ts'
+import { type Pause, pauseOf } from '../../core/operator/pause.ts'
+import { terminalOf } from '../../core/terminal.ts'
+import type { Dialect, DialectRequest } from '../../dialect/dialect.ts'
+import { reply } from '../../http/client.ts'
+import { sendAnswer } from '../answer/answer-response.ts'
+import { type Exchange, emitFor, pause as wait } from '../begin-exchange.ts'
+import { type FoundSession, namesOf, placeInHeaders, type SessionPlace } from '../session/find-session.ts'
 
 /** A request that is paused, as far as it was read. Nothing of it is counted. */
 export interface PausedRequest {

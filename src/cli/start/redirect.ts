@@ -2,8 +2,8 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Environment } from '../config/load.ts'
-import { objectIn, parseObject } from '../core/json-object.ts'
+import type { Environment } from '../../config/load.ts'
+import { objectIn, parseObject } from '../../core/json-object.ts'
 
 /** Where Governor listens: its address, and the base URL of OpenAI's APIs. */
 interface Place {

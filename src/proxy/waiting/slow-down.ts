@@ -1,5 +1,5 @@
 /** Limits on the rate of a session: its meters for a decision, and the wait of requests where they are slowed. */
-import { type AnyLimitName, isExhausted, type Meter } from '../core/budget/meters.ts'
+import { type AnyLimitName, isExhausted, type Meter } from '../../core/budget/meters.ts'
 import {
   isReached,
   MAX_SLOWED_MS,
@@ -9,16 +9,16 @@ import {
   type Velocity,
   type Waiting,
   withWaiting,
-} from '../core/budget/velocity.ts'
-import type { BudgetPolicy, TimeMeters } from '../core/decide.ts'
-import { NEW_SESSION } from '../core/session/session.ts'
-import { changeThread, releaseIteration } from '../core/session/transitions.ts'
-import { SHARED, sessionKey, type ValueKind } from '../store/store.ts'
+} from '../../core/budget/velocity.ts'
+import type { BudgetPolicy, TimeMeters } from '../../core/decide.ts'
+import { NEW_SESSION } from '../../core/session/session.ts'
+import { changeThread, releaseIteration } from '../../core/session/transitions.ts'
+import { SHARED, sessionKey, type ValueKind } from '../../store/store.ts'
+import { type AsideRequest, type Exchange, emitFor } from '../begin-exchange.ts'
+import { unlessLost } from '../fault.ts'
+import { agentNameOf, namesOf } from '../session/find-session.ts'
+import { changeSession, type Turn } from '../turn.ts'
 import { type EvaluateAgain, resend, untilChanged } from './await-stop.ts'
-import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
-import { unlessLost } from './fault.ts'
-import { agentNameOf, namesOf } from './session/find-session.ts'
-import { changeSession, type Turn } from './turn.ts'
 
 /** The requests of each session that wait in all processes. */
 const WAITING: ValueKind<readonly Waiting[]> = { name: 'slowed', ttl: 2 * MAX_SLOWED_MS, empty: [] }

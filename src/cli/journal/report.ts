@@ -1,10 +1,10 @@
 /** `governor report`: what agents used, out of the journal. */
 
-import { ConfigError, loadConfig, whyUnreadable } from '../config/load.ts'
-import { tokens } from '../core/budget/meters.ts'
-import { type Json, objectsOf, textOf } from '../core/json-object.ts'
-import { isNameIn, namesOf } from '../core/names.ts'
-import { DEFAULT_JOURNAL, journalFile } from '../telemetry/journal.ts'
+import { ConfigError, loadConfig, whyUnreadable } from '../../config/load.ts'
+import { tokens } from '../../core/budget/meters.ts'
+import { type Json, objectsOf, textOf } from '../../core/json-object.ts'
+import { isNameIn, namesOf } from '../../core/names.ts'
+import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import {
   addLine,
   csvRow,
@@ -16,9 +16,9 @@ import {
   numberIn,
   type Sums,
   sinceOf,
-} from '../telemetry/usage-sums.ts'
-import { type Call, CommandError, type Terminal, UsageError } from './command.ts'
-import { aligned, fitted, jsonLine } from './terminal-text.ts'
+} from '../../telemetry/usage-sums.ts'
+import { type Call, CommandError, type Terminal, UsageError } from '../command.ts'
+import { aligned, fitted, jsonLine } from '../terminal-text.ts'
 
 /** How lines are grouped. Days and months are those of the place where the command runs. */
 const BY = {

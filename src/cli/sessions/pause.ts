@@ -1,9 +1,9 @@
 /** `governor pause` and `resume`: agents get no answer of a model, until they are resumed. */
-import type { Paused } from '../ops/sessions/api-schema.ts'
-import { pausedText } from '../ops/sessions/labels.ts'
-import { type Call, type Terminal, UsageError } from './command.ts'
+import type { Paused } from '../../ops/sessions/api-schema.ts'
+import { pausedText } from '../../ops/sessions/labels.ts'
+import { type Call, type Terminal, UsageError } from '../command.ts'
+import { coloured, jsonLine, showsColours, visible } from '../terminal-text.ts'
 import { connect, idOfSession, send } from './sessions-client.ts'
-import { coloured, jsonLine, showsColours, visible } from './terminal-text.ts'
 
 /** Returns a line for each pause, for people. */
 export function pausedLines({ paused }: Paused, terminal: Terminal): string {

@@ -1,12 +1,12 @@
 /** What a request waits for before a stop, silently: an operator, and another request for the last answer. */
-import { isOfRuns, type LimitName, type Meter } from '../core/budget/meters.ts'
-import { askOperator, isAnswered } from '../core/operator/operator.ts'
-import { noteDelivery } from '../core/session/transitions.ts'
-import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../store/store.ts'
-import type { HoldOutcome } from '../telemetry/event.ts'
-import { emitFor, pause } from './begin-exchange.ts'
-import { countFault, unlessLost } from './fault.ts'
-import { changeSession, type Turn, updateSession } from './turn.ts'
+import { isOfRuns, type LimitName, type Meter } from '../../core/budget/meters.ts'
+import { askOperator, isAnswered } from '../../core/operator/operator.ts'
+import { noteDelivery } from '../../core/session/transitions.ts'
+import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../../store/store.ts'
+import type { HoldOutcome } from '../../telemetry/event.ts'
+import { emitFor, pause } from '../begin-exchange.ts'
+import { countFault, unlessLost } from '../fault.ts'
+import { changeSession, type Turn, updateSession } from '../turn.ts'
 
 /** Decides on a request once more. Returns a text or nothing if it cannot be read any more; `answered`: it is over. */
 export type EvaluateAgain = () => Promise<Turn | string | undefined>

@@ -1,14 +1,14 @@
 /** The part of `governor suggest` that reads the journal: limits of runs, sessions and periods, with what they would have ended. */
-import { type AnyLimitName, amountIn, LIMITS, METERS, TIME_LIMITS } from '../core/budget/meters.ts'
-import { type Calendar, TIME_SCOPES } from '../core/budget/scopes.ts'
-import { RATE_LIMITS } from '../core/budget/velocity.ts'
-import { add, COUNTERS, type CounterRow, type Counts, NO_COUNTS } from '../core/counters.ts'
-import { textOf } from '../core/json-object.ts'
-import { namesOf, tableBy } from '../core/names.ts'
-import { MINUTE_MS } from '../core/operator/session-record.ts'
-import { type Line, numberIn } from '../telemetry/usage-sums.ts'
+import { type AnyLimitName, amountIn, LIMITS, METERS, TIME_LIMITS } from '../../core/budget/meters.ts'
+import { type Calendar, TIME_SCOPES } from '../../core/budget/scopes.ts'
+import { RATE_LIMITS } from '../../core/budget/velocity.ts'
+import { add, COUNTERS, type CounterRow, type Counts, NO_COUNTS } from '../../core/counters.ts'
+import { textOf } from '../../core/json-object.ts'
+import { namesOf, tableBy } from '../../core/names.ts'
+import { MINUTE_MS } from '../../core/operator/session-record.ts'
+import { type Line, numberIn } from '../../telemetry/usage-sums.ts'
+import { counted } from '../terminal-text.ts'
 import { journalLines } from './report.ts'
-import { counted } from './terminal-text.ts'
 
 /** Fewer runs, sessions or periods than this say too little about those to come. */
 export const LEAST = { run: 30, session: 30, hour: 24, day: 7, week: 4, month: 3 } as const

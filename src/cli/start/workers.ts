@@ -5,13 +5,13 @@
 import cluster, { type Worker } from 'node:cluster'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import type { GovernorOptions } from '../app.ts'
-import type { Config } from '../config/schema.ts'
-import { afterDelay, createSteadyClock } from '../create-services.ts'
-import { type Emit, logEvent, type ProxyEvent } from '../telemetry/event.ts'
-import { createJournal } from '../telemetry/journal.ts'
-import { countersOf, type MetricsData, textOfAll } from '../telemetry/metrics.ts'
-import { CommandError, type Terminal } from './command.ts'
+import type { GovernorOptions } from '../../app.ts'
+import type { Config } from '../../config/schema.ts'
+import { afterDelay, createSteadyClock } from '../../create-services.ts'
+import { type Emit, logEvent, type ProxyEvent } from '../../telemetry/event.ts'
+import { createJournal } from '../../telemetry/journal.ts'
+import { countersOf, type MetricsData, textOfAll } from '../../telemetry/metrics.ts'
+import { CommandError, type Terminal } from '../command.ts'
 
 /** A Governor that listens, of one process or of several. */
 export interface Running {

@@ -1,13 +1,13 @@
 /** `governor top`: the sessions at risk, live, with keys to inspect, extend and stop one. */
 
 import { setTimeout as pause } from 'node:timers/promises'
-import { namesOf } from '../core/names.ts'
-import type { SessionDetail, SessionRow } from '../ops/sessions/api-schema.ts'
-import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../ops/sessions/labels.ts'
-import { type Call, CommandError, type Terminal } from './command.ts'
+import { namesOf } from '../../core/names.ts'
+import type { SessionDetail, SessionRow } from '../../ops/sessions/api-schema.ts'
+import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../../ops/sessions/labels.ts'
+import { type Call, CommandError, type Terminal } from '../command.ts'
+import { coloured, fitted, showsColours, wrapped } from '../terminal-text.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import { askSession, type Connection, connect, INCOMPLETE, listSessions } from './sessions-client.ts'
-import { coloured, fitted, showsColours, wrapped } from './terminal-text.ts'
 
 const REFRESH_MS = 1_000
 /** Rows that are requested: the first ones in the order of the list. */

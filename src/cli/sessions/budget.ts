@@ -1,11 +1,11 @@
 /** `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew. */
 
-import { METERS, TIME_FIELDS, TIME_LIMITS } from '../core/budget/meters.ts'
-import { TIME_SCOPES } from '../core/budget/scopes.ts'
-import type { BudgetView } from '../ops/budget.ts'
-import { type Call, dollarsIn, type Terminal, UsageError } from './command.ts'
+import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
+import { TIME_SCOPES } from '../../core/budget/scopes.ts'
+import type { BudgetView } from '../../ops/budget.ts'
+import { type Call, dollarsIn, type Terminal, UsageError } from '../command.ts'
+import { fitted, jsonLine } from '../terminal-text.ts'
 import { askBudget, connect } from './sessions-client.ts'
-import { fitted, jsonLine } from './terminal-text.ts'
 
 type Row = BudgetView['budget'][number]
 

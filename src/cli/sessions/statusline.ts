@@ -1,11 +1,11 @@
 /** `governor statusline`: one line of a session for the status line of Claude Code, which gives its session's id as JSON. */
-import { parseObject, textOf } from '../core/json-object.ts'
-import { isLoopback } from '../http/urls.ts'
-import type { SessionDetail } from '../ops/sessions/api-schema.ts'
-import { amount, doing, money, stateOf } from '../ops/sessions/labels.ts'
-import { type Call, CommandError, type Terminal } from './command.ts'
+import { parseObject, textOf } from '../../core/json-object.ts'
+import { isLoopback } from '../../http/urls.ts'
+import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
+import { amount, doing, money, stateOf } from '../../ops/sessions/labels.ts'
+import { type Call, CommandError, type Terminal } from '../command.ts'
+import { visible } from '../terminal-text.ts'
 import { askSession, connect } from './sessions-client.ts'
-import { visible } from './terminal-text.ts'
 
 /** How long Governor may take for its answer, in milliseconds: the status line is drawn after every message. */
 const PATIENCE_MS = 50

@@ -1,8 +1,8 @@
 /** A client of a running Governor's API of sessions. */
-import type { Environment } from '../config/load.ts'
-import { withoutTrailingSlashes } from '../http/urls.ts'
-import type { SessionDetail, SessionPage } from '../ops/sessions/api-schema.ts'
-import { type Call, CommandError } from './command.ts'
+import type { Environment } from '../../config/load.ts'
+import { withoutTrailingSlashes } from '../../http/urls.ts'
+import type { SessionDetail, SessionPage } from '../../ops/sessions/api-schema.ts'
+import { type Call, CommandError } from '../command.ts'
 
 const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
