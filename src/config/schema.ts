@@ -7,8 +7,8 @@
 
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
+import { LABELS } from '../core/conversation/label.ts'
 import { sha256Of } from '../core/hash.ts'
-import { LABELS } from '../core/label.ts'
 import { namesOf } from '../core/names.ts'
 import { isLoopback } from '../http/urls.ts'
 import { SECRET_PREFIX, WEBHOOK_FORMATS, WEBHOOK_TOPICS } from '../telemetry/event.ts'

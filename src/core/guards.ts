@@ -1,8 +1,7 @@
 /** What blocks calls of a model before its client gets them: one row for each guard. */
 import { ANSWER_NOW } from './budget/budget-notices.ts'
-import type { ToolCall } from './conversation.ts'
+import type { ToolCall } from './conversation/conversation.ts'
 import type { BudgetPolicy } from './decide.ts'
-import { matchesAny } from './glob.ts'
 import { blockCalls, endingLoop, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
 import { inMode } from './loop/patterns.ts'
@@ -11,6 +10,7 @@ import { agentsIn, spawnedBy, withSpawned } from './session/agents.ts'
 import type { Changed, GuardMemory, RunState, Session, Thread } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
+import { matchesAny } from './text/glob.ts'
 import { errorOf } from './thrown.ts'
 
 /** The result of a call that no guard has blocked, but that no client got either. */

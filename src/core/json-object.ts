@@ -3,7 +3,7 @@
  * writer and an object of a hundred bytes for its reader, so text that nests or branches further than the values of any
  * API is not parsed.
  */
-import { STEPS_PER_VALUE, TooMuchToRead, type Work } from './work.ts'
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from './bounds/work.ts'
 
 /** The most characters of an id, of a call's arguments, or of an error. */
 export const MAX_LENGTH = 65_536

@@ -1,7 +1,7 @@
 /** One request of an agent: read once, then counted in its session and decided on. */
 import type { SubjectLimits } from './budget/ledger.ts'
 import type { LimitPair } from './budget/meters.ts'
-import type { Conversation } from './conversation.ts'
+import type { Conversation } from './conversation/conversation.ts'
 import type { BudgetPolicy } from './decide.ts'
 import type { HarnessRegistry } from './harness/match.ts'
 import type { Hash } from './hash.ts'

@@ -1,5 +1,5 @@
 /** What Governor needs from an API format in order to guard it. Each folder beside this file implements it. */
-import type { Conversation, ToolCall } from '../core/conversation.ts'
+import type { Conversation, ToolCall } from '../core/conversation/conversation.ts'
 import type { Channel } from '../core/decide.ts'
 import type { Hash } from '../core/hash.ts'
 import type { FinalAnswer, Terminal } from '../core/terminal.ts'

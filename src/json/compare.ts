@@ -2,9 +2,10 @@
  * Decodes values that are only compared and searched. A string that is so long that it must be an attachment or a file
  * is shortened to its beginning, a hash of all of it, and its end.
  */
+
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/bounds/work.ts'
 import { hashOfBytes, withoutMiddle } from '../core/hash.ts'
 import { countValues, MAX_VALUES } from '../core/json-object.ts'
-import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 import {
   BACKSLASH,
   CLOSE_BRACKET,

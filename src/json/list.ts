@@ -2,8 +2,9 @@
  * Indexes an object with a long list, such as a request and its messages, in one pass: the byte offsets of every
  * top-level member and of every item of the list, without decoding them.
  */
+
+import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/bounds/work.ts'
 import { hashOfBytes } from '../core/hash.ts'
-import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/work.ts'
 import {
   CLOSE_BRACKET,
   decodeKey,

@@ -4,8 +4,8 @@
  * validator: whether a span is valid JSON is known only once `JSON.parse` decodes it.
  */
 
+import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/bounds/work.ts'
 import { MAX_VALUES, parseForeign } from '../core/json-object.ts'
-import { STEPS_PER_VALUE, TooMuchToRead, type Work } from '../core/work.ts'
 
 /** The place of a value in a buffer, as byte offsets; `end` is exclusive. */
 export interface Span {

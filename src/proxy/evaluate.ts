@@ -3,7 +3,9 @@
 import type { ScopeLimits } from '../core/budget/ledger.ts'
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
 import { policyFor, settingsFor } from '../core/budget/policy.ts'
-import type { Conversation } from '../core/conversation.ts'
+import type { Conversation } from '../core/conversation/conversation.ts'
+import { labelIn } from '../core/conversation/label.ts'
+import { followedSteps } from '../core/conversation/transcript.ts'
 import {
   type BudgetPolicy,
   type Decision,
@@ -14,7 +16,6 @@ import {
 } from '../core/decide.ts'
 import { GUARDS } from '../core/guards.ts'
 import { hashBody } from '../core/hash.ts'
-import { labelIn } from '../core/label.ts'
 import { inMode } from '../core/loop/patterns.ts'
 import type { Pause } from '../core/operator/pause.ts'
 import type { Request } from '../core/request.ts'
@@ -23,7 +24,6 @@ import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/ses
 import { type Changed, NEW_SESSION, type RunState } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { GuardEnd } from '../core/terminal.ts'
-import { followedSteps } from '../core/transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'

@@ -1,6 +1,7 @@
 /** Counts faults of Governor itself. A fault never costs a request. */
+
+import { TooMuchToRead } from '../core/bounds/work.ts'
 import { errorOf } from '../core/thrown.ts'
-import { TooMuchToRead } from '../core/work.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 
 /** Returns an error's name and place in the code, without its message, which may quote the request. */

@@ -5,8 +5,7 @@
  * client: where nothing else comes, the run ends.
  */
 import { fill } from '../core/budget/budget-notices.ts'
-import type { ToolCall } from '../core/conversation.ts'
-import { matchesAny } from '../core/glob.ts'
+import type { ToolCall } from '../core/conversation/conversation.ts'
 import {
   type Block,
   endsIfRefusedAgain,
@@ -16,6 +15,7 @@ import {
   NOTHING_BLOCKED,
 } from '../core/guards.ts'
 import { changeThread } from '../core/session/transitions.ts'
+import { matchesAny } from '../core/text/glob.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isSuccess } from '../http/upstream.ts'

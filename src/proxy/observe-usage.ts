@@ -2,6 +2,7 @@
 import { costLimit } from '../core/budget/meters.ts'
 import type { Named } from '../core/by-name.ts'
 import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
+import { distinctIds } from '../core/conversation/transcript.ts'
 import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
@@ -18,7 +19,6 @@ import {
   noteRelayed,
   responseBegan,
 } from '../core/session/transitions.ts'
-import { distinctIds } from '../core/transcript.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'

@@ -1,7 +1,7 @@
 /** The edits that Governor makes in requests, and those that the provider of a model refuses. */
 import type { Channel, Speech } from '../core/decide.ts'
-import { matchesAny } from '../core/glob.ts'
 import type { Request } from '../core/request.ts'
+import { matchesAny } from '../core/text/glob.ts'
 import { lengthOf } from '../http/body.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import type { UpstreamCall } from '../http/upstream.ts'

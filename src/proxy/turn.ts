@@ -1,11 +1,12 @@
 /** One turn of an agent: a request that was counted in its session, the decision on it, and what becomes of it there. */
+
+import type { ShownTexts } from '../core/conversation/kept-transcript.ts'
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
 import type { IterationFacts } from '../core/operator/session-record.ts'
 import type { Request } from '../core/request.ts'
 import type { PromptTokens } from '../core/session/result-tokens.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { type CountedRequest, type Delivered, releaseIteration } from '../core/session/transitions.ts'
-import type { ShownTexts } from '../core/transcript/kept-transcript.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import type { GovernorHeaders } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'

@@ -1,6 +1,6 @@
 /** A cache that is bounded in number, age and size, and whose room is shared fairly between tenants. */
 import { LRUCache } from 'lru-cache'
-import { atMost } from '../core/cache-bound.ts'
+import { atMost } from '../core/bounds/cache-bound.ts'
 import { type SessionKey, tenantOfKey } from './store.ts'
 
 /** The bounds of a cache. */

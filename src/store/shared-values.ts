@@ -1,6 +1,6 @@
 /** Small values that processes share, with copies of those in use, which are at most half a minute old. */
 import { LRUCache } from 'lru-cache'
-import { atMost } from '../core/cache-bound.ts'
+import { atMost } from '../core/bounds/cache-bound.ts'
 import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
 

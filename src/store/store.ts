@@ -3,9 +3,10 @@
  * Every method may take a round trip, and rejects if the store fails. The store in memory makes each change
  * before the call returns.
  */
+
+import type { TranscriptEntry } from '../core/conversation/kept-transcript.ts'
 import { hashOf } from '../core/hash.ts'
 import type { Changed, Session, Thread } from '../core/session/session.ts'
-import type { TranscriptEntry } from '../core/transcript/kept-transcript.ts'
 
 /** The key of a tenant's session or value. Make it once: a lookup by the same string object is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }

@@ -1,8 +1,8 @@
 /** What agents used, added up out of the journal, for `governor report` and the page *Usage*. */
 import { createReadStream } from 'node:fs'
 import { type Json, parseObject, textOf } from '../core/json-object.ts'
-import { linesOf } from '../core/lines.ts'
 import { namesOf } from '../core/names.ts'
+import { linesOf } from '../core/text/lines.ts'
 import { codeOf } from '../core/thrown.ts'
 import { journalFile, OLDER_FILES } from './journal.ts'
 

@@ -5,7 +5,7 @@
 
 import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
-import { globMatches } from '../core/glob.ts'
+import { globMatches } from '../core/text/glob.ts'
 import { errorOf } from '../core/thrown.ts'
 import type { CallUsage, StatedBill, TokenUsage } from '../core/usage.ts'
 import type { Upstream } from '../http/upstream.ts'

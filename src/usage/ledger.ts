@@ -1,5 +1,6 @@
 /** The sums of scopes of time in the store: what is used, and what requests in flight hold. */
 import { LRUCache } from 'lru-cache'
+import { atMost } from '../core/bounds/cache-bound.ts'
 import {
   type Account,
   type Ask,
@@ -16,7 +17,6 @@ import {
   type TimeAmounts,
 } from '../core/budget/ledger.ts'
 import type { Period } from '../core/budget/scopes.ts'
-import { atMost } from '../core/cache-bound.ts'
 import type { Counts } from '../core/counters.ts'
 import { hashOf } from '../core/hash.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/real-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/conversation/real-answer.ts'
 import { footerAfter, footerOf, type Limit, textWithFooter, withoutFooter } from '../../src/core/terminal.ts'
 
 const iterations = { name: 'iterations', used: 301, max: 300 } as const

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { globMatches } from '../../src/core/glob.ts'
+import { globMatches } from '../../src/core/text/glob.ts'
 
 describe('a glob', () => {
   it.each([

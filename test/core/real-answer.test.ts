@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/real-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup } from '../../src/core/conversation/real-answer.ts'
 
 /** True if a reply of which `text` came in these pieces may still be no answer. */
 const mayBe = (text: string, pieces: readonly string[] = [text]) => {

@@ -3,7 +3,8 @@
 import { DEFAULT_TEXTS } from '../../src/core/budget/budget-notices.ts'
 import { amountsBy } from '../../src/core/budget/meters.ts'
 import { createCalendar } from '../../src/core/budget/scopes.ts'
-import type { Conversation } from '../../src/core/conversation.ts'
+import type { Conversation } from '../../src/core/conversation/conversation.ts'
+import { EMPTY_TRANSCRIPT } from '../../src/core/conversation/transcript.ts'
 import type { BudgetPolicy } from '../../src/core/decide.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
@@ -13,7 +14,6 @@ import type { Request } from '../../src/core/request.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
 import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
 import { NEW_SESSION, type RunState, type Session } from '../../src/core/session/session.ts'
-import { EMPTY_TRANSCRIPT } from '../../src/core/transcript.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>

@@ -1,6 +1,6 @@
 /** How often the text of a last answer is read while it is held. */
 import { describe, expect, it } from 'vitest'
-import { isRealAnswer } from '../../src/core/real-answer.ts'
+import { isRealAnswer } from '../../src/core/conversation/real-answer.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { chat as chatDialect } from '../../src/dialect/chat/index.ts'
 import { messages as messagesDialect } from '../../src/dialect/messages/index.ts'

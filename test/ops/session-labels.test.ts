@@ -1,9 +1,9 @@
 /** `sessions.labels`: what people see of what an agent does, and who never sees it. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { type Labels, labelIn } from '../../src/core/conversation/label.ts'
 import { buildRegistry } from '../../src/core/harness/match.ts'
 import { HARNESS_TEXTS, SUMMARY_REQUESTS } from '../../src/core/harness/texts.ts'
-import { type Labels, labelIn } from '../../src/core/label.ts'
 import { labelOf } from '../../src/ops/sessions/labels.ts'
 import { conversationOf } from '../core/transcript.ts'
 import { ask, listed } from '../support/admin.ts'

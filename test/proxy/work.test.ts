@@ -1,10 +1,10 @@
 /** The work of reading one request. It is counted, because a time depends more on the machine than on the program. */
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { STEPS_PER_VALUE, TooMuchToRead } from '../../src/core/bounds/work.ts'
 import { hashOfBytes } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE, observeTranscript } from '../../src/core/loop/loop-state.ts'
 import { factsOf } from '../../src/core/session/request-facts.ts'
-import { STEPS_PER_VALUE, TooMuchToRead } from '../../src/core/work.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
@@ -69,7 +69,7 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
 
 /** Values that a test's body has besides those in its place. */
 const UNCOUNTED = 8
-/** Steps that may be done in one go for a body of so many bytes: see core/work.ts. */
+/** Steps that may be done in one go for a body of so many bytes: see core/bounds/work.ts. */
 const inOneGo = (bytes: number) => 200_000 + 0.12 * bytes
 /** The most values that are built of one body. */
 const MAX_BUILT = 524_288

@@ -1,6 +1,6 @@
-/** Counts the work of reading requests, in steps: see core/work.ts. */
+/** Counts the work of reading requests, in steps: see core/bounds/work.ts. */
 import { onTestFinished } from 'vitest'
-import { Work } from '../../src/core/work.ts'
+import { Work } from '../../src/core/bounds/work.ts'
 
 /**
  * Counts the steps between two pauses from now on, for the current test. Returns what states the most since it was

@@ -1,5 +1,5 @@
 /** A dialect of an API that Governor does not know: its model is in the path, as in Gemini's. It has no streams. */
-import type { Conversation, Role } from '../../src/core/conversation.ts'
+import type { Conversation, Role } from '../../src/core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, parseObject, textOf } from '../../src/core/json-object.ts'
 import type { Api, Dialect, DialectRequest, RequestInput } from '../../src/dialect/dialect.ts'
 import { openai } from '../../src/dialect/openai/api.ts'

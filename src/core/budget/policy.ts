@@ -1,7 +1,7 @@
 /** Finds the budget of a request: the first rule that matches it, changed by the limits that its client declares. */
 
 import type { BudgetPolicy } from '../decide.ts'
-import { globMatches } from '../glob.ts'
+import { globMatches } from '../text/glob.ts'
 import type { ScopeLimits } from './ledger.ts'
 import { costLimit, LIMITS, type LimitName } from './meters.ts'
 

@@ -1,5 +1,5 @@
 /** How the loop guard reacts to a loop: it warns, warns with advice to wait, blocks the calls, ends the run. */
-import type { ToolCall } from '../conversation.ts'
+import type { ToolCall } from '../conversation/conversation.ts'
 import type { Hash } from '../hash.ts'
 import {
   addToHistory,

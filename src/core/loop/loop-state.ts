@@ -3,10 +3,7 @@
  * request, and remembers the notice about them, because a request that is sent again must get the same notice.
  */
 
-import type { Conversation } from '../conversation.ts'
-import type { HarnessRegistry } from '../harness/match.ts'
-import { LOOP_REPORT } from '../harness/texts.ts'
-import { branded, type Hash, hashOfText } from '../hash.ts'
+import type { Conversation } from '../conversation/conversation.ts'
 import {
   type AssistantMessage,
   assistantHash,
@@ -15,7 +12,10 @@ import {
   lastMessage,
   type TranscriptState,
   userText,
-} from '../transcript.ts'
+} from '../conversation/transcript.ts'
+import type { HarnessRegistry } from '../harness/match.ts'
+import { LOOP_REPORT } from '../harness/texts.ts'
+import { branded, type Hash, hashOfText } from '../hash.ts'
 import {
   harnessWarned,
   humanSpoke,

@@ -1,8 +1,8 @@
 /** The patterns of loops: how each is found, what its notice says, whether its calls may be blocked. */
 
-import { matchesAny } from '../glob.ts'
 import type { Hash } from '../hash.ts'
 import { namesOf } from '../names.ts'
+import { matchesAny } from '../text/glob.ts'
 import { type CallHistory, type HistoryEntry, isSamePair, WINDOW } from './call-history.ts'
 
 /** `observe` only finds loops, `warn` warns the model, `enforce` also blocks calls. */

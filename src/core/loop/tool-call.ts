@@ -3,10 +3,11 @@
  * conversation, a later request brings the results without the calls, so Governor remembers what it needs of a call
  * from the response.
  */
-import type { Conversation, ToolCall } from '../conversation.ts'
+
+import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../bounds/work.ts'
+import type { Conversation, ToolCall } from '../conversation/conversation.ts'
 import { branded, type Hash, hashOf, hashOfText } from '../hash.ts'
 import { countValues } from '../json-object.ts'
-import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../work.ts'
 import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { isExempt, type LoopPolicy } from './patterns.ts'
 import {

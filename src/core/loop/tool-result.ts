@@ -1,8 +1,9 @@
 /** Tool results and how they are compared: masked, which is slow, only if a call had another result before. */
-import type { Conversation, RawResult } from '../conversation.ts'
+
+import { STEPS_PER_SEARCHED, STEPS_PER_VALUE, type Work } from '../bounds/work.ts'
+import type { Conversation, RawResult } from '../conversation/conversation.ts'
 import { PLACEHOLDER_RESULTS } from '../harness/texts.ts'
 import { branded, type Hash, hashOfBytes, hashOfText } from '../hash.ts'
-import { STEPS_PER_SEARCHED, STEPS_PER_VALUE, type Work } from '../work.ts'
 import type { ToolCallRecord } from './call-history.ts'
 import { withoutNotices } from './loop-notices.ts'
 import type { MaskMode } from './patterns.ts'

@@ -1,9 +1,9 @@
 /** The facts that one request shows about its session, as hashes and counts. */
-import type { Conversation } from '../conversation.ts'
+import type { Conversation } from '../conversation/conversation.ts'
+import { advance, assistantHash, callIdsOf, lastMessage, type TranscriptState } from '../conversation/transcript.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { resultsAfter } from '../loop/tool-result.ts'
-import { advance, assistantHash, callIdsOf, lastMessage, type TranscriptState } from '../transcript.ts'
 
 /** The facts that one request shows about its session; none of them contains a word of the prompt. */
 export interface RequestFacts

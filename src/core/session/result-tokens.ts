@@ -1,8 +1,8 @@
 /** How many tokens of a prompt are results of tools: a share by bytes, as providers count tokens only of the whole. */
 import { type Named, plus, withAmount } from '../by-name.ts'
+import { withResults } from '../conversation/transcript.ts'
 import type { Counts } from '../counters.ts'
 import type { Request } from '../request.ts'
-import { withResults } from '../transcript.ts'
 import { type CallUsage, estimateTokens } from '../usage.ts'
 import type { Thread } from './session.ts'
 

@@ -1,7 +1,8 @@
 /** OpenAI's Chat Completions, as OpenAI and the many providers with the same API implement it. */
-import type { Role } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { Role } from '../../core/conversation/conversation.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'

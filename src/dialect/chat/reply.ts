@@ -1,5 +1,5 @@
 /** Chat Completions responses: read unvalidated, without calls, as input, and Governor's own. */
-import type { ToolCall } from '../../core/conversation.ts'
+import type { ToolCall } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'

@@ -1,7 +1,8 @@
 /** Google's `generateContent` and `streamGenerateContent`, as the Gemini API and Vertex AI implement them. */
-import type { Role } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { Role } from '../../core/conversation/conversation.ts'
 import { propertyOf, textOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {

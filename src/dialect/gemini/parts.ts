@@ -1,7 +1,8 @@
 /** The parts of a content, in requests and responses: texts, calls, results. They are decoded on demand. */
-import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
   elementsBy,

@@ -1,7 +1,8 @@
 /** The content of a message: a text, or a list of blocks, which are decoded on demand. */
-import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
   decode,

@@ -1,9 +1,10 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
-import type { Conversation, Role } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { Conversation, Role } from '../../core/conversation/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { nameOf } from '../../core/hash.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { decodeInTurns } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'

@@ -1,7 +1,8 @@
 /** OpenAI's Responses, with the history in the request or stored by the provider. */
-import type { ResultSize, ToolCall } from '../../core/conversation.ts'
+
+import type { Work } from '../../core/bounds/work.ts'
+import type { ResultSize, ToolCall } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
-import type { Work } from '../../core/work.ts'
 import { decodeInTurns, decodeToCompare } from '../../json/compare.ts'
 import {
   addToText,

@@ -1,5 +1,5 @@
 /** Reads the parts of Responses requests and responses, and writes events of their streams. */
-import type { Role, ToolCall } from '../../core/conversation.ts'
+import type { Role, ToolCall } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/request.ts'

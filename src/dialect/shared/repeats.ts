@@ -1,5 +1,5 @@
 /** Collapses repeated tool calls in a copy of a request, for a provider that refuses a history because of them. */
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/conversation/conversation.ts'
 import { callHash } from '../../core/loop/tool-call.ts'
 import { type Edit, removeItems } from '../../json/edit.ts'
 import type { IndexedItem, IndexedList } from '../dialect.ts'

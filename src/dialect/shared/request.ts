@@ -1,9 +1,10 @@
 /** Reads and edits requests that are an object with a list of messages or items. */
-import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation.ts'
+
+import { TooMuchToRead } from '../../core/bounds/work.ts'
+import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { hashOfBytes, nameOf } from '../../core/hash.ts'
 import { isObject, type Json, MAX_LENGTH, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
-import { TooMuchToRead } from '../../core/work.ts'
 import { decodeToCompare, PIECE } from '../../json/compare.ts'
 import { appendElement, appendParagraph, type Edit, removeItems } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'

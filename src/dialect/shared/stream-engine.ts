@@ -1,5 +1,5 @@
 /** Rewrites streamed responses in any dialect: holds calls, or the end, until Governor has decided on them. */
-import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/real-answer.ts'
+import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/conversation/real-answer.ts'
 import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
 import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'

@@ -1,9 +1,9 @@
 /** Lists sessions, those that need a person first, in pages. */
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
-import { globMatches } from '../../core/glob.ts'
 import { namesOf } from '../../core/names.ts'
 import type { Pause } from '../../core/operator/pause.ts'
+import { globMatches } from '../../core/text/glob.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type BudgetSources, createReadUses, headLimits } from '../budget.ts'

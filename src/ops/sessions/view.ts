@@ -8,6 +8,7 @@ import { type Amounts, amountsOf, LIMITS, TIME_LIMITS } from '../../core/budget/
 import type { TimeScope } from '../../core/budget/scopes.ts'
 import { OTHER } from '../../core/by-name.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
+import type { TranscriptEntry } from '../../core/conversation/kept-transcript.ts'
 import { add, type Counts, costGapOf, NO_COUNTS, tokensIn } from '../../core/counters.ts'
 import { currentLoop } from '../../core/loop/escalation.ts'
 import { PATTERNS } from '../../core/loop/patterns.ts'
@@ -30,7 +31,6 @@ import {
   usedSinceReset,
 } from '../../core/session/session.ts'
 import type { Terminal } from '../../core/terminal.ts'
-import type { TranscriptEntry } from '../../core/transcript/kept-transcript.ts'
 import { idOf, type ListedSession, type SessionKey } from '../../store/store.ts'
 import type { RunView, SessionDetail, SessionRow, Transcript } from './api-schema.ts'
 import { isAtWork } from './labels.ts'

@@ -1,7 +1,7 @@
 /** Makes one response for the client from the upstream responses that end a run. */
-import type { ToolCall } from '../../core/conversation.ts'
+import type { ToolCall } from '../../core/conversation/conversation.ts'
+import { isRealAnswer } from '../../core/conversation/real-answer.ts'
 import { NOT_EXECUTED } from '../../core/guards.ts'
-import { isRealAnswer } from '../../core/real-answer.ts'
 import { isLastTry, NO_STOP_ATTEMPTS, reportEnds } from '../../core/session/run.ts'
 import type { Session, StopAttempts } from '../../core/session/session.ts'
 import { changeThread, endRun, noteStopAttempt, type StopAttempt } from '../../core/session/transitions.ts'

@@ -1,6 +1,7 @@
 /** Access keys: which one a client has sent, and the models that it may use. */
-import { matchesAny } from '../../core/glob.ts'
+
 import { sha256Of } from '../../core/hash.ts'
+import { matchesAny } from '../../core/text/glob.ts'
 import { DIALECTS } from '../../dialect/index.ts'
 import { leaseFor, readBody, unpacked } from '../../http/body.ts'
 import { reply } from '../../http/client.ts'

@@ -1,5 +1,5 @@
 /** Finds the upstream, the path and the dialect of a request, and decides whether its client may use that upstream. */
-import { matchesAny } from '../../core/glob.ts'
+import { matchesAny } from '../../core/text/glob.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import type { Client } from '../../http/client.ts'

@@ -1,5 +1,5 @@
 /** Finds the session of a request by an id, a response or its conversation, and links responses to it. */
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/conversation/conversation.ts'
 import { type Hash, hashOf, nameOf } from '../../core/hash.ts'
 import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'

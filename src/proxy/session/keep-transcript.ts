@@ -1,7 +1,8 @@
 /** Keeps what users and assistants say, for the transcript that is opted into with `sessions.transcript`. */
-import { isRealAnswer } from '../../core/real-answer.ts'
+
+import { joinedText, textsOf, withAnswerText, withShown } from '../../core/conversation/kept-transcript.ts'
+import { isRealAnswer } from '../../core/conversation/real-answer.ts'
 import type { Terminal } from '../../core/terminal.ts'
-import { joinedText, textsOf, withAnswerText, withShown } from '../../core/transcript/kept-transcript.ts'
 import { type SessionKey, sessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { isolated, unlessLost } from '../fault.ts'

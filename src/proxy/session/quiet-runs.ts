@@ -3,7 +3,7 @@
  * run will have ended, and reports it once its session says so; one that ends before does not.
  */
 import { LRUCache } from 'lru-cache'
-import { atMost } from '../../core/cache-bound.ts'
+import { atMost } from '../../core/bounds/cache-bound.ts'
 import { nextQuietEnd, QUIET_MS, reportEnds } from '../../core/session/run.ts'
 import { idOf, type SessionKey, type Store } from '../../store/store.ts'
 import { type Emit, runEnded } from '../../telemetry/event.ts'

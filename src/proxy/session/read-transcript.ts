@@ -4,10 +4,16 @@
  */
 import { setImmediate } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
-import type { Conversation } from '../../core/conversation.ts'
+import type { Conversation } from '../../core/conversation/conversation.ts'
+import {
+  advance,
+  assistantHash,
+  EMPTY_TRANSCRIPT,
+  lastMessage,
+  type TranscriptState,
+} from '../../core/conversation/transcript.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import { BLOCK, type BodyHashes } from '../../core/hash.ts'
-import { advance, assistantHash, EMPTY_TRANSCRIPT, lastMessage, type TranscriptState } from '../../core/transcript.ts'
 import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
 

@@ -1,6 +1,6 @@
 /** Counts the errors in a row of each thread, and replies with the newest one in a storm of them. */
 import { LRUCache } from 'lru-cache'
-import { atMost } from '../../core/cache-bound.ts'
+import { atMost } from '../../core/bounds/cache-bound.ts'
 import { decideInStorm } from '../../core/decide.ts'
 import { type ErrorReply, type ErrorStreak, enterStorm, type StormReply, withError } from '../../core/storm.ts'
 import type { Api } from '../../dialect/dialect.ts'

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transcript.ts'
 import { hashOf } from '../../../src/core/hash.ts'
 import { blockCalls, mayBlock } from '../../../src/core/loop/escalation.ts'
 import {
@@ -10,7 +11,6 @@ import {
   recordCalls,
 } from '../../../src/core/loop/loop-state.ts'
 import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
-import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { registry } from '../transcript.ts'
 import { type Api, conversationIn, type Made } from './histories.ts'
 import { POLICY } from './loop-story.ts'

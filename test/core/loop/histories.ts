@@ -1,5 +1,5 @@
 /** Histories of calls and their results, as requests of each API hold them. */
-import type { Conversation } from '../../../src/core/conversation.ts'
+import type { Conversation } from '../../../src/core/conversation/conversation.ts'
 import { chat } from '../../../src/dialect/chat/index.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'

@@ -1,6 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { Conversation } from '../../../src/core/conversation.ts'
+import { TooMuchToRead } from '../../../src/core/bounds/work.ts'
+import type { Conversation } from '../../../src/core/conversation/conversation.ts'
+import { advance, assistantHash, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transcript.ts'
 import {
   type LoopCall,
   type LoopFinding,
@@ -19,8 +21,6 @@ import {
 import { isExempt, type LoopPolicy } from '../../../src/core/loop/patterns.ts'
 import { signatureOf } from '../../../src/core/loop/tool-call.ts'
 import { progressIn, textHashes } from '../../../src/core/loop/tool-result.ts'
-import { advance, assistantHash, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
-import { TooMuchToRead } from '../../../src/core/work.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
 import { POLICY } from './loop-story.ts'
 

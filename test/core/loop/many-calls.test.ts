@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { Conversation } from '../../../src/core/conversation.ts'
+import type { Conversation } from '../../../src/core/conversation/conversation.ts'
+import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transcript.ts'
 import { hashOf } from '../../../src/core/hash.ts'
 import { blockCalls, mayBlock } from '../../../src/core/loop/escalation.ts'
 import {
@@ -11,7 +12,6 @@ import {
   recordCalls,
 } from '../../../src/core/loop/loop-state.ts'
 import { pendingCallsOf } from '../../../src/core/loop/tool-call.ts'
-import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'
 import { registry } from '../transcript.ts'
 import { type Api, conversationIn, type Made } from './histories.ts'

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transcript.ts'
 import { mayBlock } from '../../../src/core/loop/escalation.ts'
 import {
   afterNotice,
@@ -8,7 +9,6 @@ import {
   observeTranscript,
 } from '../../../src/core/loop/loop-state.ts'
 import type { LoopPolicy } from '../../../src/core/loop/patterns.ts'
-import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/transcript.ts'
 import { conversationOf, type Message, registry, user } from '../transcript.ts'
 import { POLICY, policyWith, tell } from './loop-story.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { ToolCall } from '../../../src/core/conversation.ts'
+import type { ToolCall } from '../../../src/core/conversation/conversation.ts'
 import { judgeCalls } from '../../../src/core/guards.ts'
 import { agentsIn } from '../../../src/core/session/agents.ts'
 import { countRequest } from '../../../src/core/session/count-request.ts'

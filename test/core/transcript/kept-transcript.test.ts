@@ -9,7 +9,7 @@ import {
   textsOf,
   withAnswerText,
   withShown,
-} from '../../../src/core/transcript/kept-transcript.ts'
+} from '../../../src/core/conversation/kept-transcript.ts'
 import { called, conversationOf, type Message, registry, result, said, system, user } from '../transcript.ts'
 
 const NOTHING: readonly TranscriptEntry[] = []

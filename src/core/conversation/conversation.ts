@@ -2,7 +2,7 @@
  * A request as the core sees it: messages, decoded only when they are read, from an index over the raw bytes. No field of
  * a provider is known here: each dialect maps its API onto these types.
  */
-import type { Work } from './work.ts'
+import type { Work } from '../bounds/work.ts'
 
 /**
  * The role of a message. `tool`: it only carries tool results. `system` includes OpenAI's `developer`. `part`: it

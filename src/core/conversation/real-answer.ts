@@ -1,7 +1,7 @@
 /** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
 
-import { afterString, isObject, type Json, parseForeign } from './json-object.ts'
-import { FOOTER_START } from './terminal.ts'
+import { afterString, isObject, type Json, parseForeign } from '../json-object.ts'
+import { FOOTER_START } from '../terminal.ts'
 
 /** A word for a call, a part of one, or reasoning; models differ in brackets, bars, namespaces and ends. */
 const HIDDEN =

@@ -1,9 +1,9 @@
 /** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
-import { type Named, plus, toolLabel, withAmount } from './by-name.ts'
+import { type Named, plus, toolLabel, withAmount } from '../by-name.ts'
+import { type HarnessRegistry, humanText } from '../harness/match.ts'
+import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
+import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
 import type { Conversation } from './conversation.ts'
-import { type HarnessRegistry, humanText } from './harness/match.ts'
-import { WRITTEN_CALLS, WRITTEN_RESULT } from './harness/texts.ts'
-import { type Hash, hashOfText, lengthPrefixed } from './hash.ts'
 
 /** An assistant message. All states that follow from one another share it, so that it is hashed once. */
 export interface AssistantMessage {

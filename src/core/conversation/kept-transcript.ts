@@ -3,13 +3,14 @@
  * functions, so that any store can hold it. Texts of a harness, Governor's own notices and results of tools are
  * left out.
  */
-import type { Conversation } from '../conversation.ts'
+
 import type { HarnessRegistry } from '../harness/match.ts'
 import { type Hash, hashOfText, lacksMiddle } from '../hash.ts'
-import { isRealAnswer } from '../real-answer.ts'
 import { endsInPrefill } from '../session/request-facts.ts'
 import { type Terminal, withoutFooter } from '../terminal.ts'
-import { lastMessage, userText } from '../transcript.ts'
+import type { Conversation } from './conversation.ts'
+import { isRealAnswer } from './real-answer.ts'
+import { lastMessage, userText } from './transcript.ts'
 
 /** Characters that are kept of one text. */
 export const MAX_ENTRY_TEXT = 65_536

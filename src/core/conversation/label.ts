@@ -1,6 +1,7 @@
 /** What a session is about, for people: the folder of its project, or the first words of its task; never more of it. */
+
+import type { HarnessRegistry } from '../harness/match.ts'
 import type { Conversation } from './conversation.ts'
-import type { HarnessRegistry } from './harness/match.ts'
 import { userText } from './transcript.ts'
 
 /** What labels show, as `sessions.labels` opts into it. */
