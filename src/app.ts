@@ -303,12 +303,6 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
 /** Milliseconds after the start: a program that waits for it asks for `/health` first. */
 const LOAD_MS = 100
 
-/** Loads what the first request would wait for. Never rejects. */
-async function loadLater({ transport }: Parts): Promise<void> {
-  await pause(LOAD_MS, undefined, { ref: false })
-  await transport.load().catch(() => undefined)
-}
-
 export type Governor = ReturnType<typeof buildGovernor>
 
 /** Returns the limits of all access keys. */
@@ -325,27 +319,32 @@ async function openLimits({ services, stateFile }: Parts) {
   return problem
 }
 
+/** Cuts off the requests under way, and closes everything in the order in which one needs the other. */
+async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof createFront>): Promise<void> {
+  const { state, services, telemetry, opened, pauses, stateFile } = parts
+  state.draining.abort()
+  services.isCut = true
+  // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
+  services.quietRuns.close()
+  await clients.destroyConnections()
+  await services.catalogue.loading
+  await app.close()
+  services.ledger.close()
+  await stateFile?.close()
+  telemetry.webhook?.close()
+  await telemetry.journal?.close()
+  await services.transport.destroy()
+  pauses.close()
+  await opened.close()
+}
+
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
-  const { state, services, telemetry, opened, pauses, stateFile } = parts
-  const { app, clients, routes } = createFront(parts, options.maxOpenFiles)
-  const close = async (): Promise<void> => {
-    state.draining.abort()
-    services.isCut = true
-    // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
-    services.quietRuns.close()
-    await clients.destroyConnections()
-    await services.catalogue.loading
-    await app.close()
-    services.ledger.close()
-    await stateFile?.close()
-    telemetry.webhook?.close()
-    await telemetry.journal?.close()
-    await services.transport.destroy()
-    pauses.close()
-    await opened.close()
-  }
+  const { state, services, telemetry, opened, pauses, transport } = parts
+  const front = createFront(parts, options.maxOpenFiles)
+  const { app, clients, routes } = front
+  const close = () => closeAll(parts, front)
   return {
     /** Governor's own routes, as `METHOD /path`; all other paths belong to the upstreams. Complete once it listens. */
     routes,
@@ -367,7 +366,11 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       state.page = `${withoutTrailingSlashes(page)}/governor/`
       return url
     },
-    loadLater: () => loadLater(parts),
+    /** Loads what the first request would wait for. Never rejects. */
+    async loadLater(): Promise<void> {
+      await pause(LOAD_MS, undefined, { ref: false })
+      await transport.load().catch(() => undefined)
+    },
     /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))

@@ -37,8 +37,8 @@ import { countFault, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
-import { modelKey, refusedKey, UNSUPPORTED_EDITS, withEdits } from './request-edits.ts'
-import type { Services, UnsupportedEdit } from './services.ts'
+import { knownRefusedEdits, withEdits } from './request-edits.ts'
+import type { Services } from './services.ts'
 import {
   agentNameOf,
   type FoundSession,
@@ -205,8 +205,9 @@ async function countAndDecide(
   const isNewRun = facts.iteration === 1 && facts.endsInUserMessage
   const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
   const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
-  const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
-  const request = timeLimits ? { ...asked, timeLimits } : asked
+  const request = charge
+    ? { ...asked, timeLimits: charge.places.map(({ rule, subject }) => ({ rule, subject })) }
+    : asked
   const { session, result: runState } = await countIn(services, request, found, key, counted)
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
@@ -216,12 +217,8 @@ async function countAndDecide(
   const decision = decideOn(exchange, request, sent, runState, policy, time)
   if (charge && decision.kind === 'stop' && !decision.unsent) holdLastAnswer(exchange, charge)
   // Only a request that is edited needs to know which edits the model refuses.
-  let refusedEdits: readonly UnsupportedEdit[] = []
-  if (decision.kind !== 'allow' || decision.speech) {
-    await services.unsupportedEdits.refresh(modelKey(request))
-    const refused = refusedKey(found, request)
-    if (refused) refusedEdits = await unlessLost(services.emit, services.store.value(UNSUPPORTED_EDITS, refused), [])
-  }
+  const isEdited = decision.kind !== 'allow' || decision.speech !== undefined
+  const refusedEdits = isEdited ? await knownRefusedEdits(services, found, request) : []
   const turn: Turn = {
     services,
     exchange,

@@ -1,6 +1,8 @@
 /** One request, from its bytes to its response. */
 
+import type { Readable } from 'node:stream'
 import { errorOf } from '../core/thrown.ts'
+import type { Dialect } from '../dialect/dialect.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
 import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
 import { type Client, reply } from '../http/client.ts'
@@ -40,35 +42,19 @@ export async function exchange(services: Services, client: Client, route = route
       client.body.resume()
       return reply(client, refusal.status, 'application/json', refusal.body)
     }
-    if (!dialect) {
-      const sent = !hasBody(headers) ? null : allowsSome(x) ? await allowedBody(x) : streamOf(client.body)
-      if (sent === undefined) return
-      const call = callFor(x, sent)
-      // A form uploads files, which may hold any text.
-      const isForm = headerOf(headers, 'content-type')?.startsWith('multipart/') === true
-      const isAgent = x.route.isUnknown && call.body && !isForm ? watchFor(client.body, AGENT_KEYS) : () => false
-      await relayUnguarded(x, call)
-      if (isAgent() && client.status() < 400) await notePath(x)
-      return
-    }
+    if (!dialect) return await relayUnknown(x)
     // The body is held for as long as its response may need it sent again.
     const lease = leaseFor(services.buffers, client)
     const body = await readBody(client, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
-      if (refuseModel(x) || refuseUnread(x)) return void body.stream.resume()
-      if (await refuseUnjudged(x, dialect, body.stream)) return
-      return await relayUnguarded(x, callFor(x, body.stream), body.why)
+      return await relayUnread(x, dialect, body.stream, body.why)
     }
     x.bodyReadAt = performance.now()
     await services.tick.next()
     const found = await evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body, lease))
     if (found === 'answered') return
-    if (typeof found !== 'object') {
-      if (refuseModel(x) || refuseUnread(x)) return
-      if (await refuseUnjudged(x, dialect, body)) return
-      return await relayUnguarded(x, callFor(x, body), found)
-    }
+    if (typeof found !== 'object') return await relayUnread(x, dialect, body, found)
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     const again = () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body))
     if ('slowedBy' in turn.decision && turn.decision.slowedBy)
@@ -98,16 +84,33 @@ export async function exchange(services: Services, client: Client, route = route
   }
 }
 
-/** Counts a request of an agent to a path that is not guarded; its session is known by its headers alone. */
-function notePath({ services, client, route }: Exchange): Promise<void> {
-  return noteGap(services, 'path', placeInHeaders(client.head.headers, route, services))
-}
-
-/** Relays a request without a decision. `why`: why it could not be read; unset after a counted fault. */
-async function relayUnguarded(x: Exchange, call: UpstreamCall, why?: Unread): Promise<void> {
-  if (why) x.services.emit({ kind: 'failed_open', reason: why })
+/** Relays a request without a decision. */
+async function relayUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
   const response = await sendOnce(x, call)
   relayTo(x, response, {})
+}
+
+/** Relays a request to a path that is not guarded, and counts it if an agent has sent it. */
+async function relayUnknown(x: Exchange): Promise<void> {
+  const { services, client, route } = x
+  const { headers } = client.head
+  const sent = !hasBody(headers) ? null : allowsSome(x) ? await allowedBody(x) : streamOf(client.body)
+  if (sent === undefined) return
+  const call = callFor(x, sent)
+  // A form uploads files, which may hold any text.
+  const isForm = headerOf(headers, 'content-type')?.startsWith('multipart/') === true
+  const isAgent = route.isUnknown && call.body && !isForm ? watchFor(client.body, AGENT_KEYS) : () => false
+  await relayUnguarded(x, call)
+  // Its session is known by its headers alone.
+  if (isAgent() && client.status() < 400) await noteGap(services, 'path', placeInHeaders(headers, route, services))
+}
+
+/** Relays a request that is not judged, unless that is refused. `why`: it could not be read; unset after a counted fault. */
+async function relayUnread(x: Exchange, dialect: Dialect, body: Buffer | Readable, why: Unread | undefined) {
+  if (refuseModel(x) || refuseUnread(x)) return void (Buffer.isBuffer(body) || body.resume())
+  if (await refuseUnjudged(x, dialect, body)) return
+  if (why) x.services.emit({ kind: 'failed_open', reason: why })
+  await relayUnguarded(x, callFor(x, body))
 }
 
 /**

@@ -8,7 +8,7 @@ import type { UpstreamCall } from '../http/upstream.ts'
 import { type Edit, editedPieces } from '../json/edit.ts'
 import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
 import { noteFault, unlessLost } from './fault.ts'
-import type { RequestEdit, UnsupportedEdit } from './services.ts'
+import type { RequestEdit, Services, UnsupportedEdit } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
 import type { Turn } from './turn.ts'
 
@@ -33,13 +33,24 @@ export const UNSUPPORTED_EDITS: ValueKind<readonly UnsupportedEdit[]> = {
 }
 
 /** Returns the name under which the unsupported edits of a request's model at its upstream are kept. */
-export function modelKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
+function modelKey({ upstream, model }: Pick<Request, 'upstream' | 'model'>): string {
   return `${upstream} ${model}`
 }
 
 /** Returns the key under which the unsupported edits of a session and its model are kept; `undefined` without an id. */
-export function refusedKey({ tenant, id }: FoundSession, request: Request): SessionKey | undefined {
+function refusedKey({ tenant, id }: FoundSession, request: Request): SessionKey | undefined {
   return id === undefined ? undefined : sessionKey(tenant, `${id} ${modelKey(request)}`)
+}
+
+/** Resolves with the edits that the session of a request knows as refused; those of its model are read again as well. */
+export async function knownRefusedEdits(
+  { store, emit, unsupportedEdits }: Services,
+  found: FoundSession,
+  request: Request,
+): Promise<readonly UnsupportedEdit[]> {
+  await unsupportedEdits.refresh(modelKey(request))
+  const key = refusedKey(found, request)
+  return key ? await unlessLost(emit, store.value(UNSUPPORTED_EDITS, key), []) : []
 }
 
 /** Finds a refusal that still holds. The clock of another replica may differ, and a clock may be set back. */

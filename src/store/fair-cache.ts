@@ -26,8 +26,13 @@ interface Entry<V> {
   readonly bytes: number
 }
 
-/** Returns the tenant with the largest share of all entries, or of all bytes: `room` bytes count as one entry. */
-function fullestOf(tenants: Iterable<Tenant>, room: number): Tenant | undefined {
+/**
+ * Returns the oldest entry if it is expired, else the least recently used one of the tenant with the largest share of all
+ * entries, or of all bytes: `room` bytes count as one entry.
+ */
+function nextToDrop<V>(entries: LRUCache<SessionKey, Entry<V>>, tenants: Iterable<Tenant>, room: number) {
+  const [oldest] = entries.rkeys()
+  if (oldest === undefined || entries.getRemainingTTL(oldest) < 0) return oldest
   let most = 0
   let fullest: Tenant | undefined
   for (const tenant of tenants) {
@@ -36,7 +41,7 @@ function fullestOf(tenants: Iterable<Tenant>, room: number): Tenant | undefined 
     most = share
     fullest = tenant
   }
-  return fullest
+  return fullest?.keys.values().next().value
 }
 
 /** Bytes by which a value may change before it is measured again. */
@@ -56,7 +61,7 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     // This bound is never reached.
     ...atMost(max + 1),
     updateAgeOnGet: true,
-    // Only `dropOne` sees expired entries.
+    // Only `nextToDrop` sees expired entries.
     allowStale: true,
     dispose({ bytes }, key) {
       const name = tenantOfKey(key)
@@ -69,27 +74,15 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     perf: { now },
     ttlResolution: 0,
   })
-  const touch = ({ keys }: Tenant, key: SessionKey): void => {
-    keys.delete(key)
-    keys.add(key)
-  }
-  /** Drops the oldest entry if it is expired, else the least recently used one of the tenant that has most. */
-  const dropOne = (): void => {
-    let [dropped] = entries.rkeys()
-    if (dropped !== undefined && entries.getRemainingTTL(dropped) >= 0) {
-      const fullest = fullestOf(tenants.values(), maxBytes / max)
-      dropped = fullest?.keys.values().next().value
-    }
-    if (dropped !== undefined) entries.delete(dropped)
-  }
   return {
     count: () => entries.size,
     keys: () => [...entries.keys()],
     /** Returns a value and notes its use; `undefined` if there is none. */
     get(key: SessionKey): V | undefined {
       const entry = entries.get(key, FRESH)
-      const tenant = entry && tenants.get(tenantOfKey(key))
-      if (tenant) touch(tenant, key)
+      const keys = entry && tenants.get(tenantOfKey(key))?.keys
+      // The keys of a set stand in the order in which they were added.
+      if (keys?.delete(key)) keys.add(key)
       return entry?.value
     },
     /** Returns a value without noting its use; `undefined` if there is none. */
@@ -111,7 +104,11 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
       tenant.keys.add(key)
       tenant.bytes += bytes
       allBytes += bytes
-      while (entries.size > max || allBytes > maxBytes) dropOne()
+      while (entries.size > max || allBytes > maxBytes) {
+        const dropped = nextToDrop(entries, tenants.values(), maxBytes / max)
+        if (dropped === undefined) break
+        entries.delete(dropped)
+      }
     },
     delete: (key: SessionKey) => void entries.delete(key),
   }

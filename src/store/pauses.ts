@@ -2,6 +2,7 @@
  * The pauses that operators have set. Replicas share them by their store. A process with a store in memory keeps them in
  * a small file, so that they survive a restart; all Governors that have this file share it.
  */
+import { setTimeout as pause } from 'node:timers/promises'
 import { type Pause, pausesIn } from '../core/operator/pause.ts'
 import { errorOf } from '../core/thrown.ts'
 import { readShared, replaceShared, whileLocked } from './shared-file.ts'
@@ -81,50 +82,44 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   const keeper = kept === 'store' ? inStore(store) : kept && inFile(kept.file, failed)
   const listeners = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
+  // Said once until it works again. What could not be written is in this process alone.
   /** Said once until it works again. */
   let hasFailed = false
   /** What could not be written is in this process alone. */
   let isAlone = false
-  const state = { current: [] as readonly Pause[] }
+  let current: readonly Pause[] = []
   const take = (pauses: readonly Pause[]): void => {
-    if (JSON.stringify(pauses) === JSON.stringify(state.current)) return
-    state.current = pauses
+    if (JSON.stringify(pauses) === JSON.stringify(current)) return
+    current = pauses
     changed(pauses)
     for (const listener of listeners) listener()
   }
-  const fail = (error: unknown): void => {
-    if (!hasFailed) failed(errorOf(error).message)
-    hasFailed = true
-  }
-  const look = async (): Promise<void> => {
+  /** Takes what the keeper answers. Never rejects. */
+  const takeFrom = async (answer: Promise<readonly Pause[] | undefined> | undefined, isChange: boolean) => {
     try {
-      const pauses = await keeper?.read()
-      if (isAlone) return
+      const pauses = await answer
+      if (isAlone && !isChange) return
       hasFailed = false
+      isAlone = false
       if (pauses) take(pauses)
     } catch (error) {
-      fail(error)
+      if (!hasFailed) failed(errorOf(error).message)
+      hasFailed = true
+      isAlone ||= isChange
     }
   }
+  const look = () => takeFrom(keeper?.read(), false)
   return {
     /** Those that were set, also some whose time is over. */
     get current() {
-      return state.current
+      return current
     },
     /** Changes them here at once. Resolves when every replica knows it; never rejects. */
-    async change(by: PausesChange): Promise<readonly Pause[]> {
-      take(by(state.current))
-      try {
-        const pauses = await keeper?.change(by)
-        isAlone = false
-        if (pauses) take(pauses)
-        // The others have looked twice by then.
-        if (kept === 'store') await new Promise((resolve) => setTimeout(resolve, 2 * LOOK_MS))
-      } catch (error) {
-        isAlone = true
-        fail(error)
-      }
-      return state.current
+    async change(by: PausesChange): Promise<void> {
+      take(by(current))
+      await takeFrom(keeper?.change(by), true)
+      // The others have looked twice by then.
+      if (kept === 'store' && !isAlone) await pause(2 * LOOK_MS)
     },
     /** Calls back after each change; returns a function that ends it. */
     subscribe(listener: () => void): () => void {

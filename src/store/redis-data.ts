@@ -182,6 +182,39 @@ async function probePart(send: Send, key: string): Promise<void> {
   await send(['HMGET', `${key}:value`, 's', 'd'])
 }
 
+/**
+ * Probes the servers of a cluster with keys that are spread over them. It writes something, as a server without memory
+ * refuses only what takes some. Resolves with a problem of some of them. @throws if none answers as it should.
+ */
+async function probeParts(send: Send, parts: number, keyAt: (at: number) => string): Promise<unknown> {
+  const probes: Promise<void>[] = []
+  const count = parts === 1 ? 1 : parts * PROBES_PER_PART
+  for (let at = 0; at < count; at++) probes.push(probePart(send, keyAt(at)))
+  const failures = (await Promise.allSettled(probes)).filter((result) => result.status === 'rejected')
+  const problem: unknown = failures[0]?.reason
+  if (failures.length === count) throw problem
+  return problem
+}
+
+/** The clock of the server, which says which day it is for all replicas, in milliseconds ahead of this process's. */
+function createClock(send: Send, key: string, now: () => number) {
+  let ahead = 0
+  let seenAt = Number.NEGATIVE_INFINITY
+  const look = async () => {
+    seenAt = performance.now()
+    const before = now()
+    const [, time] = (await run(send, 'count', key, [])) as readonly [number, number]
+    ahead = time - (before + now()) / 2
+  }
+  return {
+    look,
+    ahead(): number {
+      if (performance.now() - seenAt > CLOCK_MS) look().catch(() => undefined)
+      return ahead
+    },
+  }
+}
+
 /** Creates the store in Redis. `heard` gets the keys of sessions that have changed in any replica. */
 export function createRedis(
   settings: RedisSettings,
@@ -192,23 +225,13 @@ export function createRedis(
   const { prefix } = settings
   const channel = `${prefix}session-changes`
   const renewedAfter = Math.max(1, Math.min(RENEWED_AFTER, Math.floor(ttl / RENEWALS)))
-  const renewed = new LRUCache<SessionKey, true>({
-    max: RENEWED_AT_ONCE,
-    ttl: renewedAfter,
-    perf: { now },
-    ttlResolution: 0,
-  })
+  const bounds = { max: RENEWED_AT_ONCE, ttl: renewedAfter, ttlResolution: 0 }
+  const renewed = new LRUCache<SessionKey, true>({ ...bounds, perf: { now } })
   const life = String(ttl + renewedAfter)
   const connection = createConnection(settings, {
     ...hooks,
-    // It writes something, as a server without memory refuses only what takes some.
     async probe(send, parts) {
-      const probes: Promise<void>[] = []
-      const count = parts === 1 ? 1 : parts * PROBES_PER_PART
-      for (let at = 0; at < count; at++) probes.push(probePart(send, `${prefix}{probe${at}}:${replica}`))
-      const failures = (await Promise.allSettled(probes)).filter((result) => result.status === 'rejected')
-      const problem: unknown = failures[0]?.reason
-      if (failures.length === count) throw problem
+      const problem = await probeParts(send, parts, (at) => `${prefix}{probe${at}}:${replica}`)
       await send(['PUBLISH', channel, '[]'])
       return problem
     },
@@ -219,24 +242,14 @@ export function createRedis(
     },
   })
   const { send } = connection
-  // Its clock says which day it is, for all replicas.
-  const clock = { ahead: 0, seenAt: Number.NEGATIVE_INFINITY }
-  const lookAtClock = async () => {
-    clock.seenAt = performance.now()
-    const before = now()
-    const [, time] = (await run(send, 'count', `${prefix}{clock}`, [])) as readonly [number, number]
-    clock.ahead = time - (before + now()) / 2
-  }
+  const clock = createClock(send, `${prefix}{clock}`, now)
   return {
     ...connection,
     async open(): Promise<void> {
       await connection.open()
-      await lookAtClock().catch(() => undefined)
+      await clock.look().catch(() => undefined)
     },
-    ahead(): number {
-      if (performance.now() - clock.seenAt > CLOCK_MS) lookAtClock().catch(() => undefined)
-      return clock.ahead
-    },
+    ahead: clock.ahead,
     sessions: createRemoteValues(connection, `${prefix}s:`, createSessionForm(), (key, isNew) => {
       if (!isNew && renewed.has(key)) return
       renewed.set(key, true)

@@ -257,12 +257,10 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
       const queue = queues.get(key)
       if (queue) queue.push(pending)
       else queues.set(key, [pending])
-      if (mayWait && !queue && waiting.size < MAX_KEYS_WAITING)
-        waiting.set(
-          key,
-          setTimeout(() => writeWaiting(state, key), WAIT_MS),
-        )
-      else if (!queue || (!mayWait && waiting.has(key))) void writeWaiting(state, key)
+      if (mayWait && !queue && waiting.size < MAX_KEYS_WAITING) {
+        const timer = setTimeout(() => writeWaiting(state, key), WAIT_MS)
+        waiting.set(key, timer)
+      } else if (!queue || (!mayWait && waiting.has(key))) void writeWaiting(state, key)
     })
   return {
     update,
@@ -286,7 +284,7 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     /** Writes the changes that were made while the store failed. */
     async heal(): Promise<void> {
       const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
-      const next = async (): Promise<void> => {
+      const next = async () => {
         for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
           // If a value can't be merged, the next request that uses it fails in the same way and reports it.
           await update(key, (value) => ({ value, result: undefined })).catch(() => undefined)

@@ -194,6 +194,19 @@ async function hold(state: State, places: readonly Place[], ask: Ask, isForced: 
 /** Limits that an operator sets; one that is `undefined` is the configured one again. */
 type LimitsSet = { readonly [Name in keyof TimeAmounts]?: number | undefined }
 
+async function setLimits(state: State, place: Place, set: LimitsSet): Promise<void> {
+  const { own } = state
+  index(state, place)
+  await change(state, place.name, place.period.end, (account, setAt) => {
+    const all = Object.entries({ ...account.limits?.max, ...set })
+    const max = Object.fromEntries(all.filter(([, one]) => one !== undefined))
+    // Each process that shares a file names the accounts that it knows by its own part.
+    const part = account[own] ?? partAfter(undefined, {}, setAt)
+    return { account: { ...account, limits: { max, setAt }, [own]: part }, result: undefined }
+  })
+  wakeAll(state)
+}
+
 /**
  * Creates the sums of a process, whose name is random. `now`: milliseconds since the epoch; where replicas share a store,
  * its clock counts. Its methods reject if the store fails.
@@ -232,17 +245,7 @@ export function createLedger(store: Store, now: () => number, process: string) {
       return [...new Set([...shared, ...here.map((one) => one.slice(key.length + 1))])]
     },
     /** Sets limits until the period ends. */
-    async setLimits(place: Place, set: LimitsSet): Promise<void> {
-      index(state, place)
-      await change(state, place.name, place.period.end, (account, setAt) => {
-        const all = Object.entries({ ...account.limits?.max, ...set })
-        const max = Object.fromEntries(all.filter(([, one]) => one !== undefined))
-        // Each process that shares a file names the accounts that it knows by its own part.
-        const part = account[own] ?? partAfter(undefined, {}, setAt)
-        return { account: { ...account, limits: { max, setAt }, [own]: part }, result: undefined }
-      })
-      wakeAll(state)
-    },
+    setLimits: (place: Place, set: LimitsSet) => setLimits(state, place, set),
     /** The accounts that this process has changed, with the ends of their periods. */
     names: () => [...state.parts].map(([name, { end }]) => ({ name, end })),
     /** Changes an account as a whole, and returns it. */

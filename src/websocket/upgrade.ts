@@ -39,12 +39,18 @@ const HANDSHAKE = new Set(['key', 'accept', 'version', 'extensions', 'protocol']
 /** What both sides have in common. Compression would take six times the CPU. */
 const OPTIONS = { perMessageDeflate: false, maxPayload: MAX_MESSAGE }
 
-/** Returns headers as an object, where Node's client and `ws` take them. */
-function asObject(headers: RawHeaders): Record<string, string[]> {
+/** Begins a handshake with an upstream; returns `undefined` if it has fields that no handshake can have. */
+function socketTo(url: string, protocols: readonly string[], headers: RawHeaders, connect: number) {
   const fields: Record<string, string[]> = Object.create(null)
   for (const [name, value] of pairsOf(withoutFields(headers, HANDSHAKE)))
     fields[name] = [...(fields[name] ?? []), value]
-  return fields
+  const options = { ...OPTIONS, headers: fields, handshakeTimeout: connect || undefined }
+  const names = protocols.map((name) => name.trim())
+  try {
+    return new WebSocket(url, names, options)
+  } catch {
+    return undefined
+  }
 }
 
 /** Returns what answers a client's upgrade as the provider has: with its protocol and its headers. */
@@ -69,18 +75,8 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
     if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
     const sent = upstreamHead(route, headers, services, accessKey?.key)
     const names = headerOf(headers, 'sec-websocket-protocol')?.split(',') ?? []
-    const options = { ...OPTIONS, headers: asObject(sent.headers), handshakeTimeout: limits.connect || undefined }
-    let socket: WebSocket
-    try {
-      socket = new WebSocket(
-        `${upstream.origin}${sent.path}`,
-        names.map((name) => name.trim()),
-        options,
-      )
-    } catch {
-      // It throws on fields that no handshake can have.
-      return useHttp(client)
-    }
+    const socket = socketTo(`${upstream.origin}${sent.path}`, names, sent.headers, limits.connect)
+    if (!socket) return useHttp(client)
     const remember = () => void refusedUntil.set(upstream.name, services.now() + REMEMBERED_MS)
     // Node reports that a client left only on a connection that is read. It may send nothing before the 101.
     const leave = () => socket.terminate()

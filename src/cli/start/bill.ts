@@ -49,19 +49,10 @@ const MAX_OBSERVED = 10_000
 
 /** Creates the bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
 export function createBill() {
-  // Requests are all that clients sent, also those that failed; `guarded`: those on a path that Governor guards. `observed`: stops, had it guarded.
-  const sums = {
-    requests: 0,
-    guarded: 0,
-    iterations: 0,
-    tokens: 0,
-    cost_usd: 0,
-    notices: 0,
-    loops: 0,
-    blocks: 0,
-    stops: 0,
-    observed: 0,
-  }
+  // Requests are all that clients sent, also those that failed; `guarded`: those on a path that Governor guards.
+  const requests = { requests: 0, guarded: 0, iterations: 0, tokens: 0, cost_usd: 0 }
+  // `observed`: stops, had it guarded.
+  const sums = { ...requests, notices: 0, loops: 0, blocks: 0, stops: 0, observed: 0 }
   const unpriced = new Set<string>()
   const ends: string[] = []
   /** Sessions whose newest request would have been stopped. */

@@ -19,7 +19,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Api, Dialect, ErrorKind, RequestInput } from '../dialect.ts'
+import type { Api, Dialect, ErrorKind, RequestInput, ToolBan } from '../dialect.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
@@ -173,6 +173,19 @@ function choiceEdits({ json, object, fields }: RequestIndex, config: string): Ed
   return [setMember(choice.value, inner, fieldIn(inner, CHOICE[1])?.key ?? CHOICE[1], config)]
 }
 
+/** Returns edits that forbid calls of tools, or all but those of one tool. */
+function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefined): Edit[] {
+  const { json, fields } = index
+  const edits = ban === 'no_tools' ? removeMembers(fields, TOOL_FIELDS) : []
+  // Of several candidates, none would be the final answer.
+  const count = valueIn(index, GENERATION, 'candidateCount')
+  if (count && Number(json.toString('latin1', count.start, count.end)) > 1) edits.push({ ...count, text: '1' })
+  if (ban === 'choice_none') edits.push(...choiceEdits(index, '{"mode":"NONE"}'))
+  if (forced !== undefined)
+    edits.push(...choiceEdits(index, JSON.stringify({ mode: 'ANY', allowedFunctionNames: [forced] })))
+  return edits
+}
+
 const MODEL = /\/([^/]*):(generateContent|streamGenerateContent)$/
 
 const modelOf = ({ path }: RequestInput): string => MODEL.exec(path)?.[1] ?? ''
@@ -225,16 +238,7 @@ const read: Dialect['read'] = (input) => {
       const name = fieldIn(fields, 'systemInstruction')?.key ?? 'systemInstruction'
       return [edit ?? setMember(object, fields, name, `{"parts":[${textPart(text)}]}`)]
     },
-    banTools(ban, forced) {
-      const edits = ban === 'no_tools' ? removeMembers(fields, TOOL_FIELDS) : []
-      // Of several candidates, none would be the final answer.
-      const count = valueIn(index, GENERATION, 'candidateCount')
-      if (count && Number(json.toString('latin1', count.start, count.end)) > 1) edits.push({ ...count, text: '1' })
-      if (ban === 'choice_none') edits.push(...choiceEdits(index, '{"mode":"NONE"}'))
-      if (forced !== undefined)
-        edits.push(...choiceEdits(index, JSON.stringify({ mode: 'ANY', allowedFunctionNames: [forced] })))
-      return edits
-    },
+    banTools: (ban, forced) => bannedTools(index, ban, forced),
     continueAfterBlock: (blocked) =>
       blocked.flatMap(contentsAfterBlock).map((content) => appendElement(json, list, content)),
     // A spread costs a microsecond for each new member after it.

@@ -23,7 +23,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Api, BlockedMessage, Dialect, ErrorKind, StoredHistory } from '../dialect.ts'
+import type { Api, BlockedMessage, Dialect, ErrorKind, StoredHistory, ToolBan } from '../dialect.ts'
 import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
@@ -257,10 +257,33 @@ function firstRun(items: readonly MessageItem[], contentOf: (at: number) => Cont
   return items[first]?.hasProviderCalls ? idsRunByProvider(contentOf(first))[0] : undefined
 }
 
+/** Returns whether there is reasoning in the newest answer, or will be in the answer to this request. */
+function bindsReasoning(index: RequestIndex, contentOf: (at: number) => Content): boolean {
+  const thinking = fieldOf(index, 'thinking')
+  if (isObject(thinking)) return thinking['type'] !== 'disabled'
+  const { blocks } = contentOf(index.items.findLastIndex(({ role }) => role === 'assistant'))
+  return blocks.some(({ type }) => type === 'thinking')
+}
+
+/** Returns edits that forbid calls of tools, or all but those of one tool. The tools of a thread are stored. */
+function bannedTools(
+  { object, fields }: RequestIndex,
+  ban: ToolBan,
+  forced: string | undefined,
+  isThread: boolean,
+): Edit[] {
+  if (ban === 'no_tools' && !isThread) return removeMembers(fields, TOOL_FIELDS)
+  const isForced = ban === 'all_but_forced'
+  // Providers refuse a tool_choice without tools.
+  const mayChoose = isForced ? forced !== undefined : isThread || member(fields, 'tools')
+  const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
+  return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
+}
+
 const read: Dialect['read'] = ({ body, known }) => {
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
-  const { json, object, fields, items } = index
+  const { json, items } = index
   const contents = new Map<number, Content>()
   const contentOf = (at: number) => contentIn(index, contents, at)
   const stored = threadOf(index, contentOf)
@@ -298,13 +321,7 @@ const read: Dialect['read'] = ({ body, known }) => {
     stored,
     storesAnswer: stored !== undefined,
     firstItem: previous === undefined ? (summary ?? firstRun(items, contentOf)) : undefined,
-    // Reasoning in the newest answer, or in the answer to this request.
-    bindsReasoning() {
-      const thinking = fieldOf(index, 'thinking')
-      if (isObject(thinking)) return thinking['type'] !== 'disabled'
-      const { blocks } = contentOf(items.findLastIndex(({ role }) => role === 'assistant'))
-      return blocks.some(({ type }) => type === 'thinking')
-    },
+    bindsReasoning: () => bindsReasoning(index, contentOf),
     conversation,
     // Most models refuse a message of role `system`; the API merges consecutive user messages.
     notice: (text, channel) =>
@@ -312,14 +329,7 @@ const read: Dialect['read'] = ({ body, known }) => {
         ? undefined
         : noticeBehindCache(index, contentOf, text, channel, add),
     announce: (text) => (previous === undefined ? announceIn(index, add, text) : []),
-    banTools(ban, forced) {
-      if (ban === 'no_tools' && previous === undefined) return removeMembers(fields, TOOL_FIELDS)
-      const isForced = ban === 'all_but_forced'
-      // Providers refuse a tool_choice without tools. Those of a thread are stored.
-      const mayChoose = isForced ? forced !== undefined : previous !== undefined || member(fields, 'tools')
-      const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
-      return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
-    },
+    banTools: (ban, forced) => bannedTools(index, ban, forced, previous !== undefined),
     continueAfterBlock: (blocked) => continuedAfter(index, blocked, previous !== undefined),
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, conversation, FIELDS, add),

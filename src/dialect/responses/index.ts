@@ -29,7 +29,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import { type Dialect, STEERED, type StoredHistory } from '../dialect.ts'
+import { type Dialect, STEERED, type StoredHistory, type ToolBan } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -244,6 +244,23 @@ function picturesAt({ json, items, work }: RequestIndex, at: number): string[] {
   return attachmentHashes(propertyOf(value, 'content'))
 }
 
+/** Returns edits that forbid calls of tools, or all but those of one tool. */
+function bannedTools({ json, object, fields, items }: RequestIndex, ban: ToolBan, forced: string | undefined): Edit[] {
+  const edits: Edit[] = []
+  if (ban === 'choice_none') edits.push(setMember(object, fields, 'tool_choice', '"none"'))
+  if (ban === 'no_tools') {
+    const offers = new Set(items.filter(({ tools }) => tools))
+    edits.push(...removeMembers(fields, TOOL_FIELDS))
+    if (offers.size < items.length) edits.push(...removeItems(items, offers))
+  }
+  const choice = JSON.stringify({ type: 'function', name: forced })
+  if (forced !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
+  // Governor would not see an answer that the client fetches later.
+  const background = member(fields, 'background')?.value
+  if (background && decode(json, background) === true) edits.push({ ...background, text: 'false' })
+  return edits
+}
+
 const read: Dialect['read'] = ({ path, body, known }) => {
   const index = indexList(body, 'input', readItem, known, readText)
   if (!index) return undefined
@@ -287,21 +304,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
       return edit && [edit]
     },
     announce: (text) => (isSteered ? [] : announceIn(index, text)),
-    banTools(ban, forced) {
-      const edits: Edit[] = []
-      if (ban === 'choice_none') edits.push(setMember(object, fields, 'tool_choice', '"none"'))
-      if (ban === 'no_tools') {
-        const offers = new Set(items.filter(({ tools }) => tools))
-        edits.push(...removeMembers(fields, TOOL_FIELDS))
-        if (offers.size < items.length) edits.push(...removeItems(items, offers))
-      }
-      const choice = JSON.stringify({ type: 'function', name: forced })
-      if (forced !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
-      // Governor would not see an answer that the client fetches later.
-      const background = member(fields, 'background')?.value
-      if (background && decode(json, background) === true) edits.push({ ...background, text: 'false' })
-      return edits
-    },
+    banTools: (ban, forced) => bannedTools(index, ban, forced),
     continueAfterBlock: (blockedMessages) =>
       continueAfterBlock(index, blockedMessages, isStored, stored.isConversation),
     // A spread costs a microsecond for each new member after it.

@@ -23,7 +23,7 @@ export interface PauseSources {
   readonly emit: Emit
   readonly pauses: {
     readonly current: readonly Pause[]
-    change(by: (pauses: readonly Pause[]) => readonly Pause[]): Promise<readonly Pause[]>
+    change(by: (pauses: readonly Pause[]) => readonly Pause[]): Promise<void>
     subscribe(listener: () => void): () => void
   }
   readonly upstreams: ReadonlyMap<string, unknown>

@@ -1,5 +1,5 @@
 /** The API of sessions: read them, steer them. */
-import type { FastifyPluginAsync, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyPluginAsync, FastifyRequest } from 'fastify'
 import { idOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
@@ -69,9 +69,28 @@ async function act(
   return showDetail(sources, { key, session }, request.admin)
 }
 
+/** Serves the changes of sessions as they happen. */
+function eventRoutes(app: FastifyInstance, sources: SessionSources): void {
+  const { store, now, newId, emit, pauses } = sources
+  const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
+  const events = createSessionEvents(store, now, newId(), () => pauses.current, createReadUses(sources), failed)
+  const unsubscribe = pauses.subscribe(events.reload)
+  // `preClose`: a stream that stays open would keep the server from closing.
+  app.addHook('preClose', async () => {
+    unsubscribe()
+    events.close()
+  })
+  app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
+    reply.hijack()
+    if (await events.open(raw, { response: reply.raw, ...admin })) return
+    reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
+    reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
+  })
+}
+
 /** Serves the API to clients that may use it; all others get 401, also for unknown sessions. */
 export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sources) => {
-  const { version, store, access, now, newId, emit, keepsTranscripts, pauses } = sources
+  const { version, store, access, now, emit, keepsTranscripts } = sources
   app.removeContentTypeParser(['text/plain', 'application/json'])
   app.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: 16_384 }, (_, text, parsed) => {
     try {
@@ -114,28 +133,7 @@ export const sessionRoutes: FastifyPluginAsync<SessionSources> = async (app, sou
   signInRoutes(app, signIns, access.admin_token)
   usageRoutes(app, sources.usage, now)
   app.get('/governor/openapi.json', () => openApi(version))
-  const events = createSessionEvents(
-    store,
-    now,
-    newId(),
-    () => pauses.current,
-    createReadUses(sources),
-    (error) => {
-      emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-    },
-  )
-  const unsubscribe = pauses.subscribe(events.reload)
-  // `preClose`: a stream that stays open would keep the server from closing.
-  app.addHook('preClose', async () => {
-    unsubscribe()
-    events.close()
-  })
-  app.get('/governor/events', { exposeHeadRoute: false }, async ({ raw, admin }, reply) => {
-    reply.hijack()
-    if (await events.open(raw, { response: reply.raw, ...admin })) return
-    reply.raw.writeHead(503, { 'content-type': 'application/json', 'retry-after': '10' })
-    reply.raw.end(JSON.stringify(problemBody(503, 'too_many_streams', 'Too many pages are open: close one.')))
-  })
+  eventRoutes(app, sources)
   const onRequest = async () => {
     throw problem('not_found')
   }

@@ -363,14 +363,8 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
   const working = agents.filter((one) => isAtWork(one.shown))
   // Where nobody is at work, the run that stands for the session.
   const counting = working.length > 0 || !leader ? working : [leader]
-  let last_tool: string | null = null
   let overflows = 0
-  const tokens_per_iteration: number[] = []
-  for (const one of iterations) {
-    if (one.overflow) overflows++
-    last_tool = one.tools.at(-1) ?? last_tool
-    tokens_per_iteration.push(tokensIn(one.counts))
-  }
+  for (const { overflow } of iterations) if (overflow) overflows++
   const { iterations: total_iterations, tool_calls, tokens, cost } = usedSinceReset(session, now)
   const row: SessionRow = {
     id: idOf(key),
@@ -397,9 +391,9 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
     ...costView({ ...counts, cost }),
     cost_usd_per_minute: leader && !isAtWork(shown) ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
-    tokens_per_iteration: tokens_per_iteration.slice(-SPARK),
+    tokens_per_iteration: iterations.slice(-SPARK).map(({ counts }) => tokensIn(counts)),
     agents: { alive, total: Math.max(agents.length, known) },
-    last_tool,
+    last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
     overflows,
     unguarded: session.gaps ?? [],
   }
