@@ -1,4 +1,5 @@
 /** Builds a Governor from its parts. */
+
 import { setMaxListeners } from 'node:events'
 import type http from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -13,6 +14,7 @@ import type { ScopeLimits } from './core/budget/ledger.ts'
 import { limitsCost, limitsTime } from './core/budget/policy.ts'
 import { countsOf } from './core/counters.ts'
 import { pausedPart } from './core/operator/pause.ts'
+import { ignore } from './core/thrown.ts'
 import {
   accessOf,
   afterDelay,
@@ -369,7 +371,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     /** Loads what the first request would wait for. Never rejects. */
     async loadLater(): Promise<void> {
       await pause(LOAD_MS, undefined, { ref: false })
-      await transport.load().catch(() => undefined)
+      await transport.load().catch(ignore)
     },
     /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {

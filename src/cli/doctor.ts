@@ -8,6 +8,7 @@ import type { Config } from '../config/schema.ts'
 import { GAPS } from '../core/gaps.ts'
 import { textOf } from '../core/json-object.ts'
 import { isNameIn } from '../core/names.ts'
+import { ignore } from '../core/thrown.ts'
 import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
@@ -67,7 +68,7 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
   const response = await fetch(`${addressOf(host, port)}/metrics`, {
     headers,
     signal: AbortSignal.timeout(PATIENCE_MS),
-  }).catch(() => undefined)
+  }).catch(ignore)
   if (!response?.ok) return undefined
   const text = await response.text()
   const said: string[] = []
@@ -141,7 +142,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     events: { webhook: { ...config.events.webhook, url: undefined } },
     usage: { journal: '' },
   }
-  const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), () => undefined)
+  const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), ignore)
   const keys: string[] = []
   // A key that is known by its hash alone, or that allows only some models, can't be tried.
   for (const one of config.server.access_keys) {

@@ -1,4 +1,5 @@
 /** The package's export `agent-governor/fetch`: Governor inside a program, without a process or a port. */
+
 import { setMaxListeners } from 'node:events'
 import { PassThrough, Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
@@ -6,6 +7,7 @@ import type * as z from 'zod'
 import { checkConfig } from '../config/load.ts'
 import type { configSchema } from '../config/schema.ts'
 import { limitsCost } from '../core/budget/policy.ts'
+import { ignore } from '../core/thrown.ts'
 import { createServices, createSteadyClock } from '../create-services.ts'
 import { type Client, writerTo } from '../http/client.ts'
 import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
@@ -68,9 +70,7 @@ function clientInside(
     return true
   }
   const abort = () => fail(signal?.reason)
-  to.once('close', close)
-    .once('finish', close)
-    .on('error', () => undefined)
+  to.once('close', close).once('finish', close).on('error', ignore)
   signal?.addEventListener('abort', abort)
   onClose(() => signal?.removeEventListener('abort', abort))
   const begin: Client['begin'] = (begun, governorHeaders) => {

@@ -1,4 +1,5 @@
 /** The API of limits of scopes of time: what is used of them, and what an operator sets until their period ends. */
+
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
 import { amountsIn, fullestOf, type ScopeLimits, type SubjectLimits, type TimeAmounts } from '../core/budget/ledger.ts'
@@ -8,6 +9,7 @@ import { TIME_SCOPES } from '../core/budget/scopes.ts'
 import { rounded } from '../core/counters.ts'
 import { tableBy } from '../core/names.ts'
 import type { Session } from '../core/session/session.ts'
+import { ignore } from '../core/thrown.ts'
 import type { Emit } from '../telemetry/event.ts'
 import { type Ledger, type Place, placeOf } from '../usage/ledger.ts'
 import type { AdminAccess } from './admin-access.ts'
@@ -154,7 +156,7 @@ export function createReadUses({ ledger, policies }: Pick<BudgetSources, 'ledger
       for (const one of run.timeLimits ?? []) {
         const place = placed(one)
         if (one.rule.isObserved || known.has(place.known)) continue
-        const read = await ledger.read(place).catch(() => undefined)
+        const read = await ledger.read(place).catch(ignore)
         if (!read) continue
         const start = place.period.start
         known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start })

@@ -1,9 +1,11 @@
 /** The API of what agents used, out of the journal: by day, and by model, client, key or session. */
+
 import type { FastifyInstance } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { rounded } from '../core/counters.ts'
 import { namesOf, tableBy } from '../core/names.ts'
+import { ignore } from '../core/thrown.ts'
 import type { Journal } from '../telemetry/journal.ts'
 import {
   addLine,
@@ -145,7 +147,7 @@ export function usageRoutes(app: FastifyInstance, source: UsageSource | undefine
     const key = JSON.stringify([query, admin.seesNames])
     const begin = () => read(source, query, admin.seesNames)
     const text = kept.get(key) ?? last.then(begin, begin)
-    last = text.catch(() => undefined)
+    last = text.catch(ignore)
     if (query.format === 'json') kept.set(key, text)
     const body = await text.catch((error: Error) => {
       kept.delete(key)

@@ -1,7 +1,9 @@
 /** One request and its response: is the client connected, which call is in flight, what goes to the log. */
+
 import type { Ask, Standing } from '../core/budget/ledger.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import { ignore } from '../core/thrown.ts'
 import type { TokenUsage } from '../core/usage.ts'
 import type { DialectRequest } from '../dialect/dialect.ts'
 import { withReadableCodings } from '../http/body.ts'
@@ -179,7 +181,7 @@ export async function pause(
   const takeBack = client.onClose(wake)
   draining.addEventListener('abort', wake, { signal })
   if (draining.aborted) wake()
-  await delay(ms, signal).catch(() => undefined)
+  await delay(ms, signal).catch(ignore)
   wake()
   takeBack()
   unlisten()

@@ -1,4 +1,5 @@
 /** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
+
 import { fill } from '../core/budget/budget-notices.ts'
 import { amountsIn, fullestOf, metersIn } from '../core/budget/ledger.ts'
 import {
@@ -15,10 +16,11 @@ import { hashOf } from '../core/hash.ts'
 import { tableBy } from '../core/names.ts'
 import type { RunState } from '../core/session/session.ts'
 import { terminalOf } from '../core/terminal.ts'
+import { ignore } from '../core/thrown.ts'
 import type { CallUsage, TokenUsage } from '../core/usage.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { headerOf } from '../http/headers.ts'
-import { costOf } from '../usage/catalogue.ts'
+import { costOf, lacksPrice } from '../usage/catalogue.ts'
 import { type Place, placeOf, type Settled } from '../usage/ledger.ts'
 import { sendAnswer } from './answer/answer-response.ts'
 import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from './begin-exchange.ts'
@@ -123,8 +125,7 @@ function takeHolds(charge: Charge) {
 }
 
 function free({ ledger }: Services, charge: Charge): void {
-  for (const { place, held } of takeHolds(charge))
-    if (held) ledger.settle(place, undefined, held).catch(() => undefined)
+  for (const { place, held } of takeHolds(charge)) if (held) ledger.settle(place, undefined, held).catch(ignore)
 }
 
 /**
@@ -242,7 +243,7 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   const { texts, unknownPrice } = policy
   const { model } = asked.conversation
   const max = unknownPrice === 'refuse' && model !== '' ? costLimit(policy) : undefined
-  const isUnpriced = max !== undefined && isUnpricedModel(x, model)
+  const isUnpriced = max !== undefined && lacksPrice(services.catalogue, model, x.route.upstream)
   const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
   const meter = enforced.find(isExhausted) ?? (await rateOfAside(x, aside)) ?? unpriced
   if (!meter || services.policies.observesOnly || client.isGone()) return false
@@ -257,9 +258,4 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)
   return true
-}
-
-/** True if no price of a model is known, once prices are loaded. */
-function isUnpricedModel({ services: { catalogue }, route }: Exchange, model: string): boolean {
-  return catalogue.isLoaded && catalogue.modelAt(model, route.upstream).price === undefined
 }

@@ -21,7 +21,7 @@ import type { Pause } from '../core/operator/pause.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
-import { type Changed, NEW_SESSION, type RunState } from '../core/session/session.ts'
+import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { GuardEnd } from '../core/terminal.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
@@ -30,6 +30,7 @@ import { headerOf } from '../http/headers.ts'
 import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
+import { lacksPrice } from '../usage/catalogue.ts'
 import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
@@ -113,7 +114,7 @@ export async function evaluate(
     if (pause) return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, facts, found), found)
     if (isAside) {
       // Without a name it begins no session.
-      if (await isKnown(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
+      if (await storedSession(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
       return undefined
     }
     // It shows a result, or names what it continues.
@@ -147,10 +148,8 @@ async function pausedIn(
   request: Request,
   found: FoundSession,
 ): Promise<PausedRequest> {
-  const { store, emit } = services
-  const { tenant, id, begun = NEW_SESSION } = found
-  const known = id === undefined ? undefined : await unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)
-  const { iteration, isRetry, run } = countRequest(known ?? begun, request).result
+  const known = (await storedSession(services, found)) ?? found.begun ?? NEW_SESSION
+  const { iteration, isRetry, run } = countRequest(known, request).result
   const max = request.budget.enabled ? (run.limits ?? request.limits).run.iterations : 0
   return { pause, sent, found, made: Math.max(0, isRetry ? iteration : iteration - 1), max }
 }
@@ -183,10 +182,9 @@ function withKeyScopes({ accessKey }: Exchange, policy: BudgetPolicy): BudgetPol
   return { ...policy, scopes: [...policy.scopes.filter((rule) => !isReplaced(rule)), ...own] }
 }
 
-/** Returns whether the store holds a session. */
-async function isKnown({ store, emit }: Services, { tenant, id }: FoundSession): Promise<boolean> {
-  if (id === undefined) return false
-  return (await unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)) !== undefined
+/** Returns a session as the store holds it; `undefined` if it does not, or fails. */
+async function storedSession({ store, emit }: Services, { tenant, id }: FoundSession): Promise<Session | undefined> {
+  return id === undefined ? undefined : unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)
 }
 
 /** Counts a request in its session, and decides how to handle it. */
@@ -387,7 +385,7 @@ function decideOn(
       contextWindow: isWindowAsked ? windows.effective({ upstream, model }, reductions).tokens : undefined,
       // A tracker's statement, which later requests do not repeat, may cost the prompt cache or the model's reasoning.
       mayState: policy.thresholds.style !== 'tracker' || (!sent.stored && !sent.bindsReasoning?.()),
-      isUnpriced: isPriceAsked && catalogue.isLoaded && catalogue.modelAt(model, upstream).price === undefined,
+      isUnpriced: isPriceAsked && lacksPrice(catalogue, model, upstream),
       ...known,
     })
   })

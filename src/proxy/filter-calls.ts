@@ -129,7 +129,7 @@ function noteBlocks(filtering: Filtering, blocks: readonly Block[]): void {
   const { x, client } = filtering
   filtering.firstBlock ??= blocks[0]
   const { exchange, names, runState, request } = x
-  if (!runState.thread.noticeSent) void changeSession(x, changeThread, { noticeSent: true })
+  if (!runState.thread.noticeSent) void changeSession(x, changeThread, [{ noticeSent: true }])
   for (const { guard, tool, loop } of blocks) {
     emitFor(exchange, { kind: 'call_blocked', pattern: loop?.pattern ?? guard, tool, client: request.agent, ...names })
     noteVerdict(exchange, 'block', loop?.pattern)

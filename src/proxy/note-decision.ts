@@ -19,13 +19,13 @@ export function noteDecision(turn: Turn): void {
   const { memory } = runState.thread.loopState ?? {}
   const isFailedBlock = memory?.failedAt !== undefined && memory.failedAt === memory.history.steps
   if (isFailedBlock && !isRetry && !memory.attempted?.isMute) void noteGap(services, 'calls_unreadable', turn.found)
-  if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun)
+  if ('resumesRun' in decision && decision.resumesRun) void changeSession(turn, resumeRun, [])
   // Bytes that are sent again though their answer has arrived count as an iteration after a while. The count assumes
   // that a first request is answered and that a retry fails.
   const { client } = exchange
   client.onClose(() => {
     const isAnswered = !client.isGone() && isSuccess({ status: client.status() })
-    if (isAnswered === isRetry) void changeSession(turn, noteDelivery, isAnswered)
+    if (isAnswered === isRetry) void changeSession(turn, noteDelivery, [isAnswered])
   })
   const observed = 'observed' in decision ? decision.observed : undefined
   const max = policy.enabled ? policy.run.iterations : 0
@@ -73,14 +73,14 @@ export async function noteNotice(turn: Turn, { channel }: PlacedNotice): Promise
   const isWarning = tier === 'warning'
   state.decided = { ...state.decided, verdict: 'warn', said: notice }
   if (isWarning) state.isWarned = true
-  if (isWarning || runState.loop) await changeSession(turn, noticeReachedModel, isWarning)
+  if (isWarning || runState.loop) await changeSession(turn, noticeReachedModel, [isWarning])
   turn.governorHeaders = { ...turn.governorHeaders, 'x-governor-verdict': 'warn' }
 }
 
 /** Reports that the model did not get a notice. Resolves once the next request finds it so. */
 export async function noteNoNotice(turn: Turn, text: string): Promise<void> {
   const isMute = placesFor(turn, text).next().done === true
-  if (turn.runState.loop) await changeSession(turn, noticeRefused, isMute)
+  if (turn.runState.loop) await changeSession(turn, noticeRefused, [isMute])
   if (isMute) void noteGap(turn.services, 'no_channel', turn.found)
 }
 

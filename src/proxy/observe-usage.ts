@@ -41,7 +41,7 @@ import {
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
-import { changeSession, changeSessionLater, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
+import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
@@ -154,11 +154,11 @@ function noteCompleted(turn: Turn, answer: Answered): void {
     services.windows.change({ upstream, model }, windowAfterAcceptance, tokens)
     const { reductions } = runState
     if (reductions !== undefined && reductionsAfterAcceptance(reductions, request, tokens) !== reductions)
-      void changeSession(turn, changeReductions, (known) => reductionsAfterAcceptance(known, request, tokens))
+      void changeSession(turn, changeReductions, [(known) => reductionsAfterAcceptance(known, request, tokens)])
   }
   if (answer.callsNothing && state.isWarned) {
     emitFor(exchange, { kind: 'warning_answered', reaction: 'acknowledged' })
-    void changeSessionLater(turn, noteAcknowledged)
+    void changeSession(turn, noteAcknowledged, [], true)
   }
 }
 
@@ -197,7 +197,7 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
   const ids = idsIn(found, { id: response })
   state.linked = [...state.linked, ...ids]
   const links = linkResponses(services.store, found, ids, begun && responseBegan(begun, counted, ids))
-  await Promise.all([unlessLost(services.emit, links, undefined), changeSession(turn, responseBegan, ids)])
+  await Promise.all([unlessLost(services.emit, links, undefined), changeSession(turn, responseBegan, [ids])])
 }
 
 /** Remembers the calls of an answer before the client has its end. Resolves when all processes can find them. */
@@ -212,7 +212,7 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
     isCut: isCut || undefined,
   }
   turn.state.relayed = answer
-  const changed = changeSession(turn, noteRelayed, answer)
+  const changed = changeSession(turn, noteRelayed, [answer])
   if (found.isNamed) return changed
   const linked = linkCalls(services.store, found, answer, begun && noteRelayed(begun, counted, answer))
   return Promise.all([changed, unlessLost(services.emit, linked, undefined)])
@@ -242,7 +242,7 @@ async function record(
     calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,
   }
   if (key) {
-    void changeSessionLater(turn, noteAnswer, answer).then(() => callsNothing && quietRuns.watch(key))
+    void changeSession(turn, noteAnswer, [answer], true).then(() => callsNothing && quietRuns.watch(key))
     const unlinked = ids.filter((one) => !turn.state.linked.includes(one))
     if (unlinked.length > 0) await linkResponses(store, found, unlinked)
     return

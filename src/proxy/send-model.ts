@@ -135,7 +135,7 @@ async function sendBound(x: Turn, call: UpstreamCall, bound: BoundThinking): Pro
     const again = withoutBoundThinking(x, bound, call)
     if (again) {
       state.dropsThinking = true
-      void changeSession(x, changeThread, { dropsThinking: true })
+      void changeSession(x, changeThread, [{ dropsThinking: true }])
       response.abort()
       response = await sendOnce(exchange, again, x)
       if (response.head.status < 400) response = markedRecovered(response, 'thinking')
@@ -143,7 +143,7 @@ async function sendBound(x: Turn, call: UpstreamCall, bound: BoundThinking): Pro
   }
   // The model has seen content that the client's history does not contain.
   const isEdited = call.body !== x.call.body && response.head.status < 400
-  if (isEdited && !noticeSent) void changeSession(x, changeThread, { noticeSent: true })
+  if (isEdited && !noticeSent) void changeSession(x, changeThread, [{ noticeSent: true }])
   return response
 }
 

@@ -104,21 +104,15 @@ type SessionStep<Args extends readonly unknown[]> = (
   ...args: Args
 ) => Session
 
-/** Changes the session without a result. Never rejects: a change that the store loses is a counted fault. */
-export function changeSession<Args extends readonly unknown[]>(turn: Turn, by: SessionStep<Args>, ...args: Args) {
-  return changeBy(turn, false, by, args)
-}
-
-/** Changes the session with its next change, or a moment later: it is lost if this process dies before that. */
-export function changeSessionLater<Args extends readonly unknown[]>(turn: Turn, by: SessionStep<Args>, ...args: Args) {
-  return changeBy(turn, true, by, args)
-}
-
-async function changeBy<Args extends readonly unknown[]>(
+/**
+ * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`: with
+ * its next change, or a moment later; it is lost if this process dies before that.
+ */
+export async function changeSession<Args extends readonly unknown[]>(
   { services, key, counted }: Turn,
-  mayWait: boolean,
   by: SessionStep<Args>,
   args: Args,
+  mayWait = false,
 ): Promise<void> {
   if (key === undefined) return
   const change = (session = NEW_SESSION) => ({ session: by(session, counted, ...args), result: undefined })
@@ -137,7 +131,7 @@ export async function giveBackIteration(turn: Turn, status = 0, failure?: Failur
   const code = failure?.code ?? (overflow ? failedAs : errorCode)
   // Where an answer broke off, its client may have left.
   const error = status === 200 ? undefined : { status: failure?.status ?? status, code }
-  await changeSession(turn, releaseIteration, { ...iterationFacts(turn, status), error }, failedAs)
+  await changeSession(turn, releaseIteration, [{ ...iterationFacts(turn, status), error }, failedAs])
   if (turn.key) turn.services.quietRuns.watch(turn.key)
 }
 

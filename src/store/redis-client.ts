@@ -1,5 +1,7 @@
 /** The three kinds of clients: of one server, of servers that Sentinels watch, and of a cluster. */
+
 import { createClient, createCluster, createSentinel, type RedisClientOptions } from '@redis/client'
+import { ignore } from '../core/thrown.ts'
 
 export { ErrorReply } from '@redis/client'
 
@@ -96,7 +98,7 @@ function sentinelClient(
     maxCommandRediscovers: 1,
   })
   // Errors of single Sentinels: the others know the primary server too.
-  client.on('error', () => {})
+  client.on('error', ignore)
   client.on('client-error', ({ type, error }) => {
     if (type === 'MASTER') failed(error)
   })

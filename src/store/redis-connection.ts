@@ -6,6 +6,7 @@
  * - then every command is rejected at once, until a new connection has written something;
  * - a connection to a cluster is kept as long as a part of it can be used.
  */
+import { ignore } from '../core/thrown.ts'
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 
 /** What a connection is used for, and its callbacks. */
@@ -132,7 +133,7 @@ function fail(state: State, client: RedisClient, error: unknown): void {
     return
   }
   if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
-  leave(state).catch(() => undefined)
+  leave(state).catch(ignore)
   report(state, error)
   if (!state.isClosed) plan(state)
 }
@@ -239,7 +240,7 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
       state.isWhole = false
       state.problem = 'closed'
       clearTimeout(state.retry)
-      leave(state).catch(() => undefined)
+      leave(state).catch(ignore)
     },
   }
 }

@@ -1,6 +1,8 @@
 /** The data of replicas in Redis. Every method rejects if Redis fails; this process keeps no copies here. */
+
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import { ignore } from '../core/thrown.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
 import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
@@ -209,7 +211,7 @@ function createClock(send: Send, key: string, now: () => number) {
   return {
     look,
     ahead(): number {
-      if (performance.now() - seenAt > CLOCK_MS) look().catch(() => undefined)
+      if (performance.now() - seenAt > CLOCK_MS) look().catch(ignore)
       return ahead
     },
   }
@@ -247,7 +249,7 @@ export function createRedis(
     ...connection,
     async open(): Promise<void> {
       await connection.open()
-      await clock.look().catch(() => undefined)
+      await clock.look().catch(ignore)
     },
     ahead: clock.ahead,
     sessions: createRemoteValues(connection, `${prefix}s:`, createSessionForm(), (key, isNew) => {

@@ -5,6 +5,7 @@
  * the change again. Changes of a value that come during a write are written together in the next one. If the store
  * fails, changes are kept here with the value from which they began, and merged when the store is back.
  */
+import { ignore } from '../core/thrown.ts'
 import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
 import type { SessionKey, ValueChange } from './store.ts'
 
@@ -287,7 +288,7 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
       const next = async () => {
         for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
           // If a value can't be merged, the next request that uses it fails in the same way and reports it.
-          await update(key, (value) => ({ value, result: undefined })).catch(() => undefined)
+          await update(key, (value) => ({ value, result: undefined })).catch(ignore)
       }
       await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
     },

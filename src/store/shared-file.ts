@@ -2,7 +2,7 @@
 import { mkdir, open, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
-import { codeOf } from '../core/thrown.ts'
+import { codeOf, ignore } from '../core/thrown.ts'
 
 /**
  * Takes the lock of a file, and returns what gives it back; `undefined` if another process has it. `maxAge`: milliseconds
@@ -12,12 +12,12 @@ export async function tryLock(path: string, maxAge: number): Promise<(() => Prom
   const lock = `${path}.lock`
   try {
     await (await open(lock, 'wx', 0o600)).close()
-    return () => unlink(lock).catch(() => undefined)
+    return () => unlink(lock).catch(ignore)
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error
   }
-  const since = (await stat(lock).catch(() => undefined))?.mtimeMs ?? Date.now()
-  if (Date.now() - since > maxAge) await unlink(lock).catch(() => undefined)
+  const since = (await stat(lock).catch(ignore))?.mtimeMs ?? Date.now()
+  if (Date.now() - since > maxAge) await unlink(lock).catch(ignore)
   return undefined
 }
 

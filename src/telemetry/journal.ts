@@ -21,7 +21,7 @@ import {
   tokensIn,
 } from '../core/counters.ts'
 import { namesOf } from '../core/names.ts'
-import { codeOf, errorOf } from '../core/thrown.ts'
+import { codeOf, errorOf, ignore } from '../core/thrown.ts'
 import { tryLock } from '../store/shared-file.ts'
 import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
 
@@ -100,14 +100,14 @@ const MAX_LOCK_AGE = 60_000
 /** Begins a new file if this one is large. One process at a time renames files; the others append to the old one. */
 async function rotate(path: string): Promise<void> {
   const file = journalFile(path)
-  const isLarge = async () => ((await stat(file).catch(() => undefined))?.size ?? 0) >= MAX_BYTES
+  const isLarge = async () => ((await stat(file).catch(ignore))?.size ?? 0) >= MAX_BYTES
   if (!(await isLarge())) return
-  const unlock = await tryLock(file, MAX_LOCK_AGE).catch(() => undefined)
+  const unlock = await tryLock(file, MAX_LOCK_AGE).catch(ignore)
   if (!unlock) return
   // Another process may have begun a new file before this one had the lock.
   if (await isLarge())
     for (let older = OLDER_FILES; older > 0; older--)
-      await rename(journalFile(path, older - 1), journalFile(path, older)).catch(() => undefined)
+      await rename(journalFile(path, older - 1), journalFile(path, older)).catch(ignore)
   await unlock()
 }
 

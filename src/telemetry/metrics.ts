@@ -37,14 +37,6 @@ function bounded(known: KnownValues, labels: Labels): Labels {
 
 type AnyMetric = Metric<ProxyEvent> | Measure<ProxyEvent>
 
-/** Returns the counter or histogram of a metric, which events of several kinds may share. */
-function targetOf(registry: Registry, name: string, { help, labels = [], buckets }: AnyMetric): Counter | Histogram {
-  const known = registry.getSingleMetric(name)
-  if (known instanceof Counter || known instanceof Histogram) return known
-  const settings = { name, help, labelNames: labels, registers: [registry] }
-  return buckets ? new Histogram({ ...settings, buckets: [...buckets] }) : new Counter(settings)
-}
-
 /** Returns what an event adds to a metric. */
 function amountsOf(metric: AnyMetric, event: ProxyEvent): readonly Amount[] {
   if ('amounts' in metric) return metric.amounts(event)
@@ -90,8 +82,15 @@ export function createMetrics(levels: Levels) {
   const byKind = new Map<string, { readonly metric: AnyMetric; readonly target: Counter | Histogram }[]>()
   for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
     const ofKind = []
-    for (const [name, metric] of Object.entries(metrics))
-      ofKind.push({ metric, target: targetOf(registry, name, metric) })
+    for (const [name, metric] of Object.entries(metrics)) {
+      const { help, labels = [], buckets } = metric
+      const settings = { name, help, labelNames: labels, registers: [registry] }
+      // Several events may count in one metric.
+      const known = registry.getSingleMetric(name)
+      if (known instanceof Counter || known instanceof Histogram) ofKind.push({ metric, target: known })
+      else if (buckets) ofKind.push({ metric, target: new Histogram({ ...settings, buckets: [...buckets] }) })
+      else ofKind.push({ metric, target: new Counter(settings) })
+    }
     byKind.set(kind, ofKind)
   }
   return {

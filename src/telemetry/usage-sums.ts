@@ -75,16 +75,13 @@ export function sinceOf(text: string, now: number, isEnd = false): number | unde
 
 /** Returns an amount of a line, whatever stands there. */
 export function numberIn(line: Json, name: string): number {
-  return amountOf(line[name])
-}
-
-function amountOf(amount: unknown): number {
+  const amount = line[name]
   return typeof amount === 'number' && amount >= 0 && amount <= Number.MAX_SAFE_INTEGER ? amount : 0
 }
 
 /** Adds a line, or other sums; what is no amount counts nothing. */
 export function addLine(sums: Sums, line: Json | Sums): void {
-  for (const name of SUM_NAMES) sums[name] += amountOf(line[name])
+  for (const name of SUM_NAMES) sums[name] += numberIn(line, name)
   sums.price_known &&= line['price_known'] === true
 }
 
@@ -93,15 +90,15 @@ export function inReadingOrder<Group extends Sums>(by: string, groups: ReadonlyM
   return [...groups].sort(([a, x], [b, y]) => (by !== 'day' ? y.cost_usd - x.cost_usd : a < b ? -1 : 1))
 }
 
-/** Returns a text as a value of a CSV file; a spreadsheet would take some beginnings for a formula. */
-function csvText(text: string): string {
-  const plain = /^[=+@\t\r-]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
-}
-
 /** Returns a row of a CSV file. */
 export function csvRow(cells: readonly (string | number | boolean)[]): string {
-  return `${cells.map((cell) => (typeof cell === 'string' ? csvText(cell) : cell)).join(',')}\n`
+  const values = cells.map((cell) => {
+    if (typeof cell !== 'string') return cell
+    // A spreadsheet would take some beginnings for a formula.
+    const plain = /^[=+@\t\r-]/.test(cell) ? `'${cell}` : cell
+    return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
+  })
+  return `${values.join(',')}\n`
 }
 
 /** Returns the groups as a CSV file. */

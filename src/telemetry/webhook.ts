@@ -3,11 +3,13 @@
  * https://www.standardwebhooks.com describes, so that its libraries verify them. They never delay a request: they
  * wait in a bounded queue.
  */
+
 import { createHmac } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import { unescape as decoded } from 'node:querystring'
 import { setTimeout as pause } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
+import { ignore } from '../core/thrown.ts'
 import {
   type Emit,
   type Message,
@@ -132,7 +134,7 @@ async function deliver(sender: Sender, lane: Lane, message: Message): Promise<We
   for (const wait of [0, ...(options.backOff ?? BACK_OFF)]) {
     if (options.now() + wait >= until) return 'dropped'
     // The wait keeps no process alive, and ends when Governor closes.
-    if (wait > 0) await pause(wait, undefined, { signal, ref: false }).catch(() => undefined)
+    if (wait > 0) await pause(wait, undefined, { signal, ref: false }).catch(ignore)
     if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
     else lane.open++
     const isLate = signal.aborted || options.now() >= until

@@ -232,6 +232,11 @@ export function promptShare(
   return whole > 0 ? Math.min(1, price({ ...usage, output: 0 }) / whole) : 0
 }
 
+/** True if the prices are loaded and a model has none. */
+export function lacksPrice(catalogue: Catalogue, model: string, upstream: CatalogueUpstream): boolean {
+  return catalogue.isLoaded && catalogue.modelAt(model, upstream).price === undefined
+}
+
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 const NO_PRICE: Cost = { costGap: 'partial' }

@@ -1,5 +1,7 @@
 /** What all sessions cost today, in all replicas together. */
+
 import { add, type Counts } from '../core/counters.ts'
+import { ignore } from '../core/thrown.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
 /** What one replica, or all of them, have counted. `since`: when that began, in ms since the epoch. */
@@ -48,7 +50,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
   return {
     add(counts: Counts): void {
       count(counts)
-      timer ??= setTimeout(() => flush().catch(() => undefined), FLUSH_MS).unref()
+      timer ??= setTimeout(() => flush().catch(ignore), FLUSH_MS).unref()
     },
     /** Returns what was counted today, and since when. Rejects if the store fails. */
     async today(): Promise<Part> {

@@ -1,4 +1,5 @@
 /** The sums of scopes of time in the store: what is used, and what requests in flight hold. */
+
 import { LRUCache } from 'lru-cache'
 import { atMost } from '../core/bounds/cache-bound.ts'
 import {
@@ -19,6 +20,7 @@ import {
 import type { Period } from '../core/budget/scopes.ts'
 import type { Counts } from '../core/counters.ts'
 import { hashOf } from '../core/hash.ts'
+import { ignore } from '../core/thrown.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from '../store/store.ts'
 
 /** Where a request counts: limits, the period, and the subject. */
@@ -130,7 +132,7 @@ function beginHold(state: State, place: Place): void {
   if (known) known.requests++
   else state.inFlight.set(place.name, { place, requests: 1 })
   const renew = () => {
-    for (const { place: held } of state.inFlight.values()) changePart(state, held, {}).catch(() => undefined)
+    for (const { place: held } of state.inFlight.values()) changePart(state, held, {}).catch(ignore)
   }
   state.renewal ??= setInterval(renew, LEASE_MS / 3).unref()
 }
@@ -186,7 +188,7 @@ async function hold(state: State, places: readonly Place[], ask: Ask, isForced: 
   if (standings.every((standing) => standing.hold)) return standings
   return standings.map(({ hold: held, ...standing }, at) => {
     const place = places[at]
-    if (held && place) release(state, place, held).catch(() => undefined)
+    if (held && place) release(state, place, held).catch(ignore)
     return standing
   })
 }
@@ -222,7 +224,7 @@ export function createLedger(store: Store, now: () => number, process: string) {
     settle(place: Place, used: Counts | undefined, held: Counts | undefined): Promise<Settled> {
       if (held) return release(state, place, held, used)
       const settled = changePart(state, place, { used })
-      settled.then(state.changed, () => undefined)
+      settled.then(state.changed, ignore)
       return settled
     },
     /** Calls `listener` when more may fit; returns what ends that. */

@@ -6,7 +6,7 @@ import { readFile, stat } from 'node:fs/promises'
 import { type Account, mergedAccount, partsOf } from '../core/budget/ledger.ts'
 import { add } from '../core/counters.ts'
 import { isObject, type Json } from '../core/json-object.ts'
-import { errorOf } from '../core/thrown.ts'
+import { errorOf, ignore } from '../core/thrown.ts'
 import { readShared, replaceShared, whileLocked } from '../store/shared-file.ts'
 import { KEPT_MS, type Ledger } from './ledger.ts'
 
@@ -97,7 +97,7 @@ type State = ReturnType<typeof newState>
 
 /** Returns what tells one state of a file from another; an empty text without a file. */
 async function markOf(path: string): Promise<string> {
-  const found = await stat(path, { bigint: true }).catch(() => undefined)
+  const found = await stat(path, { bigint: true }).catch(ignore)
   return found ? `${found.ino} ${found.mtimeNs} ${found.size}` : ''
 }
 

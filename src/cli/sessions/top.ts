@@ -2,6 +2,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { namesOf } from '../../core/names.ts'
+import { ignore } from '../../core/thrown.ts'
 import type { SessionDetail, SessionRow } from '../../ops/sessions/api-schema.ts'
 import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
@@ -230,7 +231,7 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
       draw(terminal, screen)
       // A list of very many sessions is asked for less often: it takes at most a tenth of the time.
       const rest = Math.max(REFRESH_MS, 9 * (performance.now() - began))
-      await pause(rest, undefined, { signal: quit.signal }).catch(() => undefined)
+      await pause(rest, undefined, { signal: quit.signal }).catch(ignore)
     }
   } finally {
     terminal.out('\u001b[?25h\u001b[?1049l')

@@ -2,11 +2,13 @@
  * Several processes of Governor behind one port. The first one accepts connections and hands each to a worker, where it
  * stays; it writes the journal and adds up metrics. Everything else the workers share in Redis.
  */
+
 import cluster, { type Worker } from 'node:cluster'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { GovernorOptions } from '../../app.ts'
 import type { Config } from '../../config/schema.ts'
+import { ignore } from '../../core/thrown.ts'
 import { afterDelay, createSteadyClock } from '../../create-services.ts'
 import { type Emit, logEvent, type ProxyEvent } from '../../telemetry/event.ts'
 import { createJournal } from '../../telemetry/journal.ts'
@@ -87,7 +89,7 @@ type Pool = ReturnType<typeof newPool>
 
 /** A message to a process that has just ended is lost. */
 const post = (worker: Worker, message: ToWorker | FromWorker) =>
-  void (worker.isConnected() && worker.send(message, () => undefined))
+  void (worker.isConnected() && worker.send(message, ignore))
 
 /** Returns the text of `/metrics` for all workers, those included that have ended. */
 async function gather({ members, ended }: Pool): Promise<string> {
@@ -133,7 +135,7 @@ function startMember(pool: Pool): Promise<Pick<Running, 'address' | 'page'>> {
         member.said()
       }
     })
-    worker.on('error', () => undefined)
+    worker.on('error', ignore)
     worker.once('exit', (code: number | null, signal: string | null) => {
       pool.members.delete(id)
       pool.ended.push(member.metrics)
@@ -146,7 +148,7 @@ function startMember(pool: Pool): Promise<Pick<Running, 'address' | 'page'>> {
       const timer = setTimeout(() => {
         pool.timers.delete(timer)
         // It comes here again if the next one ends.
-        startMember(pool).catch(() => undefined)
+        startMember(pool).catch(ignore)
       }, wait)
       pool.timers.add(timer)
     })
@@ -239,7 +241,7 @@ export async function work(worker: Worker, { config, terminal, listen }: WorkerS
         else void own.metrics().then((data) => send({ kind: 'metrics', data }))
       })
       // A terminal sends Ctrl-C to all processes, and the first one passes it on.
-      for (const name of ['SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => undefined)
+      for (const name of ['SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, ignore)
       terminal.onSignal('SIGTERM', resolve)
     })
     send({ kind: 'listening', address: own.address, page: own.page })

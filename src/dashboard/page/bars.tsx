@@ -1,7 +1,7 @@
 /** Amounts over time as bars. The numbers stand beside them, in the legend or in a table. */
 
 /** One bar: what it is of, and its parts from the bottom up, each with the class that has its colour. */
-export interface Bar {
+export interface StackedBar {
   readonly title: string
   readonly parts: readonly { readonly amount: number; readonly tone: string }[]
 }
@@ -23,7 +23,15 @@ function labelled(count: number): readonly number[] {
 }
 
 /** `label`: says in words what the bars show; `format`: writes an amount at the scale. */
-export function Bars({ bars, label, format }: { bars: readonly Bar[]; label: string; format: (n: number) => string }) {
+export function Bars({
+  bars,
+  label,
+  format,
+}: {
+  bars: readonly StackedBar[]
+  label: string
+  format: (n: number) => string
+}) {
   const sums = bars.map(({ parts }) => parts.reduce((sum, { amount }) => sum + amount, 0))
   const top = roundedUp(Math.max(...sums, 1e-6))
   return (

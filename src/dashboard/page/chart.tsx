@@ -1,7 +1,7 @@
 /** What a session used minute by minute, as bars. */
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { amount, clock } from '../../ops/sessions/labels.ts'
-import { type Bar, Bars } from './bars.tsx'
+import { Bars, type StackedBar } from './bars.tsx'
 
 const MINUTE = 60_000
 const MOST_MINUTES = 60
@@ -12,7 +12,7 @@ type Minute = SessionDetail['minutes'][number]
 type Field = 'tokens' | 'cost_usd'
 
 /** Returns a bar for each minute up to the newest, also for those in which nothing was used. */
-function barsOf(minutes: readonly Minute[], field: Field): readonly Bar[] {
+function barsOf(minutes: readonly Minute[], field: Field): readonly StackedBar[] {
   const known = new Map(minutes.map((one) => [Date.parse(one.at), one[field] ?? 0]))
   const last = Math.max(...known.keys())
   const length = (last - Math.min(...known.keys())) / MINUTE + 1

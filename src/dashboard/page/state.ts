@@ -311,11 +311,6 @@ export async function setForAll(store: Store, action: 'pause' | 'resume' | 'budg
   }
 }
 
-/** Returns the link of a session in the list. */
-function linkOf(id: string): HTMLAnchorElement | undefined {
-  return [...document.querySelectorAll<HTMLAnchorElement>('#list a')].find(({ hash }) => hash === `#${id}`)
-}
-
 /** Asks to stop or to extend the session whose row has the focus, or else the one beside the list. */
 export function askFor(store: Store, asked: 'stop' | 'extend'): void {
   const row = document.activeElement?.closest<HTMLAnchorElement>('#list a')
@@ -332,7 +327,8 @@ export function openStore(draw: (store: Store) => void): Store {
     if (selected === store.selected) return change(store, { view })
     change(store, { view, selected, detail: undefined, transcript: undefined, said: '' })
     // Who closes a session goes on at its row.
-    if (selected === '') linkOf(closed)?.focus()
+    const links = document.querySelectorAll<HTMLAnchorElement>('#list a')
+    if (selected === '') [...links].find(({ hash }) => hash === `#${closed}`)?.focus()
     reload(store, 'detail')
   })
   setInterval(() => tick(store), 1_000)

@@ -1,9 +1,11 @@
 /** Lists sessions, those that need a person first, in pages. */
+
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
 import { namesOf } from '../../core/names.ts'
 import type { Pause } from '../../core/operator/pause.ts'
 import { globMatches } from '../../core/text/glob.ts'
+import { ignore } from '../../core/thrown.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type BudgetSources, createReadUses, headLimits } from '../budget.ts'
@@ -90,7 +92,7 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
     complete = false
   }
   const isPlain = sort === 'risk' && direction !== 'asc' && !ids && Object.values(others).every((value) => !value)
-  const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(() => undefined) : undefined
+  const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(ignore) : undefined
   const readUses = createReadUses(sources)
   const known = new Map<string, TimeUse>()
   for await (const one of store.all(ids, missed, recent?.keys)) {
@@ -120,7 +122,7 @@ async function readRest(sources: ListSources, count: number, from: RecentPlace, 
   const { store } = sources
   const readUses = createReadUses(sources)
   const rows: SessionRow[] = []
-  const recent = await store.recent?.(count, 0, from).catch(() => undefined)
+  const recent = await store.recent?.(count, 0, from).catch(ignore)
   let complete = recent !== undefined
   const missed = () => {
     complete = false

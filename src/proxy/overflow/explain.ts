@@ -116,7 +116,7 @@ function noteOverflow({ x, turn, dialect, call }: WatchedRequest, { overflow, qu
   const ttl = policies.overflow.effectiveTtl
   const refusal = { upstream: upstream.name, model: keptName(model), overflow, now: now(), ttl }
   const reduced = (reductions: readonly Reduction[]) => reductionsAfterOverflow(reductions, refusal)
-  if (turn) void changeSession(turn, changeReductions, reduced)
+  if (turn) void changeSession(turn, changeReductions, [reduced])
   emitFor(x, { kind: 'overflow', upstream: upstream.name, recovery, quirk, ...turn?.names })
   const reductions = reduced(turn?.runState.reductions ?? [])
   return { overflow, quirk, base: windows.base(at), effective: windows.effective(at, reductions) }

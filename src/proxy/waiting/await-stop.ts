@@ -1,7 +1,9 @@
 /** What a request waits for before a stop, silently: an operator, and another request for the last answer. */
+
 import { isOfRuns, type LimitName, type Meter } from '../../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../../core/operator/operator.ts'
 import { noteDelivery } from '../../core/session/transitions.ts'
+import { ignore } from '../../core/thrown.ts'
 import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../../store/store.ts'
 import type { HoldOutcome } from '../../telemetry/event.ts'
 import { emitFor, pause } from '../begin-exchange.ts'
@@ -93,7 +95,7 @@ export function untilChanged(
 
 /** Counts a sending of a request as given up by its client, and decides on it again; `undefined` if the client left. */
 export async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
-  if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, false)
+  if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, [false])
   if (turn.exchange.client.isGone()) return undefined
   const next = await evaluateAgain()
   // It was paused meanwhile, and has its answer.
@@ -159,7 +161,7 @@ function leading({ services, exchange }: Turn, key: SessionKey, own: NonNullable
       value: known?.by === own.by ? { ...own, until } : known,
       result: undefined,
     }))
-    changed.catch(() => undefined)
+    changed.catch(ignore)
   }
   const timer = setInterval(() => change(now() + CLAIM_MS), CLAIM_MS / 3).unref()
   return () => {

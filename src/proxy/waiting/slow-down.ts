@@ -56,11 +56,11 @@ export async function slowDown(
 ): Promise<Turn | undefined> {
   const { velocity } = turn.request.budget
   if (!velocity || turn.key === undefined) return turn
-  await changeSession(turn, changeThread, {}, { slowedUntil: turn.services.now() + MAX_SLOWED_MS })
+  await changeSession(turn, changeThread, [{}, { slowedUntil: turn.services.now() + MAX_SLOWED_MS }])
   const isGone = await waitFor(turn, velocity, meter)
-  await changeSession(turn, changeThread, {}, { slowedUntil: undefined })
+  await changeSession(turn, changeThread, [{}, { slowedUntil: undefined }])
   if (!isGone) return resend(turn, evaluateAgain)
-  await changeSession(turn, releaseIteration)
+  await changeSession(turn, releaseIteration, [])
   return undefined
 }
 
