@@ -82,7 +82,6 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   const keeper = kept === 'store' ? inStore(store) : kept && inFile(kept.file, failed)
   const listeners = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
-  // Said once until it works again. What could not be written is in this process alone.
   /** Said once until it works again. */
   let hasFailed = false
   /** What could not be written is in this process alone. */
