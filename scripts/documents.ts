@@ -50,8 +50,8 @@ $\${ is a plain \${.
 Lengths of time: 500ms, 30s, 15m, 1h, 2d. Sizes: 512kb, 64mb, 1gb.
 
 \`governor check-config\` says what is wrong with this file.
-SIGHUP reloads the sections that say so, from the next request on; a file with a mistake changes nothing. All other
-sections need a restart, and the log names the keys in them that have changed.`
+SIGHUP reloads the sections and keys that say so, from the next request on; a file with a mistake changes nothing. All
+others need a restart, and the log names the keys that have changed.`
 
 /** Characters in a line of the file. */
 const WIDTH = 120

@@ -5,10 +5,9 @@ import { existsSync, readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
-import { namesOf } from '../core/names.ts'
 import { codeOf, errorOf } from '../core/thrown.ts'
 import { didYouMean } from './did-you-mean.ts'
-import { type Config, configSchema, isReloaded } from './schema.ts'
+import { type Config, configSchema } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
 import { DEFAULT_UPSTREAMS } from './upstreams.ts'
 import { ConfigError, type Environment, lineOf, parseYaml, type YamlFile } from './yaml-file.ts'
@@ -100,15 +99,20 @@ const TYPES: Readonly<Record<string, string>> = {
   record: 'keys and values',
 }
 
+/** Returns the schemas of the keys of a section; none for any other value. */
+function keysOf(schema: z.ZodType): Readonly<Record<string, z.ZodType>> {
+  let inner = schema as z.ZodType & Partial<Pick<z.ZodObject, 'shape'>> & { unwrap?: () => z.ZodType }
+  while (!inner.shape && inner.unwrap) inner = inner.unwrap()
+  return (inner.shape ?? {}) as Readonly<Record<string, z.ZodType>>
+}
+
 /** Returns the paths of the keys of a section and of the sections in it, from its own ones down. */
-function keysBelow(section: z.ZodObject): string[] {
-  const below: string[] = []
-  for (const [key, schema] of Object.entries(section.shape)) {
-    let inner = schema as z.ZodType & { readonly shape?: object; unwrap?: () => z.ZodType }
-    while (!inner.shape && inner.unwrap) inner = inner.unwrap()
-    if (inner.shape) for (const path of keysBelow(inner as z.ZodObject)) below.push(`${key}.${path}`)
-  }
-  return [...Object.keys(section.shape), ...below]
+function keysBelow(section: z.ZodType): string[] {
+  const keys = Object.entries(keysOf(section))
+  return [
+    ...keys.map(([key]) => key),
+    ...keys.flatMap(([key, inner]) => keysBelow(inner).map((path) => `${key}.${path}`)),
+  ]
 }
 
 /** Returns the message about an unknown key. */
@@ -256,17 +260,19 @@ export function loadConfig(flags: Flags, env: Environment, defaults: Readonly<Re
   return { config: checkConfig(tree, name, { origins, texts, yaml }), file }
 }
 
-function addDiffering(before: unknown, after: unknown, path: string, paths: string[]): void {
+/** Adds the paths of what differs, but for what a reload applies. `schema`: of the value; unset below what has keys of any name. */
+function addDiffering(before: unknown, after: unknown, schema: z.ZodType | undefined, path: string, paths: string[]) {
+  if (schema?.meta()?.['reloaded']) return
+  const keys = schema && keysOf(schema)
   if (isObject(before) && isObject(after))
     for (const key of new Set([...Object.keys(before), ...Object.keys(after)]))
-      addDiffering(before[key], after[key], `${path}.${key}`, paths)
+      addDiffering(before[key], after[key], keys?.[key], path === '' ? key : `${path}.${key}`, paths)
   else if (!isDeepStrictEqual(before, after)) paths.push(path)
 }
 
 /** Returns the paths of at most 20 keys whose change only a restart applies, without their values. */
 export function restartKeys(running: Config, changed: Config): string[] {
   const paths: string[] = []
-  for (const section of namesOf(running))
-    if (!isReloaded(section)) addDiffering(running[section], changed[section], section, paths)
-  return paths.filter((path) => path !== 'server.access_keys').slice(0, 20)
+  addDiffering(running, changed, configSchema, '', paths)
+  return paths.slice(0, 20)
 }

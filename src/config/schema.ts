@@ -2,7 +2,7 @@
  * The schema of the configuration: every key with its effect, its default and the reason for it. `npm run schema`
  * writes `config/schema.json`, `config/governor.yaml` and the table of `docs/configuration.md` from it. The table shows
  * the first sentence of each description, so this sentence must say what the key does. A reload applies the sections
- * with `reloaded` in their metadata; all others need a restart.
+ * and keys with `reloaded` in their metadata; all others need a restart.
  */
 
 import * as z from 'zod'
@@ -67,12 +67,14 @@ const server = section({
     'How many processes share the port, each on a core of its own; more than one needs `store: redis`. A connection ' +
       'stays at its process. One that ends is replaced. `governor run` is always one process.',
   ),
-  access_keys: key(z.array(z.union([filled, keyEntry])), [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).describe(
-    'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
+  access_keys: key(z.array(z.union([filled, keyEntry])), [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).meta({
+    description:
+      'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
       'empty, everyone who can reach Governor may use the keys that it holds. An entry is a key, or `name` with `key` or ' +
-      '`key_sha256`, and `models` and `budget`. SIGHUP adds and revokes keys.',
-  ),
+      '`key_sha256`, and `models` and `budget`.',
+    reloaded: true,
+  }),
   allowed_origins: key(z.array(origin), [], ['http://localhost:3000']).describe(
     'Web pages that may use a key which Governor holds, as globs of their origins. Web pages can send requests to ' +
       'loopback addresses too. If Governor holds the key and a request has no access key, Governor refuses a page ' +
@@ -557,13 +559,6 @@ export const configSchema = file.superRefine(({ server, store, upstreams, budget
     complain([...path, 'caution_threshold'], message)
   }
 })
-
-const SECTIONS: Readonly<Record<string, z.ZodType>> = file.shape
-
-/** True if a reload applies changes of this section. */
-export function isReloaded(section: string): boolean {
-  return SECTIONS[section]?.meta()?.['reloaded'] === true
-}
 
 /** A checked configuration: durations in milliseconds, sizes in bytes, every default filled in. */
 export type Config = z.output<typeof configSchema>

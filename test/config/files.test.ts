@@ -4,6 +4,7 @@ import { parseDocument } from 'yaml'
 import { clientsTable, commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
 import { checkConfig, loadConfig, restartKeys } from '../../src/config/load.ts'
 import { policiesOf } from '../../src/config/policies.ts'
+import type { Config } from '../../src/config/schema.ts'
 import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
 
 const RESULTS = JSON.parse(readFileSync('test/agents/results.json', 'utf8')) as Parameters<typeof clientsTable>[0]
@@ -143,13 +144,29 @@ describe('the budget section of the configuration', () => {
   })
 })
 
-describe('the section of the configuration', () => {
+/** Returns a tree with another value at a path. */
+function withValue(tree: unknown, [key = '', ...inner]: readonly string[]): unknown {
+  const before = isTree(tree) ? tree : {}
+  return { ...before, [key]: inner.length === 0 ? 'changed' : withValue(before[key], inner) }
+}
+
+describe('the key of the configuration', () => {
   const config = checkConfig({}, 'test')
-  it.each(Object.entries(schema.properties ?? {}))(
-    '%s needs a restart after a change, unless its description says that SIGHUP reloads it',
-    (name, { description = '' }) => {
-      const changed = { ...config, [name]: 'changed' }
-      expect(restartKeys(config, changed)).toEqual(description.includes('Reloaded on SIGHUP') ? [] : [name])
+  const named = keysOf(schema).filter(({ path }) => !path.includes('NAME'))
+  const reloaded = named.filter(({ node }) => node.description?.includes('Reloaded on SIGHUP')).map(({ path }) => path)
+  it.each(named.map(({ path }) => path))(
+    '%s needs a restart after a change, unless its description, or that of its section, says that SIGHUP reloads it',
+    (path) => {
+      const isReloaded = reloaded.some((one) => path === one || path.startsWith(`${one}.`))
+      const found = restartKeys(config, withValue(config, path.split('.')) as Config)
+      expect(found).toHaveLength(isReloaded ? 0 : 1)
+      // Of a section that was not there before its first key is new, and so the section is named.
+      for (const one of found) expect(path.startsWith(one)).toBe(true)
     },
   )
+
+  it('server.access_keys is reloaded, though its section is not', () => {
+    expect(reloaded).toContain('server.access_keys')
+    expect(reloaded).not.toContain('server')
+  })
 })
