@@ -261,7 +261,7 @@ function atLimit(input: DecisionInput): Decision | undefined {
   let isRaised = true
   for (const meter of [...metersOfRuns(input), ...enforced]) {
     const { terminal_reason, budget_max, scope } = ended?.terminal ?? {}
-    const isSameScope = (scope ?? meter.scope ?? 'run') === (meter.scope ?? 'run')
+    const isSameScope = scope === (meter.scope ?? 'run')
     const hasEnded = terminal_reason === reasonOf({ meter }) && budget_max === meter.max && isSameScope
     // The rate falls while an ended run is silent; only its user lets it go on.
     if (!isExhausted(meter) && !(hasEnded && scope === 'minute')) continue

@@ -12,7 +12,7 @@ export interface Request {
   /** When it was read, in milliseconds since the epoch. */
   readonly now: number
   /** A name of its own over all replicas: the run and the thread that it begins keep it. */
-  readonly operation?: string
+  readonly operation: string
   readonly conversation: Conversation
   readonly registry: HarnessRegistry
   readonly facts: RequestFacts

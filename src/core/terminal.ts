@@ -23,8 +23,8 @@ export interface Terminal {
   readonly truncated?: true
   readonly budget_used: number
   readonly budget_max: number
-  /** Of the limit; unset in what an older version recorded. */
-  readonly scope?: ScopeName
+  /** Of the limit. */
+  readonly scope: ScopeName
   /** When a limit of a scope of time begins anew (RFC 3339). */
   readonly resets_at?: string
   readonly session: string

@@ -177,7 +177,7 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
     state.prompt = { tokens, results, share }
   }
   const tools = countsByTool(state.prompt, usage)
-  const { number = 0, depth } = thread
+  const { number, depth } = thread
   const place = { thread: number, depth, isNewRun, iteration, counts: run.counts, tools }
   if (!isLater || usage.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
@@ -206,7 +206,7 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
   const callIds = distinctIds(ids)
   if (callIds.length === 0) return undefined
   const answer: Delivered = {
-    operation: hashOfText(request.operation ?? ''),
+    operation: hashOfText(request.operation),
     callIds,
     isFirst: request.facts.assistantHashes.length === 0 && request.facts.previous === undefined ? true : undefined,
     isCut: isCut || undefined,

@@ -2,11 +2,12 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { amountsBy } from '../../src/core/budget/meters.ts'
 import { add, type Counts } from '../../src/core/counters.ts'
-import type { Hash } from '../../src/core/hash.ts'
+import { hashOf } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE } from '../../src/core/loop/loop-state.ts'
 import { mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
+import { runWith, threadWith } from './transcript.ts'
 
 /** What answers of so many tokens have counted. */
 const answersOf = (input: number): Counts => (input > 0 ? { input, output: input, cost: input / 100 } : {})
@@ -14,23 +15,22 @@ const answersOf = (input: number): Counts => (input > 0 ? { input, output: input
 const countsOf = (steps: number, tokens: number): Counts =>
   add({ iterations: steps, tool_calls: steps }, answersOf(tokens))
 
-const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): Run => ({
-  id: 'run 1',
-  startedAt: 1,
-  askedAt: iteration,
-  counts: countsOf(iteration, tokens),
-  recentRequests: [{ fingerprint: `f${iteration}`, iteration }],
-  ...changes,
-})
+const runOf = (iteration: number, tokens: number, changes: Partial<Run> = {}): Run =>
+  runWith({
+    id: 'run 1',
+    startedAt: 1,
+    askedAt: iteration,
+    counts: countsOf(iteration, tokens),
+    recentRequests: [{ fingerprint: `f${iteration}`, iteration }],
+    ...changes,
+  })
 
-const threadOf = (run: Run, userMessages: readonly string[] = ['go'], id = 'thread 1'): Thread => ({
-  id,
-  name: '',
-  system: 'system' as Hash,
-  userMessageHashes: userMessages as readonly Hash[],
-  userMessageCount: userMessages.length,
-  run,
-})
+const threadOf = (run: Run, userMessages: readonly string[] = ['go'], id = 'thread 1'): Thread =>
+  threadWith(run, {
+    id,
+    userMessageHashes: userMessages.map((text) => hashOf(text)),
+    userMessageCount: userMessages.length,
+  })
 
 const sessionOf = (threads: readonly Thread[], tokens: number, iterations: number): Session => ({
   ...NEW_SESSION,
@@ -250,15 +250,5 @@ describe('two copies of a session', () => {
       expect(joined.gaps?.toSorted()).toEqual(['no_channel', 'no_identity'])
       expect(joined.record).toMatchObject({ name: 'mine', threads: 3 })
     }
-  })
-
-  it('of an older version are joined by the time of a run and the number of its thread', () => {
-    const older = ({ threads, ...rest }: Session) => ({
-      ...rest,
-      threads: threads.map((thread) => ({ ...thread, id: undefined, run: { ...thread.run, id: undefined } })),
-    })
-    const joined = mergeSessions(older(single(2, 20)), older(single(5, 50)), older(single(3, 30)))
-    expect(joined.threads).toHaveLength(1)
-    expect(joined.threads[0]?.run).toMatchObject({ counts: countsOf(5, 60) })
   })
 })

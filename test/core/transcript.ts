@@ -13,7 +13,7 @@ import type { LoopPolicy } from '../../src/core/loop/patterns.ts'
 import type { Request } from '../../src/core/request.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
 import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
-import { NEW_SESSION, type RunState, type Session } from '../../src/core/session/session.ts'
+import { NEW_SESSION, type Run, type RunState, type Session, type Thread } from '../../src/core/session/session.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>
@@ -59,11 +59,34 @@ export function requestFacts(messages: readonly Message[], extra: Message = {}):
 
 const NO_LIMITS = amountsBy(() => 0)
 
+/** A run without requests. */
+export const runWith = (changes: Partial<Run> = {}): Run => ({
+  id: 'run',
+  startedAt: 0,
+  askedAt: 0,
+  counts: {},
+  recentRequests: [],
+  ...changes,
+})
+
+/** A thread with a run and one user message. */
+export const threadWith = (run: Run, changes: Partial<Thread> = {}): Thread => ({
+  id: 'thread',
+  name: '',
+  number: 1,
+  system: hashOf('system'),
+  userMessageHashes: [],
+  userMessageCount: 1,
+  run,
+  ...changes,
+})
+
 /** A request with these facts, of an agent that nobody limits. */
 export function requestOf(facts: RequestFacts, more: Partial<Request> = {}): Request {
   const conversation = conversationOf([])
   return {
     now: 0,
+    operation: 'operation',
     conversation,
     registry,
     facts,
@@ -127,6 +150,7 @@ export interface RequestOptions {
 /** One session, from its first request on. */
 export function newSession() {
   let session: Session = NEW_SESSION
+  let seen = 0
   return {
     get session() {
       return session
@@ -139,7 +163,8 @@ export function newSession() {
       { thread = '', extra = {}, isDerived = false, now = 1_000 }: RequestOptions = {},
     ): RunState & { readonly toolCalls: number } {
       const conversation = conversationOf(messages, extra)
-      const request = requestOf(requestFacts(messages, extra), { conversation, thread, now, isDerived })
+      const operation = `operation ${++seen}`
+      const request = requestOf(requestFacts(messages, extra), { operation, conversation, thread, now, isDerived })
       const counted = countRequest(session, request)
       session = counted.session
       return { ...counted.result, toolCalls: counted.result.run.counts.tool_calls ?? 0 }

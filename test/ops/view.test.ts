@@ -9,35 +9,24 @@ import { terminalOf } from '../../src/core/terminal.ts'
 import { isAtWork, limitNote, limitText, stateOf } from '../../src/ops/sessions/labels.ts'
 import { detailOf, rowOf, type UsedOf } from '../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../src/store/store.ts'
-import { requestFacts, user } from '../core/transcript.ts'
+import { runWith, threadWith } from '../core/transcript.ts'
 
 const NOW = 1_800_000_000_000
 const MINUTE = 60_000
-const { system } = requestFacts([user('Go.')])
 
-const runOf = (changes: Partial<Run> = {}): Run => ({
-  startedAt: NOW - MINUTE,
-  askedAt: NOW,
-  counts: { runs: 1, iterations: 4, tool_calls: 3 },
-  recentRequests: [],
-  limits: { run: { ...NO_LIMITS, iterations: 10 }, session: NO_LIMITS },
-  upstream: 'openai',
-  model: 'gpt',
-  ...changes,
-})
+const runOf = (changes: Partial<Run> = {}): Run =>
+  runWith({
+    startedAt: NOW - MINUTE,
+    askedAt: NOW,
+    counts: { runs: 1, iterations: 4, tool_calls: 3 },
+    limits: { run: { ...NO_LIMITS, iterations: 10 }, session: NO_LIMITS },
+    upstream: 'openai',
+    model: 'gpt',
+    ...changes,
+  })
 
-const threadOf = (
-  number: number,
-  changes: Partial<Run> = {},
-  name = number === 1 ? '' : `agent ${number}`,
-): Thread => ({
-  name,
-  number,
-  system,
-  userMessageHashes: [],
-  userMessageCount: 1,
-  run: runOf(changes),
-})
+const threadOf = (number: number, changes: Partial<Run> = {}, name = number === 1 ? '' : `agent ${number}`): Thread =>
+  threadWith(runOf(changes), { name, number })
 
 const sessionOf = (threads: readonly Thread[], iterations: readonly IterationRecord[] = []): Session => ({
   ...NEW_SESSION,

@@ -6,29 +6,14 @@ import { createQuietRuns } from '../../src/proxy/session/quiet-runs.ts'
 import { createMemoryStore } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey } from '../../src/store/store.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
-import { requestFacts, user } from '../core/transcript.ts'
+import { runWith, threadWith } from '../core/transcript.ts'
 
-const { system } = requestFacts([user('Go.')])
-
-const answeredAt = (at: number, iteration = 1): Run => ({
-  startedAt: at,
-  askedAt: at,
-  counts: { iterations: iteration },
-  recentRequests: [],
-  isAnswered: true,
-})
+const answeredAt = (at: number, iteration = 1): Run =>
+  runWith({ startedAt: at, askedAt: at, counts: { iterations: iteration }, isAnswered: true })
 
 const sessionOf = (...runs: readonly Run[]): Session => ({
   ...NEW_SESSION,
-  threads: runs.map((run, at) => ({
-    name: String(at),
-    number: at + 1,
-    system,
-    userMessageHashes: [],
-    userMessageCount: 1,
-    assistantHashes: [],
-    run,
-  })),
+  threads: runs.map((run, at) => threadWith(run, { name: String(at), number: at + 1 })),
 })
 
 const keyOf = (at: number) => sessionKey('me', String(at))

@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { hashOf } from '../../src/core/hash.ts'
-import { NEW_SESSION, type Run, type Session } from '../../src/core/session/session.ts'
+import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { createMemoryStore, type MemoryLimits } from '../../src/store/memory.ts'
 import { type SessionKey, type Store, sessionKey, type ValueKind } from '../../src/store/store.ts'
+import { runWith, threadWith } from '../core/transcript.ts'
 import { link, linked } from '../support/stores.ts'
 import { CONTRACT_TTL, describeStore } from './contract.ts'
 
@@ -15,17 +15,8 @@ const key = (id: string, tenant = 'me') => sessionKey(tenant, id)
 function sessionAt(iteration: number, text = ''): Session {
   const meter = { name: 'iterations', used: 1, max: 1 } as const
   const ended = { text, model: 'm', terminal: terminalOf({ meter }, 's', true) }
-  const run: Run = {
-    startedAt: 0,
-    askedAt: 0,
-    counts: { iterations: iteration },
-    recentRequests: [],
-    ...(text === '' ? {} : { finalAnswer: ended }),
-  }
-  return {
-    ...NEW_SESSION,
-    threads: [{ name: '', system: hashOf(''), userMessageHashes: [], userMessageCount: 0, run }],
-  }
+  const run = runWith({ counts: { iterations: iteration }, finalAnswer: text === '' ? undefined : ended })
+  return { ...NEW_SESSION, threads: [threadWith(run)] }
 }
 
 const sizeOf = async (store: Store) => await store.count()

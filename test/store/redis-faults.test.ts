@@ -1,10 +1,10 @@
 import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { hashOf } from '../../src/core/hash.ts'
 import type { Run, Session } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { sessionKey } from '../../src/store/store.ts'
+import { runWith, threadWith } from '../core/transcript.ts'
 import { describeWith } from '../support/programs.ts'
 import { type Fate, freePort, openReplica, type Redis, type Replica, startRedis, startWire } from '../support/redis.ts'
 import { link, linked } from '../support/stores.ts'
@@ -23,20 +23,9 @@ function after(session: Session | undefined, changes: Partial<Run> = {}): Sessio
   const iteration = iterationOf(session) + 1
   const counts = { iterations: iteration, input }
   const recentRequests = [{ fingerprint: `request ${iteration}`, iteration }]
-  const run: Run = { startedAt: 1, askedAt: iteration, counts, recentRequests }
-  return {
-    threads: [
-      {
-        name: '',
-        system: hashOf('system'),
-        userMessageHashes: [hashOf('go')],
-        userMessageCount: 1,
-        run: { ...run, finalAnswer: session?.threads[0]?.run.finalAnswer, ...changes },
-      },
-    ],
-    startedAt: 1,
-    counts,
-  }
+  const { finalAnswer } = session?.threads[0]?.run ?? {}
+  const run = runWith({ startedAt: 1, askedAt: iteration, counts, recentRequests, finalAnswer, ...changes })
+  return { threads: [threadWith(run)], startedAt: 1, counts }
 }
 
 /** Counts one more iteration; returns its number. */

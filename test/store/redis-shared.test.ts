@@ -6,6 +6,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
+import { runWith, threadWith } from '../core/transcript.ts'
 import { describeWith } from '../support/programs.ts'
 import { freePort, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
 import { link, linked, listAll } from '../support/stores.ts'
@@ -27,14 +28,8 @@ const count = (store: Store, key = KEY, mayWait = false) =>
   store.update(key, (session) => ({ session: sessionOf(countOf(session) + 1), result: countOf(session) }), mayWait)
 
 /** Returns an agent of a session that takes some 200 KB. */
-const largeThread = (name: string) => ({
-  name,
-  system: hashOf('system'),
-  userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))),
-  userMessageCount: 1,
-  assistantHashes: [],
-  run: { startedAt: 1, askedAt: 1, counts: { iterations: 1 }, recentRequests: [] },
-})
+const largeThread = (name: string) =>
+  threadWith(runWith(), { name, userMessageHashes: Array.from({ length: 2_000 }, (_, at) => hashOf(name, String(at))) })
 
 const openReplicas = async (url: string, length: number): Promise<readonly Replica[]> =>
   Promise.all(Array.from({ length }, () => openReplica(url)))

@@ -77,11 +77,6 @@ function joinEntries<Time extends string, Entry extends Readonly<Record<Time, nu
   return [...entries.values()].sort((a, b) => a[time] - b[time]).slice(-bound)
 }
 
-/** Returns the name of the operation that began a run. A run of an older version is known by its time. */
-function runId({ id, startedAt }: Run): string | number {
-  return id ?? startedAt
-}
-
 /** Joins two copies of one run. `base`: the same run before; unset if the replica did not know it. */
 function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run {
   const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
@@ -100,10 +95,10 @@ function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolea
 
 /** Joins the newest runs of two copies if they are one run; else the thread has the one that began later. */
 function joinThreads(base: Thread | undefined, local: Thread, remote: Thread, isLost: boolean): Thread {
-  const isOneRun = runId(local.run) === runId(remote.run)
+  const isOneRun = local.run.id === remote.run.id
   const time = isOneRun ? 'askedAt' : 'startedAt'
   const [older, newer] = local.run[time] > remote.run[time] ? [remote, local] : [local, remote]
-  const before = base && runId(base.run) === runId(local.run) ? base.run : undefined
+  const before = base?.run.id === local.run.id ? base.run : undefined
   return {
     ...newer,
     run: isOneRun ? joinRuns(before, local.run, remote.run, isLost) : newer.run,
@@ -116,9 +111,9 @@ function joinThreads(base: Thread | undefined, local: Thread, remote: Thread, is
   }
 }
 
-/** Returns threads by the operation that began each. A thread of an older version is known by its number. */
-function threadsById(session: Session | undefined): Map<string | number | undefined, Thread> {
-  return new Map(session?.threads.map((thread) => [thread.id ?? thread.number, thread]))
+/** Returns threads by the operation that began each. */
+function threadsById(session: Session | undefined): Map<string, Thread> {
+  return new Map(session?.threads.map((thread) => [thread.id, thread]))
 }
 
 /** Returns the merged session; see above for the copies. */

@@ -94,7 +94,7 @@ export function nextQuietEnd({ threads }: Session): number | undefined {
 export function reportEnds(session: Session, now: number): Changed<readonly EndedRun[]> {
   const ended: EndedRun[] = []
   const threads = session.threads.map((thread) => {
-    const { run, number = 0 } = thread
+    const { run, number } = thread
     const state = endOf(run, now)
     if (run.isReported || state === undefined) return thread
     ended.push({ ...recordOf(run, number, state), state })

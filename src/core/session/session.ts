@@ -88,8 +88,8 @@ export interface Question {
 
 /** The steps of an agent from one user message to the next. */
 export interface Run {
-  /** The name of the operation that began it, unique over all replicas; unset in runs of older versions. */
-  readonly id?: string | undefined
+  /** The name of the operation that began it, unique over all replicas. */
+  readonly id: string
   readonly startedAt: number
   /** When its newest request came. */
   readonly askedAt: number
@@ -180,10 +180,10 @@ export interface ThreadContext {
 export interface Thread {
   /** The client's name for it; empty if the client sends none. */
   readonly name: string
-  /** The name of the operation that began it, unique over all replicas; unset in threads of older versions. */
-  readonly id?: string | undefined
+  /** The name of the operation that began it, unique over all replicas. */
+  readonly id: string
   /** Counts the threads of a session from 1. */
-  readonly number?: number | undefined
+  readonly number: number
   /** How many agents stand above it in the tree; unset for the main one. */
   readonly depth?: number | undefined
   readonly operator?: ThreadSettings | undefined

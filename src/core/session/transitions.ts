@@ -114,7 +114,7 @@ function recordAfter(
   facts: IterationFacts | undefined,
   usage: CallUsage | undefined,
 ): SessionRecord | undefined {
-  if (!record || !facts || number === undefined) return record
+  if (!record || !facts) return record
   const { iteration = run.counts.iterations ?? 0 } = retryOf(run, request) ?? {}
   const made = iteration - (run.operator?.base?.counts.iterations ?? 0)
   // The request for a final answer is no iteration: it stands beside the last one.
@@ -277,7 +277,7 @@ export function adoptFirst(
   const counts = countsOf(usage)
   const run = { ...before.run, startedAt: askedAt, counts: add(before.run.counts, counts) }
   const { record } = session
-  const number = before.number ?? 1
+  const { number } = before
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
   const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
   const after: Session = {

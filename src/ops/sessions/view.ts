@@ -486,7 +486,7 @@ export function detailOf(
   const runs = (record?.runs ?? []).map((run) => runView(run, key, viewer))
   let over: Run | undefined
   for (const { thread, shown, meters, isStopping } of agents) {
-    const { run, name, number = 0 } = thread
+    const { run, name, number } = thread
     const terminal = terminalView(terminalIn(run), key, viewer)
     if (terminal) over = run
     threads.push({

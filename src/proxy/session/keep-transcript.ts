@@ -18,7 +18,7 @@ export function keepRequest(turn: Turn): void {
   const isContinued = facts.previous !== undefined
   const endsInNew = isNewRun && !isRetry && facts.endsInUserMessage && texts.at(-1)?.role === 'user'
   // What a request said that continues a response was kept when it came first.
-  const shown = { thread: thread.number ?? 0, texts: isRetry && isContinued ? [] : texts, isContinued, endsInNew }
+  const shown = { thread: thread.number, texts: isRetry && isContinued ? [] : texts, isContinued, endsInNew }
   turn.state.texts = { shown, answers: [], isOver: false }
   // Else what the request shows is kept together with its answer, in one write.
   if (isNew || isNewRun) keep(turn, key, '', false)

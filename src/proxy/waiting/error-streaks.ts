@@ -28,7 +28,7 @@ export function createKnownStreaks(): Services['streaks'] {
 
 /** Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an id. */
 function streakKeyOf({ request, found, counted, runState: { thread } }: Turn): SessionKey {
-  const name = found.id === undefined ? counted.fingerprint : (thread.id ?? thread.number)
+  const name = found.id === undefined ? counted.fingerprint : thread.id
   return sessionKey(found.tenant, `${name} ${request.upstream} ${request.model}`)
 }
 

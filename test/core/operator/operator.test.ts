@@ -20,6 +20,7 @@ import {
   usedSinceReset,
 } from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
+import { runWith, threadWith } from '../transcript.ts'
 
 const NONE: Amounts = amountsBy(() => 0)
 const NOW = 1_800_000_000_000
@@ -34,27 +35,18 @@ const ENDED: FinalAnswer = {
     has_final_answer: true,
     budget_used: 10,
     budget_max: 10,
+    scope: 'run',
     session: 's',
   },
 }
 
 function threadOf(number: number, run: Partial<Run> = {}): Thread {
-  return {
+  const counts = { runs: 1, iterations: 8, tool_calls: 7, input: 900, output: 100, cost: 0.5 }
+  const limits = limitsOf(10)
+  return threadWith(runWith({ startedAt: NOW - 60_000, askedAt: NOW, counts, limits, ...run }), {
     name: number === 1 ? '' : `agent ${number}`,
     number,
-    system: 'system' as Thread['system'],
-    userMessageHashes: [],
-    userMessageCount: 1,
-    assistantHashes: [],
-    run: {
-      startedAt: NOW - 60_000,
-      askedAt: NOW,
-      counts: { runs: 1, iterations: 8, tool_calls: 7, input: 900, output: 100, cost: 0.5 },
-      recentRequests: [],
-      limits: limitsOf(10),
-      ...run,
-    },
-  } as Thread
+  })
 }
 
 const sessionOf = (...threads: readonly Thread[]): Session => ({ ...NEW_SESSION, threads })

@@ -9,8 +9,9 @@ import {
   setBudget,
   stopRuns,
 } from '../../../src/core/operator/operator.ts'
-import { NEW_SESSION, type Run, type Session, type Thread } from '../../../src/core/session/session.ts'
+import { NEW_SESSION, type Session } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
+import { runWith, threadWith } from '../transcript.ts'
 
 const AMOUNTS = amountsBy(() => 0)
 const limits = { run: { ...AMOUNTS, iterations: 3 }, session: AMOUNTS }
@@ -18,14 +19,14 @@ const request = { fingerprint: 'f', thread: '' }
 const limit = { name: 'iterations', used: 4, max: 3 } as const
 const NOW = 1_000_000
 
-const run = {
+const run = runWith({
   startedAt: NOW,
   askedAt: NOW,
   counts: { iterations: 4, tool_calls: 3 },
   recentRequests: [{ fingerprint: 'f', iteration: 4 }],
   limits,
-} as Run
-const session = { ...NEW_SESSION, threads: [{ name: '', number: 1, run } as Thread] }
+})
+const session = { ...NEW_SESSION, threads: [threadWith(run)] }
 const asked = askOperator(session, request, limit, NOW + 20_000)
 const open = (of: Session, now = NOW) => {
   const [thread] = of.threads

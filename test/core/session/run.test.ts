@@ -4,15 +4,10 @@ import { namesOf } from '../../../src/core/names.ts'
 import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { GUARD_REASONS, type Limit, terminalOf } from '../../../src/core/terminal.ts'
-import { called, requestFacts, result, said, steps, system, user } from '../transcript.ts'
+import { called, requestFacts, result, runWith, said, steps, system, threadWith, user } from '../transcript.ts'
 
-const runOf = (changes: Partial<Run> = {}): Run => ({
-  startedAt: 1_000,
-  askedAt: 60_000,
-  counts: { runs: 1, iterations: 4, tool_calls: 3, input: 300, output: 30, cost: 0.5 },
-  recentRequests: [],
-  ...changes,
-})
+const counts = { runs: 1, iterations: 4, tool_calls: 3, input: 300, output: 30, cost: 0.5 }
+const runOf = (changes: Partial<Run> = {}): Run => runWith({ startedAt: 1_000, askedAt: 60_000, counts, ...changes })
 
 const finalAnswer = (reason?: Limit['reason']) => ({
   text: 'Enough.',
@@ -22,15 +17,7 @@ const finalAnswer = (reason?: Limit['reason']) => ({
 
 const sessionOf = (...runs: readonly Run[]): Session => ({
   ...NEW_SESSION,
-  threads: runs.map((run, at) => ({
-    name: String(at),
-    number: at + 1,
-    system: requestFacts([user('Go.')]).system,
-    userMessageHashes: [],
-    userMessageCount: 1,
-    assistantHashes: [],
-    run,
-  })),
+  threads: runs.map((run, at) => threadWith(run, { name: String(at), number: at + 1 })),
 })
 
 /** What ends a run: a meter, a guard, or an operator. */
