@@ -1,4 +1,11 @@
 /** Shorter properties, without a search for the smallest failing input: that a test fails is enough here. */
-import fc from 'fast-check'
+import { vi } from 'vitest'
 
-fc.configureGlobal({ numRuns: 30, endOnFailure: true })
+const RUNS = 30
+
+vi.mock('fast-check', async (original) => {
+  const { default: fc } = await original<typeof import('fast-check')>()
+  const assert: typeof fc.assert = (property, { numRuns = RUNS, ...rest } = {}) =>
+    fc.assert(property as never, { ...rest, numRuns: Math.min(numRuns, RUNS), endOnFailure: true } as never)
+  return { default: { ...fc, assert } }
+})
