@@ -12,8 +12,9 @@ import { hashOf } from '../../src/core/hash.ts'
 import type { LoopPolicy } from '../../src/core/loop/patterns.ts'
 import type { Request } from '../../src/core/request.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
-import { factsOf, type RequestFacts } from '../../src/core/session/request-facts.ts'
+import { factsOf, type RequestFacts, withPrevious } from '../../src/core/session/request-facts.ts'
 import { NEW_SESSION, type Run, type RunState, type Session, type Thread } from '../../src/core/session/session.ts'
+import { type CountedRequest, type Delivered, noteRelayed } from '../../src/core/session/transitions.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 
 export type Message = Readonly<Record<string, unknown>>
@@ -145,7 +146,17 @@ export interface RequestOptions {
   readonly isDerived?: boolean
   /** When it arrives, in milliseconds since the epoch. */
   readonly now?: number
+  /** The id of the response that it continues from, where the provider keeps the conversation. */
+  readonly previous?: string
+  /** Further members of the request. */
+  readonly more?: Partial<Request>
 }
+
+/** Identifies a request of a session that was counted. */
+export const countedOf = (messages: readonly Message[], thread = ''): CountedRequest => ({
+  fingerprint: requestFacts(messages).fingerprint,
+  thread,
+})
 
 /** One session, from its first request on. */
 export function newSession() {
@@ -160,17 +171,25 @@ export function newSession() {
     },
     see(
       messages: readonly Message[],
-      { thread = '', extra = {}, isDerived = false, now = 1_000 }: RequestOptions = {},
+      { thread = '', extra = {}, isDerived = false, now = 1_000, previous, more }: RequestOptions = {},
     ): RunState & { readonly toolCalls: number } {
       const conversation = conversationOf(messages, extra)
       const operation = `operation ${++seen}`
-      const request = requestOf(requestFacts(messages, extra), { operation, conversation, thread, now, isDerived })
+      const own = requestFacts(messages, extra)
+      const facts = previous === undefined ? own : withPrevious(own, conversation, previous, true)
+      const request = requestOf(facts, { operation, conversation, thread, now, isDerived, ...more })
       const counted = countRequest(session, request)
       session = counted.session
       return { ...counted.result, toolCalls: counted.result.run.counts.tool_calls ?? 0 }
     },
     iteration(messages: readonly Message[], options: RequestOptions = {}): number {
       return this.see(messages, options).iteration
+    },
+    /** The client of a request gets an answer with these calls; its bytes were counted before. */
+    relay(messages: readonly Message[], ids: readonly string[], more: Partial<Delivered> = {}): void {
+      const callIds = requestFacts([...messages, called(...ids)]).callIds.at(-1) ?? []
+      const answer = { operation: ids.join(' '), callIds, ...more }
+      session = noteRelayed(session, countedOf(messages), answer)
     },
   }
 }

@@ -95,7 +95,7 @@ function placeOf(session: Session, request: Request): Place {
   const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
   const { finalAnswer, stopTries } = found.thread.run
   // The client may leave out the last answer of a stopped run.
-  const isMidStep = seemsNew && !dropsHistory && facts.endsInUserMessage && callsLast(facts) && !finalAnswer
+  const isMidStep = seemsNew && facts.endsInUserMessage && callsLast(facts) && !finalAnswer
   const midSteps = isMidStep ? (found.thread.midSteps ?? 0) + 1 : 0
   // After a last answer that was cut off, a harness asks for the rest of it.
   const asksForRest = finalAnswer === undefined && (stopTries?.truncated ?? 0) > 0
@@ -273,7 +273,7 @@ function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fing
  */
 function runAfter(
   { facts, now, demands, upstream, model, agent, key, timeLimits }: Request,
-  { known, run, over, answer, isUnknown }: Place,
+  { known, run, over, answer, isUnknown, skipsHistory = false }: Place,
   before: RecentRequest | undefined,
   iteration: number,
   reaction: WarningReaction | undefined,
@@ -281,8 +281,8 @@ function runAfter(
 ): Run {
   const { fingerprint, assistantHashes, callCounts } = facts
   const newest = assistantHashes.at(-1)
-  // A request that was changed and sent again shows the same calls again.
-  const isCounted = before !== undefined || newest === undefined || newest === known?.newest
+  // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
+  const isCounted = before !== undefined || newest === undefined || newest === known?.newest || skipsHistory
   const newToolCalls = answer
     ? countShown(answer, facts)
     : run.recentRequests.length > 0

@@ -23,7 +23,7 @@ export interface Continuation {
   readonly dropsHistory?: boolean
   /** It kept the answer to the thread's last message and dropped the message: the harness wrote it; the run goes on. */
   readonly dropsMessage?: boolean
-  /** It shows or names an answer of the thread's run, or repeats a request that does. A prompt may begin any run. */
+  /** It shows or names an answer of the thread's run, or repeats a request that does. Unset for a thread with a name. */
   readonly showsRun?: boolean
   /** The newest relayed answer that it shows. */
   readonly answer?: RelayedAnswer | undefined
@@ -323,10 +323,9 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
 function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   const { previous, userMessageHashes } = facts
   const last = userMessageHashes.at(-1)
-  const isNamed = previous !== undefined && thread.responses?.includes(previous) === true
-  if (retryOf(thread.run, facts)) return { thread, showsRun: isNamed || !facts.isPrompt }
+  if (retryOf(thread.run, facts)) return { thread }
   // A user message beside a history that the provider keeps is new.
-  if (previous !== undefined) return { thread, isNewRun: last !== undefined, showsRun: isNamed }
+  if (previous !== undefined) return { thread, isNewRun: last !== undefined }
   if (facts.isPrompt && thread.newest !== undefined) return { thread, isNewRun: true, dropsHistory: true }
   const shown = shownAnswer([thread], facts)
   if (shown) return continuationAfter(shown, facts)
