@@ -74,6 +74,15 @@ describe('the base context', () => {
     )
   })
 
+  it('loses each stated limit that a larger accepted prompt shows to be wrong, and keeps the other', () => {
+    const both = { declared: 100, learned: 300 }
+    expect([99, 100].map((prompt) => windowAfterAcceptance(both, prompt))).toEqual([both, both])
+    expect(windowAfterAcceptance(both, 101)).toEqual({ learned: 300 })
+    expect(windowAfterAcceptance({ declared: 300, learned: 100 }, 101)).toEqual({ declared: 300 })
+    expect(windowAfterAcceptance(both, 301)).toEqual({})
+    expect(windowAfterAcceptance(NO_WINDOW, 301)).toBe(NO_WINDOW)
+  })
+
   it('ignores an absurd window from any source', () => {
     for (const limit of [0, 1, -5, 1.5, Number.NaN, 1e12]) {
       expect(windowAfterOverflow(NO_WINDOW, { recovery: 'shrink_context', limit })).toBe(NO_WINDOW)

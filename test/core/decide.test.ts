@@ -240,6 +240,49 @@ describe('the end of a run', () => {
   })
 })
 
+/** A limit on the rate. */
+const rate = (used: number, max: number): TimeMeter => {
+  const time = { resetsAt: 0, resets: '', left: Math.max(0, max - used) }
+  return { name: 'tokens', used, max, scope: 'minute', time }
+}
+
+describe('a limit on the rate', () => {
+  const slows = { limits: NO_LIMITS, minutes: 1, slows: true, isObserved: true }
+  const decideAt = (time: Partial<Record<'enforced' | 'observed' | 'slowing', TimeMeter[]>>, policy = POLICY) =>
+    decide({ runState: at(2), policy, time: { enforced: [], observed: [], ...time } })
+
+  it('that slows makes the request wait once it is reached', () => {
+    expect(decideAt({ slowing: [rate(9, 10)] })).not.toHaveProperty('slowedBy')
+    const slowed = decideAt({ slowing: [rate(10, 10)] })
+    expect(slowed).toMatchObject({ kind: 'allow', verdict: 'allow', slowedBy: { used: 10, max: 10 } })
+    expect(observeOnly(slowed)).toMatchObject({ kind: 'allow', observed: 'slow' })
+  })
+
+  it('that is only observed is noted by what it would do', () => {
+    expect(decideAt({ observed: [rate(10, 10)] })).toMatchObject({ kind: 'allow', observed: 'stop' })
+    expect(decideAt({ observed: [rate(10, 10)] }, { ...POLICY, velocity: slows })).toMatchObject({ observed: 'slow' })
+    const both = { observed: [today('cost', 20, 20)], slowing: [rate(10, 10)] }
+    expect(decideAt(both, { ...POLICY, velocity: slows })).toMatchObject({ observed: 'stop', slowedBy: { max: 10 } })
+  })
+
+  it('that ended a run keeps it ended when the rate falls, until the limit is raised', () => {
+    const runState = at(3, 0, { finalAnswer: { ...ended, terminal: terminalOf({ meter: rate(10, 10) }, 's', true) } })
+    const decided = (meter: TimeMeter) =>
+      decide({ runState, policy: POLICY, time: { enforced: [meter], observed: [] } })
+    expect([decided(rate(10, 10)).kind, decided(rate(1, 10)).kind]).toEqual(['replay', 'replay'])
+    expect(decided(rate(1, 99))).toMatchObject({ kind: 'allow', resumesRun: true })
+    const ofRun = decide({ runState: at(3, 0, { finalAnswer: ended }), policy: { ...POLICY, run: NO_LIMITS } })
+    expect(ofRun).toMatchObject({ kind: 'allow', resumesRun: true })
+  })
+
+  it('is another limit than one of the same amount for something else', () => {
+    const terminal = terminalOf({ meter: { ...meter, max: 8 } }, 's', true)
+    const runState = at(5, 9, { finalAnswer: { ...ended, terminal } })
+    const policy = { ...POLICY, run: { ...NO_LIMITS, iterations: 9, tool_calls: 8 } }
+    expect(decide({ runState, policy })).toMatchObject({ kind: 'stop', limit: { meter: { name: 'tool_calls' } } })
+  })
+})
+
 describe('what the model is told', () => {
   it('leaves out the runs of a day: one that is under way is not a new one', () => {
     const kindAt = (meter: TimeMeter) =>

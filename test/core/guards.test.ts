@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { ToolCall } from '../../src/core/conversation/conversation.ts'
 import { EMPTY_TRANSCRIPT } from '../../src/core/conversation/transcript.ts'
 import { decide } from '../../src/core/decide.ts'
-import { GUARDS, judgeCalls } from '../../src/core/guards.ts'
+import { endsIfRefusedAgain, GUARDS, judgeCalls } from '../../src/core/guards.ts'
 import { hashOf } from '../../src/core/hash.ts'
 import type { LoopPolicy } from '../../src/core/loop/patterns.ts'
 import { countRequest } from '../../src/core/session/count-request.ts'
@@ -16,7 +16,7 @@ const AGAIN: ToolCall = { id: 'x', name: 'search', arguments: '{"q":"a"}' }
 const NEW: ToolCall = { id: 'y', name: 'search', arguments: '{"q":"b"}' }
 
 /** An agent that makes equal calls, whose model gets each notice; `next` counts its next request. */
-function agent(loop: LoopPolicy = POLICY) {
+function agent(loop: LoopPolicy = POLICY, budget = BUDGET) {
   let session: Session = NEW_SESSION
   let length = 1
   const pages = steps('s', 40).map((one) => (one['role'] === 'tool' ? { ...one, content: 'The same old page.' } : one))
@@ -26,7 +26,7 @@ function agent(loop: LoopPolicy = POLICY) {
     length += 2
     const conversation = conversationOf(sent)
     const facts = factsOf(EMPTY_TRANSCRIPT, conversation, hashOf(`${sent.length}`), registry)
-    const request = requestOf(facts, { conversation, loop })
+    const request = requestOf(facts, { conversation, loop, budget })
     const counted = { fingerprint: request.facts.fingerprint, thread: '' }
     const { session: after, result: runState } = countRequest(session, request)
     session = noticeReachedModel(after, counted, true)
@@ -112,6 +112,29 @@ describe('the calls of a response', () => {
     expect(mayBlock(turn)).toBe(false)
     expect(ends(turn)).toBeUndefined()
     expect(turn.judge(AGAIN).blocked).toEqual([undefined])
+  })
+
+  it('are never blocked where the loop guard is disabled, also where the budget follows loops', () => {
+    const turn = agent(policyWith({ enabled: false }), { ...BUDGET, cautionWhen: 'stagnating' }).stuck()
+    expect(turn.runState.thread.loopState).toBeDefined()
+    expect([mayBlock(turn), ends(turn), turn.judge(AGAIN).blocked]).toEqual([false, undefined, [undefined]])
+  })
+
+  it('pass without a fault where nothing was observed before', () => {
+    const { request, runState, ...turn } = agent(policyWith({ enabled: false })).next()
+    const { loop } = agent().next().request
+    const made = { request: { ...request, loop }, runState, isAgain: false, now: 0 }
+    expect(turn.judge(AGAIN)).toEqual({ blocked: [undefined], faults: [] })
+    for (const guard of GUARDS)
+      expect(guard.judge([AGAIN], NEW_SESSION, runState.thread, made).blocked.every((one) => one === undefined)).toBe(
+        true,
+      )
+  })
+
+  it('end the run if they are made again although the model was asked twice, where the loop guard blocked them', () => {
+    const block = { askText: '', fallback: '', tool: '', text: '' }
+    expect(endsIfRefusedAgain({ ...block, guard: 'loop_guard' })).toBe(true)
+    expect(endsIfRefusedAgain({ ...block, guard: 'max_agents' })).toBe(false)
   })
 
   it('pass where an operator lets the loop guard only warn, and are blocked where an operator lets it', () => {

@@ -242,6 +242,26 @@ describe('two copies of a session', () => {
       expect(both.threads[0]?.run.id).toBe('run 2')
   })
 
+  it('have the settings that were changed, and after a loss of data those of the store', () => {
+    const set = (loopMode: 'warn' | 'enforce' | 'observe'): Session => ({ ...single(5, 10), operator: { loopMode } })
+    const [base, here, there] = [set('warn'), set('enforce'), set('observe')]
+    const modeOf = (...copies: readonly [Session, Session, Session, boolean]) =>
+      mergeSessions(...copies).operator?.loopMode
+    expect([modeOf(base, here, there, false), modeOf(base, base, there, false)]).toEqual(['enforce', 'observe'])
+    expect(modeOf(base, here, there, true)).toBe('observe')
+  })
+
+  it('have the smaller windows that the replica found, else those of the store', () => {
+    const windows = (tokens: number): Session => ({
+      ...single(5, 10),
+      reductions: [{ upstream: 'openai', model: 'm', tokens, reason: 'stated_limit', until: 9 }],
+    })
+    const [base, here, there] = [windows(1), windows(2), windows(3)]
+    expect(mergeSessions(base, base, there).reductions).toBe(there.reductions)
+    expect(mergeSessions(base, here, there).reductions).toBe(here.reductions)
+    expect(mergeSessions(base, { ...here, reductions: undefined }, there).reductions).toBe(there.reductions)
+  })
+
   it('have the gaps, the name and the number of threads of both, and the smaller windows that the replica found', () => {
     const record = { name: undefined, threads: 1, iterations: [], runs: [] }
     const one: Session = { ...single(5, 10), gaps: ['no_identity'], record: { ...record, name: 'mine', threads: 3 } }

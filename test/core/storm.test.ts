@@ -80,6 +80,19 @@ describe('a storm', () => {
     expect(waitOf(streak)).toBe(expected)
   })
 
+  it('begins as late after the clock was set back as it would have', () => {
+    let streak: ErrorStreak | undefined = withError(undefined, reply(), POLICY, 3_600_000, 'b0')
+    for (let at = 0; at <= 20; at++) streak = withError(streak, reply(), POLICY, at * 3_000, 'b0')
+    expect([waitOf({ streak, now: 60_000 }), waitOf({ streak, now: 65_000 })]).toEqual([5, 'sent'])
+  })
+
+  it('does not begin because of quick errors from before the clock was set back, and keeps the times of 20', () => {
+    let streak: ErrorStreak | undefined
+    for (let at = 0; at < 19; at++) streak = withError(streak, reply(), POLICY, 3_600_000 + at * 100, 'b0')
+    expect(waitOf({ streak: withError(streak, reply(), POLICY, 0, 'b0'), now: 0 })).toBe('sent')
+    expect(errors(60, 10).streak?.repeated?.at).toHaveLength(20)
+  })
+
   it('begins only where storms are enabled', () => {
     const { streak, now } = errors(20, 100)
     expect(enterStorm(streak, { ...POLICY, enabled: false }, now)).toEqual({ streak })

@@ -3,8 +3,10 @@ import { describe, expect, it } from 'vitest'
 import {
   DEFAULT_TEXTS,
   fill,
+  isStatementDue,
   noticeFor,
   PLACEHOLDERS,
+  pressureOf,
   unknownPlaceholders,
 } from '../../../src/core/budget/budget-notices.ts'
 import type { Meter } from '../../../src/core/budget/meters.ts'
@@ -36,6 +38,41 @@ describe('a notice', () => {
     ],
   ] as const)('of tier %s for %o is %s', (tier, meter, text) => {
     expect(noticeFor(tier, meter, DEFAULT_TEXTS)).toBe(text)
+  })
+
+  it.each([
+    ['caution', 'countdown', DEFAULT_TEXTS.countdown],
+    ['warning', 'countdown', DEFAULT_TEXTS.countdownLast],
+    ['caution', 'tiers', DEFAULT_TEXTS.caution],
+    ['warning', 'tiers', DEFAULT_TEXTS.warning],
+  ] as const)('of tier %s in the style %s has the text of both', (tier, style, text) => {
+    const meter = iterations(58, 60)
+    expect(noticeFor(tier, meter, DEFAULT_TEXTS, style)).toBe(fill(text, meter))
+  })
+
+  it.each([
+    ['iterations', 41, 1, true],
+    ['iterations', 40, 1, false],
+    ['iterations', 40, 5, true],
+    ['iterations', 30, 6, false],
+    ['tokens', 59, 6, false],
+    ['tokens', 59, 10, true],
+  ] as const)(
+    'of a tracker that states every fifth request, with %s at %i of 60, is due in request %i: %s',
+    (...row) => {
+      const [name, used, at, isDue] = row
+      expect(isStatementDue({ name, used, max: 60 }, at, 5)).toBe(isDue)
+    },
+  )
+
+  it('is about the meter of the highest tier; of several, about the one of which the largest share is used', () => {
+    const thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: false } as const
+    const meters = [iterations(75, 100), toolCalls(80, 100), iterations(10, 100), toolCalls(78, 100)]
+    expect(pressureOf(meters, thresholds)).toEqual({ tier: 'caution', meter: toolCalls(80, 100) })
+    expect(pressureOf([...meters, iterations(90, 100)], thresholds)).toEqual({
+      ...{ tier: 'warning', meter: iterations(90, 100) },
+    })
+    expect(pressureOf([], thresholds)).toBeUndefined()
   })
 
   it('asks a stopped model for its answer, and replaces a missing answer', () => {

@@ -4,8 +4,10 @@ import {
   type Account,
   type Ask,
   amountsIn,
+  fullestOf,
   LEASE_MS,
   mergedAccount,
+  metersIn,
   partAfter,
   standingOf,
   sumsOf,
@@ -91,6 +93,49 @@ describe('what requests hold', () => {
     const account: Account = { 'p:one': partAfter(undefined, { used: { cost: 100 } }, NOW) }
     expect(standingOf(account, ask(0.01), LIMITS, NOW)).toMatchObject({ isCrowded: false })
     expect(standingOf(account, ask(0.01), LIMITS, NOW).hold).toBeUndefined()
+  })
+})
+
+describe('the meters of a request in an account', () => {
+  const period = { scope: 'day', name: '2026-11-27', start: 0, end: 9, resets: 'at midnight' } as const
+  const steps = { ...amountsIn({}), cost: 2 }
+  const standing = { used: { cost: 30, runs: 4 }, held: { cost: 20 }, limits: { ...LIMITS, runs: 5 } }
+  const metersOf = (asked: Counts, isCrowded?: true) =>
+    metersIn({ ...standing, ...(isCrowded && { isCrowded }) } as never, period as never, asked, steps)
+
+  it('are those with a limit, with what others hold left out of what is left', () => {
+    const time = { resetsAt: 9, resets: 'at midnight', left: 50, step: 2 }
+    expect(metersOf({ cost: 1 })).toEqual([{ name: 'cost', used: 30, max: 100, scope: 'day', time }])
+  })
+
+  it('count runs only where the request begins one', () => {
+    expect(metersOf({ cost: 1, runs: 1 }).map(({ name }) => name)).toEqual(expect.arrayContaining(['cost', 'runs']))
+    expect(metersOf({ cost: 1 }).map(({ name }) => name)).toEqual(['cost'])
+  })
+
+  it('are crowded where others hold something of them', () => {
+    const crowded = metersOf({ cost: 1, runs: 1 }, true)
+    expect(crowded.map(({ name, time }) => [name, time.isCrowded ?? false])).toEqual(
+      expect.arrayContaining([
+        ['cost', true],
+        ['runs', false],
+      ]),
+    )
+    expect(crowded).toHaveLength(2)
+  })
+})
+
+describe('the fullest limit of an account', () => {
+  it('is that of which the largest share is used; limits of 0 are none', () => {
+    const limits = { ...amountsIn({}), cost: 100, runs: 10 }
+    expect(fullestOf({ cost: 50, runs: 6, input: 900 }, limits)).toMatchObject({
+      name: 'runs',
+      used: 6,
+      max: 10,
+      share: 0.6,
+    })
+    expect(fullestOf({ cost: 70, runs: 6 }, limits)).toMatchObject({ name: 'cost', share: 0.7 })
+    expect(fullestOf({ cost: 70 }, amountsIn({}))).toBeUndefined()
   })
 })
 

@@ -35,6 +35,10 @@ const schedule = fc.array(
 const limits = fc.record({ max: fc.integer({ min: 1, max: 60 }), minutes: fc.integer({ min: 1, max: 60 }) })
 
 describe('the rate of a session', () => {
+  it('is 0 before the first answer', () => {
+    expect(ratesOf(velocityOf({ tokens: 10 }, 1), NEW_SESSION, NOON)).toMatchObject([{ name: 'tokens', used: 0 }])
+  })
+
   it('is at no time more than what was used in the time over which it is measured, in any schedule', () => {
     fc.assert(
       fc.property(schedule, limits, fc.nat(MINUTE_MS), (steps, { max, minutes }, offset) => {
@@ -175,5 +179,13 @@ describe('requests that wait', () => {
         expect(queue).toEqual([])
       }),
     )
+  })
+
+  it('are 256 at most; a later one waits for as long as it may', () => {
+    let queue: readonly Waiting[] = []
+    for (let at = 0; at < 300; at++) queue = withWaiting(queue, { id: String(at), until: 10 }, 0)
+    expect(queue.map(({ id }) => id)).toEqual(Array.from({ length: 256 }, (_, at) => String(at)))
+    const late = { id: '299', until: 10 }
+    expect([mayGo(queue, late, true, 9), mayGo(queue, late, false, 10)]).toEqual([false, true])
   })
 })

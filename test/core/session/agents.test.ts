@@ -14,6 +14,7 @@ const READ: ToolCall = { id: 'r', name: 'read', arguments: '{}' }
 /** One session, whose tree of agents has these limits. */
 function tree(agents: Partial<typeof BUDGET.agents>) {
   let session: Session = NEW_SESSION
+  let texts: readonly string[] = []
   const budget = { ...BUDGET, agents: { ...BUDGET.agents, ...agents }, spawnTools: ['task'] }
   /** Counts a request of a thread, and judges the calls of its answer; returns why each is blocked. */
   const ask = (thread: string, now: number, calls: readonly ToolCall[] = [], parent?: string) => {
@@ -24,10 +25,15 @@ function tree(agents: Partial<typeof BUDGET.agents>) {
     const { session: after, result: runState } = countRequest(session, request)
     const judged = judgeCalls(after, counted, calls, { request, runState, isAgain: false, now })
     session = judged.session
+    texts = judged.result.blocked.flatMap((block) => block?.text ?? [])
     return judged.result.blocked.map((block) => block?.guard)
   }
   return {
     ask,
+    /** What the model reads in place of the calls that were blocked last. */
+    texts: () => texts,
+    /** The notice that the next request of the main agent carries. */
+    notice: () => session.threads.find(({ name }) => name === '')?.blockNotice?.text,
     /** The agent of a thread gives its answer, without a call. */
     answer(thread: string) {
       const { fingerprint } = requestFacts([user(`Go, ${thread}.`)])
@@ -50,6 +56,30 @@ describe('the limits of a tree of agents', () => {
     ])
     expect(one.count(0)).toEqual({ total: 3, running: 3 })
     expect(tree({ total: 1 }).ask('', 0, [TWO])).toEqual(['max_agents'])
+  })
+
+  it('tell the model why, and what to do; the next request says each reason once', () => {
+    const one = tree({ total: 3 })
+    one.ask('', 0, [TWO, TWO, SPAWN, SPAWN])
+    const [two, three] = ['2 of 3', '3 of 3'].map(
+      (used) =>
+        `[GOVERNOR] This session already runs ${used} agents. Do not retry. Do this part yourself with your tools.`,
+    )
+    expect(one.texts()).toEqual([two, three])
+    expect(one.notice()).toBe(`${two}\n\n${three}`)
+    const waits = tree({ concurrent: 1 })
+    waits.ask('', 0, [TWO])
+    expect(waits.texts()).toEqual([expect.stringMatching(/already runs 0 of 1 agents.*, or wait for one to finish\.$/)])
+    const deep = tree({ depth: 1 })
+    deep.ask('', 0)
+    deep.ask('a', 0, [SPAWN])
+    expect(deep.texts()).toEqual([expect.stringMatching(/^\[GOVERNOR\] Agents may stand 1 deep/)])
+  })
+
+  it('remember nothing of a response that starts no agent', () => {
+    const one = tree({ total: 9 })
+    one.ask('', 0, [READ])
+    expect(one.times()).toEqual([])
   })
 
   it('block a call that would start one too many at once, until one of them is over or was not seen for a minute', () => {

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { usedSinceReset } from '../../../src/core/session/session.ts'
 import { endRun, releaseIteration } from '../../../src/core/session/transitions.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 import { called, type Message, newSession, requestFacts, result, said, steps, system, user } from '../transcript.ts'
@@ -141,6 +142,18 @@ describe('a run whose history became shorter', () => {
     expect(session.session.threads).toHaveLength(1)
   })
 
+  it('and shows only its newest step keeps its count, unless another agent has the same prompt', () => {
+    const newestStep = [...TASK, ...steps('z', 1)]
+    const other = [SYSTEM, user('Find the docs.')]
+    const session = begun()
+    for (let sent = 0; sent < 2; sent++) session.see(other)
+    expect(session.see(newestStep)).toMatchObject({ iteration: 9, isNewRun: false })
+    const doubtful = newSession()
+    doubtful.see(TASK)
+    for (const messages of growing(TASK, 'a', 8)) doubtful.see(messages)
+    expect(doubtful.iteration(newestStep)).toBe(2)
+  })
+
   it('keeps its count of tool calls', () => {
     const session = begun()
     expect(session.see([SYSTEM, SUMMARY]).toolCalls).toBe(7)
@@ -241,6 +254,16 @@ describe('conversations that began with the same words and have no session id', 
   })
 })
 
+describe('agents with the same prompt', () => {
+  it('are counted apart where their requests differ in bytes, also if their models answer with the same words', () => {
+    const session = newSession()
+    const own = { extra: { temperature: 0 } }
+    for (const [at, messages] of growing(TASK, 'a', 3).entries()) expect(session.iteration(messages)).toBe(at + 1)
+    for (const [at, messages] of growing(TASK, 'a', 3).entries()) expect(session.iteration(messages, own)).toBe(at + 1)
+    expect(session.session.threads.map(({ run }) => run.counts['iterations'])).toEqual([3, 3])
+  })
+})
+
 describe('threads of one session', () => {
   const OTHER = [SYSTEM, user('Find the docs.')]
 
@@ -317,6 +340,17 @@ describe('a request that failed', () => {
     expect(session.session).toEqual(before)
   })
 
+  it('is released once, although another request has its number by then', () => {
+    const session = newSession()
+    const [first = [], second = []] = growing(TASK, 'a', 2)
+    session.see(first)
+    session.see(second)
+    session.change((now) => releaseIteration(now, failed(second)))
+    expect(session.iteration(second, { extra: { temperature: 0 } })).toBe(2)
+    session.change((now) => releaseIteration(now, failed(second)))
+    expect(session.session.threads[0]?.run.counts['iterations']).toBe(2)
+  })
+
   it('is released once if it was sent twice at the same time', () => {
     const session = newSession()
     const [first = [], second = []] = growing(TASK, 'a', 2)
@@ -365,6 +399,12 @@ describe('a run that was stopped', () => {
   it('does not affect other threads', () => {
     expect(stopped().see([SYSTEM, user('Find the docs.')]).finalAnswer).toBeUndefined()
   })
+})
+
+it('a run that was reset by a replica with a slower clock has used time since it began', () => {
+  const operator = { base: { at: 40_000, counts: {} } }
+  expect(usedSinceReset({ startedAt: 100_000, counts: {}, operator }, 130_000).seconds).toBe(30)
+  expect(usedSinceReset({ startedAt: 10_000, counts: {}, operator }, 130_000).seconds).toBe(90)
 })
 
 it('a session of replicas whose clocks differ has used no negative time', () => {
