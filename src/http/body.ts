@@ -92,8 +92,14 @@ const ONE_PIECE = 65_536
 /** Why a body is not read or not decoded. */
 export type Unread = 'body_too_large' | 'no_room' | 'unknown_encoding' | 'unreadable_body'
 
-/** A whole body; or why it is not read, with a stream of all of it. */
-export type ReadBody = Buffer | { readonly why: Unread; readonly stream: Readable }
+/** A body that is not read whole: a stream of all of it, and the chunks of it that were read. */
+export interface UnreadBody {
+  readonly stream: Readable
+  readonly chunks: readonly Buffer[]
+}
+
+/** A whole body; or why it is not read. */
+export type ReadBody = Buffer | (UnreadBody & { readonly why: Unread })
 
 /**
  * Reads a body of at most `max` bytes for which `lease` has room, at once for an announced length; returns any other as
@@ -103,7 +109,7 @@ export function readBody({ head, body: request }: Client, max: number, lease: Le
   return new Promise((resolve, reject) => {
     const announced = Number(headerOf(head.headers, 'content-length') ?? 0)
     const unread = announced > max ? 'body_too_large' : lease.grow(announced, REQUESTS_PART) ? undefined : 'no_room'
-    if (unread) return resolve({ why: unread, stream: streamOf(request) })
+    if (unread) return resolve({ why: unread, stream: streamOf(request), chunks: [] })
     // Bodies of known length are copied into one buffer, and their chunks are not kept.
     const whole = announced > ONE_PIECE ? Buffer.allocUnsafeSlow(announced) : undefined
     const chunks: Buffer[] = []
@@ -119,7 +125,7 @@ export function readBody({ head, body: request }: Client, max: number, lease: Le
       const isTooLarge = length > max
       if (!isTooLarge && (length <= announced || lease.grow(chunk.length, REQUESTS_PART))) return
       request.off('data', take).off('end', finish).pause()
-      resolve({ why: isTooLarge ? 'body_too_large' : 'no_room', stream: streamOf(request, chunks) })
+      resolve({ why: isTooLarge ? 'body_too_large' : 'no_room', stream: streamOf(request, chunks), chunks })
     }
     request.on('data', take).on('end', finish)
     // Starts reading now and not in the next tick, so that the first bytes are taken as soon as they arrive.

@@ -32,7 +32,7 @@ export interface Charge {
   readonly places: readonly Place[]
   /** Names the model in estimates. */
   readonly model: string
-  readonly bytes: number
+  bytes: number
   ask: Ask
   /** Returns US dollars; `undefined` while prices are loaded. */
   readonly priceOf: (of: TokenUsage) => number | undefined

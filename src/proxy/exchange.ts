@@ -1,10 +1,18 @@
 /** One request, from its bytes to its response. */
 
-import type { Readable } from 'node:stream'
 import { errorOf } from '../core/thrown.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { AGENT_KEYS } from '../dialect/index.ts'
-import { ClientGone, hasBody, leaseFor, readBody, streamOf, type Unread, watchFor } from '../http/body.ts'
+import {
+  ClientGone,
+  hasBody,
+  leaseFor,
+  readBody,
+  streamOf,
+  type Unread,
+  type UnreadBody,
+  watchFor,
+} from '../http/body.ts'
 import { type Client, reply } from '../http/client.ts'
 import { headerOf } from '../http/headers.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
@@ -48,7 +56,7 @@ export async function exchange(services: Services, client: Client, route = route
     const body = await readBody(client, services.maxGuardedBody, lease)
     if (!Buffer.isBuffer(body)) {
       body.stream.once('close', lease.release)
-      return await relayUnread(x, dialect, body.stream, body.why)
+      return await relayUnread(x, dialect, body, body.why)
     }
     x.bodyReadAt = performance.now()
     await services.tick.next()
@@ -106,11 +114,12 @@ async function relayUnknown(x: Exchange): Promise<void> {
 }
 
 /** Relays a request that is not judged, unless that is refused. `why`: it could not be read; unset after a counted fault. */
-async function relayUnread(x: Exchange, dialect: Dialect, body: Buffer | Readable, why: Unread | undefined) {
-  if (refuseModel(x) || refuseUnread(x)) return void (Buffer.isBuffer(body) || body.resume())
+async function relayUnread(x: Exchange, dialect: Dialect, body: Buffer | UnreadBody, why: Unread | undefined) {
+  const sent = Buffer.isBuffer(body) ? body : body.stream
+  if (refuseModel(x) || refuseUnread(x)) return void (Buffer.isBuffer(sent) || sent.resume())
   if (await refuseUnjudged(x, dialect, body)) return
   if (why) x.services.emit({ kind: 'failed_open', reason: why })
-  await relayUnguarded(x, callFor(x, body))
+  await relayUnguarded(x, callFor(x, sent))
 }
 
 /**

@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream'
 import { limitsTime } from '../core/budget/policy.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import { outlineOf } from '../dialect/shared/outline.ts'
+import type { UnreadBody } from '../http/body.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { refuseAside } from './charge.ts'
 import { noteAside } from './evaluate.ts'
@@ -13,12 +14,15 @@ import { tenantOf } from './session/find-session.ts'
 const EDGE_BYTES = 65_536
 
 /** Keeps the first and the last bytes of a body that is read elsewhere; the result returns what there is so far. */
-function watchEdges(body: Readable): () => string {
+function watchEdges(body: Readable, chunks: readonly Buffer[], grows: (bytes: number) => void): () => string {
   let [first, last]: [Buffer, Buffer] = [Buffer.alloc(0), Buffer.alloc(0)]
-  body.on('data', (chunk: Buffer) => {
+  const take = (chunk: Buffer) => {
     if (first.length < EDGE_BYTES) first = Buffer.concat([first, chunk.subarray(0, EDGE_BYTES - first.length)])
     last = chunk.length < EDGE_BYTES ? Buffer.concat([last, chunk]).subarray(-EDGE_BYTES) : chunk.subarray(-EDGE_BYTES)
-  })
+    grows(chunk.length)
+  }
+  for (const chunk of chunks) take(chunk)
+  body.on('data', take)
   return () => `${first.toString('latin1')} ${last.toString('latin1')}`
 }
 
@@ -26,14 +30,19 @@ function watchEdges(body: Readable): () => string {
  * Answers a request that can't be read or judged with Governor's own text, if a limit of a scope of time is reached; else
  * its response will be counted. Limits for each model don't count it. Returns whether it was answered.
  */
-export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer | Readable): Promise<boolean> {
+export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer | UnreadBody): Promise<boolean> {
   const { services, client, route, accessKey } = x
   if (x.aside) return refuseAside(x, x.aside)
   if (!limitsTime(services.policies.budget, accessKey?.scopes)) return false
   const isWhole = Buffer.isBuffer(body)
+  let length = 0
+  const grows = (bytes: number) => {
+    length += bytes
+    if (x.charge) x.charge.bytes = Math.max(x.charge.bytes, length)
+  }
   const edges = isWhole
     ? () => `${body.toString('latin1', 0, EDGE_BYTES)} ${body.subarray(-EDGE_BYTES).toString('latin1')}`
-    : watchEdges(client.body)
+    : watchEdges(client.body, body.chunks, grows)
   const outline = () => outlineOf(dialect, { path: route.asked, query: route.query }, edges())
   const asked = outline()
   if (!asked) return false
@@ -44,7 +53,7 @@ export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer
   return refuseAside(x, x.aside, async () => {
     if (isWhole || client.body.readableEnded || client.isGone()) return
     // The client may read no answer before it has sent all.
-    body.resume()
+    body.stream.resume()
     await Promise.race([once(client.body, 'end'), new Promise<void>((resolve) => client.onClose(resolve))])
   })
 }

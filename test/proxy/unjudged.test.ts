@@ -1,4 +1,6 @@
 /** Scopes of time count and end requests that Governor cannot read or judge. */
+import http from 'node:http'
+import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DIALECTS as GUARDED } from '../../src/dialect/index.ts'
 import { ask } from '../support/admin.ts'
@@ -18,14 +20,41 @@ async function start(config: object, options: object = {}) {
   return { ...(await startGovernor(model.url, { server, ...config }, options)), model }
 }
 
-/** Sends a request. `place`: where its flag for streams stands. */
+/** Returns the body of a request. `place`: where its flag for streams stands. */
+function bodyOf(dialect: DialectName, stream: boolean, place: string, text: string): string {
+  const body = FORMS[dialect].body([SYSTEM, human(text)])
+  return JSON.stringify(place === 'first' ? { stream, ...body } : { ...body, stream })
+}
+
 function send(url: string, dialect: DialectName, stream: boolean, place: string, text: string): Promise<Response> {
-  const form = FORMS[dialect]
-  const body = form.body([SYSTEM, human(text)])
-  return fetch(url + form.path, {
+  const { path, headers } = FORMS[dialect]
+  return fetch(url + path, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', ...form.headers('sk-1') },
-    body: JSON.stringify(place === 'first' ? { stream, ...body } : { ...body, stream }),
+    headers: { 'content-type': 'application/json', ...headers('sk-1') },
+    body: bodyOf(dialect, stream, place, text),
+  })
+}
+
+/** Sends a body without its length, in pieces of these sizes and the rest; returns the text of the response. */
+function sendPieces(url: string, dialect: DialectName, body: string, sizes: readonly number[]): Promise<string> {
+  const { path, headers } = FORMS[dialect]
+  return new Promise((resolve, reject) => {
+    const request = http.request(url + path, { method: 'POST', headers: headers('sk-1') }, (response) => {
+      let text = ''
+      response.setEncoding('utf8').on('data', (piece: string) => {
+        text += piece
+      })
+      response.once('end', () => resolve(text))
+    })
+    request.once('error', reject)
+    let at = 0
+    const next = () => {
+      const size = sizes[at++]
+      if (size === undefined || size >= body.length) return request.end(body)
+      request.write(body.slice(0, size), () => setImmediate(next))
+      body = body.slice(size)
+    }
+    next()
   })
 }
 
@@ -49,6 +78,29 @@ describe('a body that is too large to be read', () => {
     expect(answer.text).toContain("today's iteration limit, 2, is used up")
     expect(model.requests).toHaveLength(2)
     expect(model.requests.every(({ text }) => text.includes(LONG))).toBe(true)
+  })
+
+  it('is known by its ends, however it comes in pieces of unknown number', async () => {
+    const { url } = await start({ budget: { day: { max_iterations: 1 } } })
+    expect((await send(url, 'chat', false, 'last', 'Go.')).status).toBe(200)
+    const sizes = fc.array(fc.integer({ min: 1, max: 90_000 }), { minLength: 1, maxLength: 8 })
+    await fc.assert(
+      fc.asyncProperty(fc.constantFrom(...CASES), sizes, async ({ dialect, stream, place }, pieces) => {
+        const text = await sendPieces(url, dialect, bodyOf(dialect, stream, place, LONG), pieces)
+        const answer = readAnswer(dialect, text, stream)
+        expect(answer).toMatchObject({ hasEnded: true, governor: { scope: 'day' } })
+        expect(text).toMatch(/"model":"(?:gpt|claude)-test"/)
+      }),
+      { numRuns: 40 },
+    )
+  })
+
+  it('is estimated by all its bytes where its length is not known before', async () => {
+    const { url } = await start({ budget: { day: { max_tokens: 1e6 } } })
+    await sendPieces(url, 'chat', bodyOf('chat', true, 'first', LONG), [1_000, 70_000])
+    const { json } = await ask(url, '/governor/budget')
+    const [{ used } = { used: { tokens: 0 } }] = (json as { budget: { used: { tokens: number } }[] }).budget
+    expect(used.tokens).toBeGreaterThanOrEqual(LONG.length / 4)
   })
 
   it('passes where there is no limit of a scope of time, and where a limit is only for models', async () => {
