@@ -2,7 +2,7 @@
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { GovernorOptions } from '../../src/app.ts'
 import { ask } from '../support/admin.ts'
-import { EVENTS, runawayGemini, runGemini, WHOLE } from '../support/gemini.ts'
+import { EVENTS, LIST, runawayGemini, runGemini, WHOLE } from '../support/gemini.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { type Script, startProvider } from '../support/provider.ts'
@@ -307,6 +307,24 @@ describe('a limit on the rate in other connections', () => {
     const { last } = await runGemini(url, path)
     expect(last).toMatchObject({ status: 200, text: 'This is what I found so far.', calls: [] })
     expect(last?.governor).toMatchObject({ terminal_reason: 'max_iterations', scope: 'minute', budget_max: 3 })
+    expect(provider.requests).toHaveLength(4)
+  })
+
+  it.each([WHOLE, EVENTS, LIST])('has a request over Gemini wait until it is lower: %s', async (path) => {
+    const clock = { now: NOON }
+    const limits = velocity({ max_iterations: 3, over: '1m', action: 'slow' })
+    const { url, provider, until } = await startBoth(runawayGemini(), limits, { now: () => clock.now })
+    const run = runGemini(url, path, 4)
+    await until(({ kind }) => kind === 'slowed')
+    expect(provider.requests).toHaveLength(3)
+    clock.now += MINUTE
+    const { seen, last } = await run
+    expect(seen.map(({ status, governor, calls }) => [status, governor, calls.length])).toEqual(
+      Array(4).fill([200, undefined, 1]),
+    )
+    expect(last?.headers.get('x-governor-iteration')).toBe('4/300')
+    expect(Number(last?.headers.get('x-governor-slowed'))).toBeGreaterThanOrEqual(0)
+    expect(provider.requests[3]?.body.toString()).not.toContain('[BUDGET')
     expect(provider.requests).toHaveLength(4)
   })
 
