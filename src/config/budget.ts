@@ -109,8 +109,8 @@ export const budget = z.strictObject({
     z.union([z.boolean(), z.literal('lower_only')], 'expected one of true, false, lower_only'),
     true,
   ).describe(
-    'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls: true, lower_only or ' +
-      'false. lower_only: only if they lower the limit.',
+    'Honour the request headers x-governor-max-iterations and x-governor-max-tool-calls, and the task_budget of ' +
+      'Messages: true, lower_only or false. lower_only: only if they lower the limit.',
   ),
   run: section(limits).describe(
     'Further limits per run; 0 is no limit. A run that reaches any of them ends with an answer.',

@@ -53,6 +53,8 @@ export type CostGap = 'partial' | 'estimate'
 
 /** The usage of one model call. */
 export interface CallUsage extends TokenUsage {
+  /** The part of the prompt that tools have brought since the answer before; unset for a request that is no step. */
+  readonly added?: number
   /** US dollars; unset if the price is not known. */
   readonly cost?: number | undefined
   /** Unset where the price is known, or will be. */

@@ -254,7 +254,7 @@ function subjectOf({ route, client }: Exchange, model: string) {
   return { model, upstream: route.upstream.name, header: (name: string) => headerOf(client.head.headers, name) }
 }
 
-/** Returns a request with the policies that apply to it, and the limits that its client declares in headers. */
+/** Returns a request with the policies that apply to it, and the limits that its client declares. */
 function requestOf(exchange: Exchange, asked: DialectRequest, facts: RequestFacts, found: FoundSession): Request {
   const { conversation } = asked
   const { services, route, client } = exchange
@@ -265,6 +265,7 @@ function requestOf(exchange: Exchange, asked: DialectRequest, facts: RequestFact
   const declared = {
     iterations: wholeNumber(header('x-governor-max-iterations')),
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
+    task_tokens: conversation.taskBudget?.total,
   }
   const budget = withKeyScopes(exchange, policyFor(settingsFor(budgets, subject), declared))
   const { emit, labels, harnessRegistry: registry } = services

@@ -9,7 +9,7 @@ import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { EMPTY_RECORD, withMinute } from '../core/operator/session-record.ts'
 import { promptOf } from '../core/session/request-facts.ts'
-import { countsByTool, resultTokens } from '../core/session/result-tokens.ts'
+import { addedTokens, countsByTool, resultTokens } from '../core/session/result-tokens.ts'
 import { type FirstAnswer, NEW_SESSION, type Session, withAnswer } from '../core/session/session.ts'
 import {
   changeReductions,
@@ -163,14 +163,15 @@ function noteCompleted(turn: Turn, answer: Answered): void {
 }
 
 /** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
-function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: boolean): void {
+function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean): void {
   const { services, exchange, names, state, request, runState, decision } = turn
   const { model } = request.conversation
   const { upstream } = exchange.route
   const { run, thread, isNewRun } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   // A cost that comes later has the shares of its tokens.
-  const { lastInput: tokens = usage.input } = usage
+  const { lastInput: tokens = known.input } = known
+  const usage = isLater ? known : { ...known, added: addedTokens(request, runState, tokens) }
   if (!isLater || !state.prompt) {
     const results = resultTokens(request, thread, tokens)
     const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
@@ -179,8 +180,8 @@ function noteUsage(turn: Turn, answer: Answered, usage: CallUsage, isLater: bool
   const tools = countsByTool(state.prompt, usage)
   const { number, depth } = thread
   const place = { thread: number, depth, isNewRun, iteration, counts: run.counts, tools }
-  if (!isLater || usage.cost !== undefined)
-    emitAnswered(exchange, { model, ...names, ...place, usage, facts: answer.facts })
+  if (!isLater || known.cost !== undefined)
+    emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
   state.recorded = unlessLost(
     services.emit,
     record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer),
@@ -237,6 +238,7 @@ async function record(
     results: sent.stored && state.prompt?.results,
     ids,
     requestBytes: request.facts.bytes ?? 0,
+    messages: request.facts.messages,
     callsNothing,
     isCut,
     calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,

@@ -49,7 +49,7 @@ function messageOf(request: ChatBody, answer: Answer, number: number) {
     content,
     stop_reason: stop,
     stop_sequence: null,
-    usage: USAGE,
+    usage: { ...USAGE, ...answer.usage },
   }
 }
 
@@ -97,7 +97,7 @@ export function events(request: ChatBody, answer: Answer, number: number): strin
     ...whole,
     content: [],
     stop_reason: null,
-    usage: { ...USAGE, output_tokens: 1 },
+    usage: { ...whole.usage, output_tokens: 1 },
   }
   return [
     event({ type: 'message_start', message: start } as { type: string }),
@@ -113,7 +113,7 @@ export function events(request: ChatBody, answer: Answer, number: number): strin
     event({
       type: 'message_delta',
       delta: { stop_reason: whole.stop_reason, stop_sequence: null },
-      usage: { output_tokens: USAGE.output_tokens },
+      usage: { output_tokens: whole.usage.output_tokens },
     } as { type: string }),
     event({ type: 'message_stop' }),
   ]

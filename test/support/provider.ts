@@ -58,7 +58,7 @@ export interface Answer {
   readonly finish?: string
   /** Content blocks before the others, if the format has blocks. */
   readonly blocks?: readonly object[]
-  /** What a response of Gemini's API states at its end, in place of the usual. */
+  /** What a response of Gemini's API, or of Messages, states, in place of the usual. */
   readonly usage?: Readonly<Record<string, number>>
   /** Another reply instead: an error, or a broken body. */
   readonly status?: number

@@ -124,6 +124,20 @@ export const METERS = {
       noun: 'token',
     },
   },
+  task_tokens: {
+    word: 'Task tokens',
+    unit: 'tokens',
+    format: tokens,
+    counters: ['task_tokens'],
+    limit: {
+      setting: 'max_task_tokens',
+      within: 'runs',
+      value: 'count',
+      help: 'Tokens, each counted once: of answers, and of new results in prompts, as in a task budget of Anthropic.',
+      reason: 'max_tokens',
+      noun: 'token',
+    },
+  },
   cost: {
     word: 'Cost',
     unit: '',

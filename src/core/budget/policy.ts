@@ -51,7 +51,7 @@ export function settingsFor<Settings>({ settings, rules }: ByRule<Settings>, sub
   return settings
 }
 
-/** Returns the budget policy of one request, with the limits that its client declares in headers; 0 is no limit. */
+/** Returns the budget policy of one request, with the limits that its client declares; 0 is no limit. */
 export function policyFor(
   { policy, clientOverride, announce }: BudgetSettings,
   declared: { readonly [Name in LimitName]?: number | undefined },
@@ -68,7 +68,10 @@ export function policyFor(
     if (clientOverride === true || run[name] === 0 || isLower) run[name] = asked
   }
   const mayAnnounce = announce !== 'never' && clientOverride !== false
-  return { ...policy, run, announce: isAnnounced ? LIMITS : mayAnnounce ? names : [] }
+  const announced = isAnnounced ? LIMITS : mayAnnounce ? names : []
+  // Its provider states a task budget itself.
+  const isStated = (name: LimitName) => name === 'task_tokens' && declared[name] !== undefined
+  return { ...policy, run, announce: announced.filter((name) => !isStated(name)) }
 }
 
 /** True if any budget, of a rule or general, or an access key (`own`) has a limit on cost. */

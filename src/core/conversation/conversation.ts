@@ -38,6 +38,12 @@ export interface ResultSize extends Pick<ToolResult, 'callId' | 'name'> {
   readonly bytes: number
 }
 
+/** Tokens of one task, counted as by `task_tokens`. `spent`: those used for messages that the history no longer has. */
+export interface TaskBudget {
+  readonly total: number
+  readonly spent: number
+}
+
 /** A request's messages and settings. Methods throw `TooMuchToRead` if `work` is used up. */
 export interface Conversation {
   /** Counts the work of decoding; unset if no other request waits. */
@@ -52,6 +58,8 @@ export interface Conversation {
   readonly isCompaction?: boolean
   /** The request asks for no answer: the provider only reads it, as the next request continues from it. */
   readonly isWarmUp?: boolean
+  /** The tokens that the client states for one task; the provider shows the model how many are left. */
+  readonly taskBudget?: TaskBudget | undefined
   /** The history begins with the provider's own summary of what stood before it. */
   readonly isCompacted?: boolean
   /** The system text before the conversation; empty if there is none. */

@@ -2,6 +2,7 @@
 
 import type { LimitPair } from '../budget/meters.ts'
 import { isReached, ratesOf } from '../budget/velocity.ts'
+import type { Conversation } from '../conversation/conversation.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
@@ -266,13 +267,19 @@ function withDemands({ demands, finalAnswer }: Run, names: readonly Hash[], fing
   return [...known, ...more.map((name) => ({ name, lateIn: finalAnswer && fingerprint }))]
 }
 
+/** Returns counts with the tokens that the client says its task has spent, where those are more. */
+function withSpent({ taskBudget }: Conversation, counts: Counts): Counts {
+  const spent = taskBudget?.spent ?? 0
+  return spent > (counts.task_tokens ?? 0) ? { ...counts, task_tokens: spent } : counts
+}
+
 /**
  * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
  * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
  * every field.
  */
 function runAfter(
-  { facts, now, demands, upstream, model, agent, key, timeLimits }: Request,
+  { conversation, facts, now, demands, upstream, model, agent, key, timeLimits }: Request,
   { known, run, over, answer, isUnknown, skipsHistory = false }: Place,
   before: RecentRequest | undefined,
   iteration: number,
@@ -297,7 +304,7 @@ function runAfter(
     startedAt: run.startedAt,
     askedAt: now,
     quietSince: run.quietSince,
-    counts: {
+    counts: withSpent(conversation, {
       ...run.counts,
       runs: 1,
       iterations: Math.max(iterations, iteration),
@@ -305,7 +312,7 @@ function runAfter(
         isUnknown ? facts.toolCalls - (inherited?.tool_calls ?? 0) : 0,
         tool_calls + (isCounted ? 0 : newToolCalls),
       ),
-    },
+    }),
     recentRequests: before
       ? recentRequests.with(recentRequests.indexOf(before), counted)
       : [...recentRequests.slice(1 - MAX_RECENT_REQUESTS), counted],

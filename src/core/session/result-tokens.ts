@@ -4,7 +4,7 @@ import { withResults } from '../conversation/transcript.ts'
 import type { Counts } from '../counters.ts'
 import type { Request } from '../request.ts'
 import { type CallUsage, estimateTokens } from '../usage.ts'
-import type { Thread } from './session.ts'
+import type { RunState, Thread } from './session.ts'
 
 /** Returns the bytes of the results that a request brings for a conversation that its provider keeps, by tool. */
 function newResults({ conversation, facts }: Request, { loopState }: Thread): readonly Named<number>[] {
@@ -32,6 +32,26 @@ export function resultTokens(request: Request, thread: Thread, tokens: number): 
   for (const { amount } of all) sum += amount
   const part = Math.min(1, tokens / Math.max(1, sum))
   return all.map(({ name, amount }) => ({ name, amount: amount * part }))
+}
+
+/**
+ * Returns the tokens of a prompt, of `tokens` in all, that tools have brought since the answer before: what the prompt has
+ * grown by, or a share by bytes where its history was changed. A prompt that was answered before has brought nothing.
+ */
+export function addedTokens(request: Request, { thread, isRetry }: RunState, tokens: number): number {
+  const { conversation, facts } = request
+  const { previous, bytes = 0, messages, transcript } = facts
+  const newest = transcript.assistantMessages.at(-1)?.index ?? -1
+  let size = 0
+  for (let at = newest + 1; at < transcript.length; at++)
+    for (const result of conversation.resultSizes?.(at) ?? []) size += result.bytes
+  if (size === 0) return 0
+  const { context } = thread
+  const isLonger = context?.messages === newest && bytes - context.requestBytes >= size
+  const grown = context && (previous !== undefined || isLonger) ? tokens - context.tokens : 0
+  if (grown > 0) return grown
+  if (isRetry && (previous !== undefined || context?.messages === messages)) return 0
+  return previous === undefined ? Math.round((tokens * size) / Math.max(1, bytes, size)) : estimateTokens(size)
 }
 
 /** The tokens of a prompt, and those of them that are results, by tool. `share`: of the answer's cost, that of its prompt. */

@@ -173,6 +173,8 @@ export interface Branch {
 export interface ThreadContext {
   readonly tokens: number
   readonly requestBytes: number
+  /** How many messages its newest request had; unset in sessions of older versions. */
+  readonly messages?: number | undefined
   readonly results?: readonly Named<number>[] | undefined
 }
 

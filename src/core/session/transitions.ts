@@ -58,6 +58,7 @@ export interface AnswerFacts extends Pick<AnswerParts, 'tools'> {
   /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
   readonly requestBytes: number
+  readonly messages?: number
   /** The answer calls no tool; unset if that is not known. */
   readonly callsNothing?: boolean | undefined
   /** Its outcome for the record; unset if it is not recorded. */
@@ -72,7 +73,7 @@ export interface AnswerFacts extends Pick<AnswerParts, 'tools'> {
 
 /** Records what an answer used and its ids, in its run and in the session. */
 export function noteAnswer(session: Session, request: CountedRequest, facts: AnswerFacts): Session {
-  const { usage, ids, requestBytes, calls, callsNothing, iteration, isCut, results } = facts
+  const { usage, ids, requestBytes, messages, calls, callsNothing, iteration, isCut, results } = facts
   const thread = threadOf(session, request)
   const counts = countsOf(usage)
   const { number: agent = 0, run: { model = '' } = {} } = thread ?? {}
@@ -84,7 +85,8 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   const change: Partial<Thread> = {
     responses: withIds(thread.responses, ids),
     // Estimated tokens say too little about the context window.
-    context: estimated || input === 0 ? thread.context : { tokens: lastInput + output, requestBytes, results },
+    context:
+      estimated || input === 0 ? thread.context : { tokens: lastInput + output, requestBytes, messages, results },
     loopState: calls && loopState ? recordCalls(loopState, calls) : loopState,
   }
   const after = withThread(counted, thread, change, {

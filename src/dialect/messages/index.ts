@@ -1,7 +1,7 @@
 /** Anthropic's Messages, as Anthropic and the providers with the same API implement it. */
 
 import type { Work } from '../../core/bounds/work.ts'
-import type { Conversation, Role } from '../../core/conversation/conversation.ts'
+import type { Conversation, Role, TaskBudget } from '../../core/conversation/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { nameOf } from '../../core/hash.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
@@ -119,6 +119,19 @@ const FIELDS: RequestFields = {
     if (!isObject(choice) || choice['type'] === 'auto' || choice['type'] === 'none') return undefined
     return choice['type'] === 'any' ? { isNamed: false } : { isNamed: true, names: namesIn(choice) }
   },
+}
+
+/**
+ * Returns the client's budget for one task. Source: platform.claude.com/docs/en/build-with-claude/task-budgets. The field is
+ * rare, so it is looked for before the settings around it are decoded.
+ */
+function taskBudgetIn(index: RequestIndex): TaskBudget | undefined {
+  const settings = member(index.fields, 'output_config')?.value
+  if (!settings || !index.json.subarray(settings.start, settings.end).includes('"task_budget"')) return undefined
+  const budget = propertyOf(fieldOf(index, 'output_config'), 'task_budget')
+  const { total, remaining } = isObject(budget) ? budget : {}
+  if (typeof total !== 'number' || !(total > 0)) return undefined
+  return { total, spent: typeof remaining === 'number' ? Math.max(0, total - remaining) : 0 }
 }
 
 const CACHE = 'cache_control'
@@ -301,6 +314,7 @@ const read: Dialect['read'] = ({ body, known }) => {
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
       isCompacted: summary !== undefined,
+      taskBudget: taskBudgetIn(index),
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
     },
     items,
