@@ -127,7 +127,7 @@ describe('the state of a session', () => {
 })
 
 describe('the limit that a session shows', () => {
-  it('is the one of which the largest share is used, over all limits of its runs at work, of the session and of time', () => {
+  it('is the one of which the largest share is used, over all limits of its runs at work, of the session, of time and of the rate', () => {
     const amounts = fc.record(
       Object.fromEntries(LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
     ) as fc.Arbitrary<Amounts>
@@ -143,7 +143,26 @@ describe('the limit that a session shows', () => {
       }),
       subject: fc.constantFrom(null, 'gpt'),
     })
+    const velocity = fc.record({
+      limits: fc.record({
+        iterations: fc.constantFrom(0, 1, 4),
+        tokens: fc.constantFrom(0, 1, 1e4),
+        cost: fc.constantFrom(0, 0.01),
+      }),
+      minutes: fc.constantFrom(1, 5),
+      slows: fc.boolean(),
+      isObserved: fc.boolean(),
+    })
+    const minute = fc.record({
+      at: fc.integer({ min: 0, max: 9 }).map((ago) => NOW - ago * MINUTE),
+      counts: fc.record({
+        iterations: fc.nat(9),
+        input: fc.nat(1e5),
+        cost: fc.double({ min: 0, max: 1, noNaN: true }),
+      }),
+    })
     const run = fc.record({
+      velocity: fc.option(velocity, { nil: undefined }),
       isAnswered: fc.boolean(),
       askedAt: fc.constantFrom(NOW, NOW - MINUTE),
       timeLimits: fc.option(fc.array(timeLimit, { maxLength: 3 }), { nil: undefined }),
@@ -156,30 +175,46 @@ describe('the limit that a session shows', () => {
       }),
     })
     fc.assert(
-      fc.property(fc.array(run, { minLength: 1, maxLength: 3 }), timeAmounts, (runs, used) => {
-        const session = sessionOf(runs.map((one, at) => threadOf(at + 1, one)))
-        const usedOf: UsedOf = ({ rule: { limits } }) => ({ used, limits, start: NOW - MINUTE / 2 })
-        const { limit, threads, meters } = detailOf(listed(session), { ...VIEWER, usedOf }, noContext)
-        const working = threads.filter((one) => one.state === 'working' || one.state === 'near_limit')
-        const counting = working.length > 0 ? working : threads.slice(-1)
-        // Of a run that is over, the period that it counted in may be over too.
-        const ofTime = counting.flatMap(({ thread }) => {
-          const { timeLimits = [], askedAt = 0 } = runs[thread - 1] ?? {}
-          return working.length > 0 || askedAt === NOW ? timeLimits : []
-        })
-        const timeMeters = ofTime.flatMap(({ rule }) =>
-          TIME_LIMITS.map((name) => ({ name, used: used[name], max: rule.limits[name] })),
-        )
-        const own = [...counting.flatMap((one) => one.meters), ...meters]
-        const all = [...own, ...timeMeters].filter(({ max }) => max > 0)
-        const shares = all.map(({ used, max }) => (used ?? 0) / max)
-        if (all.length === 0) expect(limit).toBeNull()
-        else expect(limit?.share).toBeCloseTo(Math.max(...shares), 2)
-        const shown = all.find(
-          ({ name, used, max }) => name === limit?.meter && max === limit.max && used === limit.used,
-        )
-        if (limit) expect(shown && (shown.used ?? 0) / shown.max).toBeCloseTo(limit.share, 2)
-      }),
+      fc.property(
+        fc.array(run, { minLength: 1, maxLength: 3 }),
+        timeAmounts,
+        fc.array(minute),
+        (runs, used, minutes) => {
+          const { record, ...others } = sessionOf(runs.map((one, at) => threadOf(at + 1, one)))
+          const session: Session = { ...others, record: record && { ...record, minutes } }
+          const usedOf: UsedOf = ({ rule: { limits } }) => ({ used, limits, start: NOW - MINUTE / 2 })
+          const { limit, threads, meters } = detailOf(listed(session), { ...VIEWER, usedOf }, noContext)
+          const working = threads.filter((one) => one.state === 'working' || one.state === 'near_limit')
+          const counting = working.length > 0 ? working : threads.slice(-1)
+          // Of a run that is over, the period that it counted in may be over too.
+          const ofTime = counting.flatMap(({ thread }) => {
+            const { timeLimits = [], askedAt = 0 } = runs[thread - 1] ?? {}
+            return working.length > 0 || askedAt === NOW ? timeLimits : []
+          })
+          const timeMeters = ofTime.flatMap(({ rule }) =>
+            TIME_LIMITS.map((name) => ({ name, used: used[name], max: rule.limits[name] })),
+          )
+          const rates = counting.flatMap(({ thread }) => {
+            const { limits, minutes: over } = runs[thread - 1]?.velocity ?? { limits: {}, minutes: 1 }
+            const made = minutes.filter(({ at }) => at > NOW - over * MINUTE).map(({ counts }) => counts)
+            return Object.entries(limits).map(([name, max]) => {
+              const of = name === 'tokens' ? 'input' : (name as 'cost' | 'iterations')
+              const sum = made.reduce((total, counts) => total + counts[of], 0)
+              return { name, used: Math.round((sum / over) * 1e6) / 1e6, max }
+            })
+          })
+          const own = [...counting.flatMap((one) => one.meters), ...meters]
+          const all = [...own, ...timeMeters, ...rates].filter(({ max }) => max > 0)
+          const shares = all.map(({ used, max }) => (used ?? 0) / max)
+          if (all.length === 0) expect(limit).toBeNull()
+          else expect(limit?.share).toBeCloseTo(Math.max(...shares), 2)
+          const shown = all.find(
+            ({ name, used, max }) =>
+              name === limit?.meter && max === limit.max && Math.abs((used ?? 0) - (limit.used ?? 0)) < 2e-6,
+          )
+          if (limit) expect(shown && (shown.used ?? 0) / shown.max).toBeCloseTo(limit.share, 2)
+        },
+      ),
     )
   })
 

@@ -48,9 +48,10 @@ interface Measured {
 
 /**
  * Returns the meters of a session's rate. A part of the oldest minute has passed already, so it is left out: the rate is
- * never more than what was used in that time. `now`: milliseconds since the epoch.
+ * never more than what was used in that time. `now`: milliseconds since the epoch. `isAsked`: for a request of the session,
+ * which is one more iteration.
  */
-export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: number): RateMeter[] {
+export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: number, isAsked = true): RateMeter[] {
   const { record, operator } = session
   const from = Math.max(now - minutes * MINUTE_MS, operator?.base?.at ?? 0)
   const counted = (record?.minutes ?? []).filter(({ at }) => at > from)
@@ -60,7 +61,7 @@ export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: n
     const { includesCurrent }: MeterRow = METERS[name]
     const amountOf = ({ counts }: MinuteRecord) => amountIn(counts, name) ?? 0
     let left = counted.reduce((sum, minute) => sum + amountOf(minute), 0)
-    const used = perMinute(left + (includesCurrent ? 1 : 0))
+    const used = perMinute(left + Number(isAsked && includesCurrent === true))
     // Once so many minutes, the oldest first, are left out, the rate is below the limit.
     let resetsAt = now
     for (const minute of counted) {

@@ -279,7 +279,7 @@ function withSpent({ taskBudget }: Conversation, counts: Counts): Counts {
  * every field.
  */
 function runAfter(
-  { conversation, facts, now, demands, upstream, model, agent, key, timeLimits }: Request,
+  { conversation, facts, now, demands, upstream, model, agent, key, timeLimits, budget: { velocity } }: Request,
   { known, run, over, answer, isUnknown, skipsHistory = false }: Place,
   before: RecentRequest | undefined,
   iteration: number,
@@ -326,6 +326,7 @@ function runAfter(
     demands: withDemands(run, demands, fingerprint),
     limits,
     timeLimits,
+    velocity,
     stated: run.stated ?? limits.run,
     upstream,
     model,

@@ -9,7 +9,7 @@
 
 import type { SubjectLimits } from '../budget/ledger.ts'
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
-import type { RateMeter } from '../budget/velocity.ts'
+import type { RateMeter, Velocity } from '../budget/velocity.ts'
 import { type Named, withAmount } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
@@ -116,6 +116,8 @@ export interface Run {
   /** The limits, the target and the demands of its newest request. */
   readonly limits?: LimitPair | undefined
   readonly timeLimits?: readonly SubjectLimits[] | undefined
+  /** The limit on its session's rate; unset without one. */
+  readonly velocity?: Velocity | undefined
   /** The limits of its first request: the announcement of them stays the same in every request. */
   readonly stated?: Amounts | undefined
   readonly upstream?: string | undefined

@@ -83,7 +83,7 @@ const limitUse = named('LimitUse', {
   meter: z.enum(ALL_LIMITS),
   scope: z
     .enum(namesOf(SCOPES))
-    .describe('Whose limit it is: of its run, of the session, or of a period of the calendar.'),
+    .describe('Whose limit it is: of its run, of the session, of a period of the calendar, or minute: of the rate.'),
   used: maybe.describe('null: nothing is known of the cost.'),
   max: count,
   share: count.describe('used / max; above 1 where Governor only observes.'),
@@ -114,7 +114,7 @@ const row = {
     .nullable()
     .describe(
       'The limit that counts: the fullest of all limits of the session, of its runs at work (where none is, of the ' +
-        'newest) and of the periods that they count in. null: there is no limit.',
+        'newest), of the periods that they count in, and of the rate. null: there is no limit.',
     ),
   risk: share.describe(
     'The largest of: share of any limit of its runs or its own, how grave its loop is, spend of the last minute against the median ' +

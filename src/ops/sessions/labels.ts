@@ -123,7 +123,7 @@ export function amount(meter: LimitUse['meter'], used: number | null): string {
   if (used === null) return '?'
   if (meter === 'cost') return money({ cost_usd: used, price_known: true, cost_estimated: false })
   if (meter === 'seconds') return span(used)
-  return meter === 'tokens' ? compact(used) : String(Math.ceil(used))
+  return meter.endsWith('tokens') ? compact(used) : String(Math.ceil(used))
 }
 
 /** The shares of a limit from which it is nearly used: those at which, by default, the model reads of it. */
@@ -157,9 +157,10 @@ function unitOf(meter: LimitUse['meter']): string {
   return meter === 'cost' || meter === 'seconds' ? '' : meter.replaceAll('_', ' ')
 }
 
-/** Returns `today`, `this week`; empty for a run. */
+/** Returns `today`, `this week`, `per minute`; empty for a run. */
 export function scopeText(scope: LimitUse['scope']): string {
-  return scope === 'run' ? '' : scope === 'day' ? 'today' : `this ${scope}`
+  if (scope === 'run') return ''
+  return scope === 'day' ? 'today' : scope === 'minute' ? 'per minute' : `this ${scope}`
 }
 
 /** Returns hours and minutes, here. */

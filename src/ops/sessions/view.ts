@@ -6,6 +6,7 @@
 import type { SubjectLimits, TimeAmounts } from '../../core/budget/ledger.ts'
 import { type Amounts, amountsOf, LIMITS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import type { TimeScope } from '../../core/budget/scopes.ts'
+import { ratesOf } from '../../core/budget/velocity.ts'
 import { OTHER } from '../../core/by-name.ts'
 import type { BaseContext, EffectiveContext } from '../../core/context-window.ts'
 import type { TranscriptEntry } from '../../core/conversation/kept-transcript.ts'
@@ -159,6 +160,12 @@ function timeLimitsOf({ timeLimits = [], askedAt }: Run, isRunning: boolean, use
   })
 }
 
+/** Returns the limits on the rate of a session, and its rate in the minutes before `now`. */
+function rateUses(session: Session, { velocity }: Run, now: number): LimitUse[] {
+  const rates = velocity ? ratesOf(velocity, session, now, false) : []
+  return rates.map(({ name, used, max }) => useOf('minute', name, Math.round(used * 1e6) / 1e6, max))
+}
+
 /** Returns the limit that counts: the one with the largest share used, the first of equal ones. */
 export function nearestOf<Use extends LimitUse>(limits: readonly Use[]): Use | null {
   let nearest: Use | null = null
@@ -211,7 +218,7 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
   return {
     thread,
     limits,
-    timeLimits: timeLimitsOf(run, AT_WORK.includes(state), usedOf),
+    timeLimits: [...timeLimitsOf(run, AT_WORK.includes(state), usedOf), ...rateUses(session, run, now)],
     share,
     meters: runMeters,
     newest,
