@@ -155,9 +155,12 @@ const VOLATILE = new RegExp(`(?=[0-9a-fijlmnoprst])(?<![0-9a-z])(?:${MASKS.join(
 const REMINDER = '<system-reminder>'
 const REMINDER_END = '</system-reminder>'
 
-/** What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups. */
-const HARNESS_FIELDS =
-  /^(?:Chunk ID: \w{1,64}|Wall time:? [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$|"chunk_id": ?"\w{0,64}"/gm
+/** What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups, Copilot's shells. */
+const HARNESS_FIELDS = new RegExp(
+  String.raw`^(?:Chunk ID: \w{1,64}|Wall time:? [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$` +
+    String.raw`|^<shellId: \w{1,64}|"chunk_id": ?"\w{0,64}"`,
+  'gm',
+)
 
 /** The lines before the output of a call, and the members beside it, in which a harness says how the call was run. */
 const BEFORE_OUTPUT = /^(?:[^\n]{0,200}\n){1,8}Output:/

@@ -125,6 +125,7 @@ describe('a result that differs only in what is masked', () => {
         `nothing to see here\n\n<system-reminder>\n<total_tokens>${900 - at} tokens left</total_tokens>\n</system-reminder>`,
     ],
     ['gemini-cli', (at) => `Output: nothing to see here\nProcess Group PGID: ${15_309 + 3 * at}`],
+    ['Copilot CLI', (at) => `nothing to see here\n<shellId: ${at} completed with exit code 0>`],
   ])('is blocked like an equal one if %s adds the difference to every result', (_, resultAt) => {
     const loop = (result: (at: number) => string) =>
       follow(Array.from({ length: 10 }, (_, at): Step => ['look', result(at)]))
