@@ -164,14 +164,15 @@ function noteCompleted(turn: Turn, answer: Answered): void {
 
 /** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
 function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean): void {
-  const { services, exchange, names, state, request, runState, decision } = turn
+  const { services, exchange, names, state, request, policy, runState, decision } = turn
   const { model } = request.conversation
   const { upstream } = exchange.route
   const { run, thread, isNewRun } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   // A cost that comes later has the shares of its tokens.
   const { lastInput: tokens = known.input } = known
-  const usage = isLater ? known : { ...known, added: addedTokens(request, runState, tokens) }
+  const isTask = policy.run.task_tokens > 0 || policy.session.task_tokens > 0
+  const usage = isLater || !isTask ? known : { ...known, added: addedTokens(request, runState, tokens) }
   if (!isLater || !state.prompt) {
     const results = resultTokens(request, thread, tokens)
     const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
@@ -238,7 +239,7 @@ async function record(
     results: sent.stored && state.prompt?.results,
     ids,
     requestBytes: request.facts.bytes ?? 0,
-    messages: request.facts.messages,
+    messages: usage.added === undefined ? undefined : request.facts.messages,
     callsNothing,
     isCut,
     calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,

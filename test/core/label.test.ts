@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { labelIn } from '../../src/core/label.ts'
+import { labelIn } from '../../src/core/conversation/label.ts'
 import { conversationOf, registry, said, system, user } from './transcript.ts'
 
 const labelOf = (messages: Parameters<typeof conversationOf>[0], labels: 'folder' | 'task' = 'folder') =>

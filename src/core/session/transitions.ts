@@ -58,7 +58,7 @@ export interface AnswerFacts extends Pick<AnswerParts, 'tools'> {
   /** Ids by which the client may continue from it. */
   readonly ids: readonly string[]
   readonly requestBytes: number
-  readonly messages?: number
+  readonly messages?: number | undefined
   /** The answer calls no tool; unset if that is not known. */
   readonly callsNothing?: boolean | undefined
   /** Its outcome for the record; unset if it is not recorded. */
