@@ -62,7 +62,10 @@ export interface GovernorOptions
   /** How many files and connections the process may have open; unset if that is not known. */
   readonly maxOpenFiles?: number | undefined
   readonly proxies?: Proxies | undefined
-  /** Where pauses and sums of limits are kept if the store is in memory and there is no journal; unset: a restart forgets them. */
+  /**
+   * Where pauses and sums of limits are kept if the store is in memory and there is no journal; unset: a restart
+   * forgets them.
+   */
   readonly stateFolder?: string | undefined
   readonly onEvent?: Emit
   /** Returns the text of `/metrics` where several processes are one Governor; the default is that of this one. */
@@ -373,7 +376,10 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       await pause(LOAD_MS, undefined, { ref: false })
       await transport.load().catch(ignore)
     },
-    /** Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request on. */
+    /**
+     * Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request
+     * on.
+     */
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))
       services.policies = policiesOf(next)

@@ -57,7 +57,9 @@ export function afterDelay(delay: number, call: () => void): () => void {
   return () => clearTimeout(timer)
 }
 
-/** Returns 24 hex digits of a UUID: Node keeps random bytes for them, which takes a third of the time of `randomBytes`. */
+/**
+ * Returns 24 hex digits of a UUID: Node keeps random bytes for them, which takes a third of the time of `randomBytes`.
+ */
 export const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 /** What a Governor has besides its configuration. */

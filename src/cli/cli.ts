@@ -88,8 +88,8 @@ const COMMANDS = {
   budget: {
     usage: '[SCOPE DOLLARS [SUBJECT]]',
     help:
-      'what is used of the limits of an hour, a day, a week and a month; budget day 30 sets one until it begins anew, ' +
-      'budget day 8 alice that of one subject',
+      'what is used of the limits of an hour, a day, a week and a month; budget day 30 sets one until it begins ' +
+      'anew, budget day 8 alice that of one subject',
     takes: [0, 3, ''],
     flags: ['json', 'url'],
   },

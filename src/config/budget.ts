@@ -123,8 +123,8 @@ export const budget = z.strictObject({
         'blocked; the other calls of the response pass, and the run goes on.',
     ),
     max_concurrent_agents: key(limit, 0).describe(
-      'Agents that run at once, without the main one: each until it answers, Governor ends it, or it asks for nothing ' +
-        'for five minutes. One that was started and has not shown up counts for a minute.',
+      'Agents that run at once, without the main one: each until it answers, Governor ends it, or it asks for ' +
+        'nothing for five minutes. One that was started and has not shown up counts for a minute.',
     ),
     max_depth: key(limit, 0).describe(
       'Agents one below the other, without the main one; 1: only the main one starts agents.',
@@ -142,9 +142,11 @@ export const budget = z.strictObject({
       'refuse: the request is not sent, and the run ends with stop.unpriced_text, as at its limit on cost.',
   ),
   texts: section(texts).describe(
-    `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), {unit} (${[...units].join(', ')}; ` +
-      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}, {period} (today, this hour; nothing ' +
-      'for a run). The texts of `stop` take the same ones, and {limit} (iteration, tool call, token, cost, time), ' +
+    `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), ` +
+      `{unit} (${[...units].join(', ')}; ` +
+      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}, {period} (today, this hour; ' +
+      'nothing for a run). The texts of `stop` take the same ones, and {limit} (iteration, tool call, token, cost, ' +
+      'time), ' +
       "{reached} (`the cost limit of this run`, `today's cost limit`), {resets} (the end of the period).",
   ),
 })

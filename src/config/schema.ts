@@ -50,7 +50,8 @@ const keyEntry = z
       'Globs of the models that it may use; empty: all. Any other model, and one that Governor cannot read, gets 403.',
     ),
     budget: optional(z.strictObject(keySections), { day: { max_cost_usd: 5 } }).describe(
-      'Limits of its own, by hour, day, week and month, in place of those of the budget per key. Sums belong to the name.',
+      'Limits of its own, by hour, day, week and month, in place of those of the budget per key. Sums belong to the ' +
+        'name.',
     ),
   })
   .refine(
@@ -101,9 +102,9 @@ const server = section({
       'Governor (Docker, systemd, Kubernetes) more time than this.',
   ),
   websocket: choice(['guard', 'refuse', 'tunnel'], 'guard').describe(
-    'What happens to WebSocket upgrades on guarded paths. guard: the requests on a WebSocket of the Responses API are ' +
-      'guarded as those over HTTP, and other APIs are refused; refuse: 426, and clients use POST at once; tunnel: ' +
-      'Governor passes them through, unguarded. It always tunnels them on other paths.',
+    'What happens to WebSocket upgrades on guarded paths. guard: the requests on a WebSocket of the Responses API ' +
+      'are guarded as those over HTTP, and other APIs are refused; refuse: 426, and clients use POST at once; ' +
+      'tunnel: Governor passes them through, unguarded. It always tunnels them on other paths.',
   ),
 }).describe('Where Governor listens, and who may use it.')
 
@@ -137,7 +138,8 @@ const stop = section({
       'reached; the model is not asked.',
   ),
   rate_text: text(DEFAULT_TEXTS.tooFast).describe(
-    'The answer to a new run, and to a request without tools, above a limit of budget.velocity; the model is not asked.',
+    'The answer to a new run, and to a request without tools, above a limit of budget.velocity; the model is not ' +
+      'asked.',
   ),
   operator_text: text(DEFAULT_TEXTS.operatorStop).describe(
     'What Governor asks the model of a run that an operator has stopped.',
@@ -151,13 +153,13 @@ const stop = section({
   mode: choice(['answer', 'ask'], 'answer').describe(
     'What happens to the request that would end a run at a limit. answer: it gets the final answer at once; ask: ' +
       'Governor holds it until an operator extends or stops the run, by the API, `governor top` or the live page. ' +
-      'Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes, and those ' +
-      'at a limit of an hour, a day, a week or a month, are not asked about.',
+      'Each limit is asked about once. The ends that the loop guard, an operator or the agent itself makes, and ' +
+      'those at a limit of an hour, a day, a week or a month, are not asked about.',
   ),
   ask_timeout: key(duration, '20s').describe(
     'How long Governor holds such a request, or one of an agent that was paused with hold; then it gets the final ' +
-      'answer. So long, too, waits a request that does not fit into an hour, a day, a week or a month only because of ' +
-      'what others in flight may use. Clients wait without a byte, so this must be shorter than their timeouts.',
+      'answer. So long, too, waits a request that does not fit into an hour, a day, a week or a month only because ' +
+      'of what others in flight may use. Clients wait without a byte, so this must be shorter than their timeouts.',
   ),
   footer: flag(false).describe(
     'Add a last line to the final answer that says why Governor ended the run: `— stopped by governor: 300 of 300 ' +
@@ -220,8 +222,8 @@ const agents = section({
     ...['Task', 'Agent', 'Workflow', 'task', 'delegate_task', '*spawn_agent'],
   ]).describe(
     'Globs of the tools with which agents start others, for the limits of budget.session on agents. A call whose ' +
-      'arguments have a list tasks, agents or subagents starts as many. The defaults are those of Claude Code, opencode, ' +
-      'hermes and codex.',
+      'arguments have a list tasks, agents or subagents starts as many. The defaults are those of Claude Code, ' +
+      'opencode, hermes and codex.',
   ),
 }).describe('How agents start other agents.')
 

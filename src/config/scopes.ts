@@ -61,9 +61,11 @@ const listOfLimits = z
 const section = optional(z.union([scopeLimits, listOfLimits]), { max_cost_usd: 20 })
 
 const HELP =
-  'Such as {max_cost_usd: 20}; a list of them for several `per`. These limits count and end every request of a guarded ' +
-  'API, with tools or without; sums survive restarts, and are one for all replicas and for all Governors of a user on ' +
-  `a machine. per: what has a sum of its own: ${SUBJECTS}. Limits: ${needed}; 0 is no limit. mode: observe counts and ` +
+  'Such as {max_cost_usd: 20}; a list of them for several `per`. These limits count and end every request of a ' +
+  'guarded API, with tools or without; sums survive restarts, and are one for all replicas and for all Governors of ' +
+  'a user on ' +
+  `a machine. per: what has a sum of its own: ${SUBJECTS}. Limits: ${needed}; 0 is no limit. mode: observe counts ` +
+  `and ` +
   'reports, but ends nothing.'
 
 /** The sections of all scopes of time. */
@@ -99,7 +101,9 @@ export const timeZone = z
 type Limits = z.output<typeof keyLimits> & { readonly per?: string }
 type Sections = { readonly [Scope in TimeScope]?: Limits | readonly Limits[] | undefined }
 
-/** Converts the sections to limits, those of the shortest scope first. `key`: the name of the access key that has them. */
+/**
+ * Converts the sections to limits, those of the shortest scope first. `key`: the name of the access key that has them.
+ */
 export function scopesOf(sections: Sections, key?: string): readonly ScopeLimits[] {
   return TIME_SCOPES.flatMap((scope) =>
     [sections[scope] ?? []].flat().map(({ per = 'key', mode, ...set }) => ({
@@ -129,13 +133,14 @@ export const velocity = sectionOf({
     '5m',
   ).describe('The time over which the rate is measured: so many minutes of the clock, the current one included.'),
   action: choice(['stop', 'slow'], 'stop').describe(
-    'What happens above it. stop: the agent reads a caution from half of the limit on, one notice at the limit, and its ' +
-      'next request ends the run. slow: requests wait until the rate is below the limit, one after the other, at most ' +
-      '30 s each.',
+    'What happens above it. stop: the agent reads a caution from half of the limit on, one notice at the limit, and ' +
+      'its next request ends the run. slow: requests wait until the rate is below the limit, one after the other, at ' +
+      'most 30 s each.',
   ),
   mode,
 }).describe(
-  'Limits on what a session uses per minute, all its runs and agents together; 0 is no limit. A new run, and a request ' +
+  'Limits on what a session uses per minute, all its runs and agents together; 0 is no limit. A new run, and a ' +
+    'request ' +
     "without tools, get Governor's own text above it, without a call.",
 )
 

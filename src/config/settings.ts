@@ -6,7 +6,9 @@ export interface Setting {
   readonly flag?: string
   /** Unset: a setting with a flag has the flag's name, such as `GOVERNOR_MAX_COST` for `max-cost`. */
   readonly variable?: string
-  /** The name of the flag's value in the help; a flag without one is a switch, and means `true` if it is given alone. */
+  /**
+   * The name of the flag's value in the help; a flag without one is a switch, and means `true` if it is given alone.
+   */
   readonly value?: string
   readonly help?: string
   /** What the file has in place of a value. */

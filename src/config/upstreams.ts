@@ -49,8 +49,8 @@ const upstream = z.strictObject({
       'whose name says key, token, secret, auth, cookie, credential or password holds a key, as api_key does.',
   ),
   strip_name: flag(false).describe(
-    'Remove `openai`, `anthropic` or `gemini` from the beginning of paths even if the URL is not the public one. Other ' +
-      'hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
+    'Remove `openai`, `anthropic` or `gemini` from the beginning of paths even if the URL is not the public one. ' +
+      'Other hosts have paths that begin so (/openai/v1, /openai/deployments). Governor always removes other names.',
   ),
 })
 
@@ -86,7 +86,7 @@ export const upstreams = z
   })
   .describe(
     'Where requests go, by name. The first path segment picks an upstream (/NAME/v1/...); without one, requests of ' +
-      'Anthropic’s API go to `anthropic`, those of Google’s to `gemini`, and all others to `openai`. An API path behind ' +
-      'a name that no upstream has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. These three ' +
-      'always exist; add as many as you like.',
+      'Anthropic’s API go to `anthropic`, those of Google’s to `gemini`, and all others to `openai`. An API path ' +
+      'behind a name that no upstream has (/NAME/v1/chat/completions) gets 404: its key belongs to somebody else. ' +
+      'These three always exist; add as many as you like.',
   )

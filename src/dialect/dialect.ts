@@ -279,7 +279,9 @@ export const STEERED = '/steered'
 
 /** A message of a provider. */
 export interface SocketEvent {
-  /** `begin`, `part`, `end`: of a response; `error`: in its place, or its end; `unsteered`: none follows a steered one. */
+  /**
+   * `begin`, `part`, `end`: of a response; `error`: in its place, or its end; `unsteered`: none follows a steered one.
+   */
   readonly kind: 'begin' | 'part' | 'end' | 'error' | 'unsteered' | 'other'
   /** The id of the response that begins. */
   readonly id?: string
@@ -297,7 +299,10 @@ export interface SocketForm {
   readEvent(message: Buffer): SocketEvent
   /** Returns the id of the response that a client's message steers: another one may follow it without a request. */
   steeredBy(message: Buffer): string | undefined
-  /** Returns what the response after a steered one answers, as a request: that of the steered one goes on with the message. */
+  /**
+   * Returns what the response after a steered one answers, as a request: that of the steered one goes on with the
+   * message.
+   */
   steered(request: Buffer, message: Buffer): Buffer
   /** Returns an event as one of this lane: unchanged if it names the lane. */
   inLane(event: Buffer, lane: string): Buffer

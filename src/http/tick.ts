@@ -1,6 +1,7 @@
 /**
- * Work of many requests that is done together, at the end of a turn of the event loop: the same code runs for one after the
- * other, while the processor has it in its caches. With eight agents at once that saves a fifth of the CPU time at 1 KB.
+ * Work of many requests that is done together, at the end of a turn of the event loop: the same code runs for one after
+ * the other, while the processor has it in its caches. With eight agents at once that saves a fifth of the CPU time at
+ * 1 KB.
  */
 import { nextTick } from 'node:process'
 

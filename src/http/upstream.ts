@@ -77,7 +77,9 @@ function detailOf(error: Error, key: 'code' | 'port' | 'hostname'): unknown {
   return nested instanceof Error ? Reflect.get(nested, key) : undefined
 }
 
-/** The name and the code that undici gives errors about answers: what cannot be parsed, and a body of another length. */
+/**
+ * The name and the code that undici gives errors about answers: what cannot be parsed, and a body of another length.
+ */
 const MALFORMED = 'HTTPParserError'
 export const WRONG_LENGTH = 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH'
 

@@ -35,7 +35,10 @@ const DOT_SEGMENT = /(?<![\w~.\x80-\uffff-])\.[^!-\uffff]*\.(?![\w~.\x80-\uffff-
 /** What begins otherwise may be nothing but a parameter, which some servers remove. */
 const NAME = /^\.*[\w~\x80-\uffff-]/
 
-/** Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any percent-encoding; each counts one level at most. */
+/**
+ * Returns whether dot segments (RFC 3986, section 5.2.4) leave a path, in any percent-encoding; each counts one level
+ * at most.
+ */
 export function climbsOut(path: string): boolean {
   if (!/%|\.\./.test(path)) return false
   let depth = 0
@@ -82,7 +85,9 @@ export function segmentsOf(path: string): string[] {
 /** The most targets for which a result is remembered, and the longest one. */
 const MAX_TARGETS = 256
 
-/** Returns a function with the same results that remembers some: programs ask for few targets. A query may hold a key. */
+/**
+ * Returns a function with the same results that remembers some: programs ask for few targets. A query may hold a key.
+ */
 export function remembered<Result>(find: (target: string) => Result): (target: string) => Result {
   const known = new Map<string, Result>()
   return (target) => {

@@ -148,7 +148,9 @@ export function decodeStringToCompare(json: Buffer, span: Span, work: Work): str
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
 }
 
-/** Decodes a string: to compare it where `work` counts the steps, as it is without. Throws like `decodeStringToCompare`. */
+/**
+ * Decodes a string: to compare it where `work` counts the steps, as it is without. Throws like `decodeStringToCompare`.
+ */
 export function decodeStringFor(json: Buffer, span: Span, work: Work | undefined): string {
   return work ? decodeStringToCompare(json, span, work) : decodeStringIn(json, span)
 }

@@ -24,7 +24,8 @@ const PROBLEMS = {
   ],
   journal_off: [
     404,
-    'No journal is kept. Start Governor with --journal FILE, or set usage.journal to a file, to keep what agents use from then on.',
+    'No journal is kept. Start Governor with --journal FILE, or set usage.journal to a file, to keep what agents use ' +
+      'from then on.',
   ],
   loop_guard_off: [
     409,

@@ -34,8 +34,8 @@ function withoutPassages(text: string, request: QuotedRequest): string {
 }
 
 /**
- * Returns an error without what it quotes of the request's body; `undefined` if the whole error counts: it quotes nothing,
- * or nothing else (an agent wrote down the same error before), or a number of `overflow` is in no quote.
+ * Returns an error without what it quotes of the request's body; `undefined` if the whole error counts: it quotes
+ * nothing, or nothing else (an agent wrote down the same error before), or a number of `overflow` is in no quote.
  */
 export function withoutQuotes(reply: Reply, overflow: Overflow, request: QuotedRequest): Reply | undefined {
   const original = withoutPassages(reply.original, request)

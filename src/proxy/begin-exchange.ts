@@ -167,7 +167,10 @@ export function relayTo(
   relay(response, { client: x.client, failed, later: x.services.tick.later }, governorHeaders)
 }
 
-/** Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns its end. */
+/**
+ * Waits so many milliseconds, or until the client leaves, Governor ends, or what `listen` gets is called; it returns
+ * its end.
+ */
 export async function pause(
   { services, client }: Exchange,
   ms: number,

@@ -231,8 +231,8 @@ function close(x: Exchange, charge: Charge): void {
 }
 
 /**
- * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached; returns
- * whether it did. `untilSent`: waits for the rest of its body.
+ * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached;
+ * returns whether it did. `untilSent`: waits for the rest of its body.
  */
 export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: () => Promise<void>): Promise<boolean> {
   const { services, client, charge } = x

@@ -142,7 +142,9 @@ function noteBlocks(filtering: Filtering, blocks: readonly Block[]): void {
   }
 }
 
-/** Returns the forms that give the model Governor's texts as the results of its calls: also without fields of its own. */
+/**
+ * Returns the forms that give the model Governor's texts as the results of its calls: also without fields of its own.
+ */
 function continuing({ x: { sent }, variant }: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
   const { edits = [] } = variant
   const all = sent.continueAfterBlock(rounds)
@@ -153,7 +155,9 @@ function continuing({ x: { sent }, variant }: Filtering, rounds: readonly Blocke
   return forms.map((more) => ({ edits: [...edits, ...more], features: [] }))
 }
 
-/** Returns the forms that do not offer the tools of the blocked calls: after these calls, or as if they were not made. */
+/**
+ * Returns the forms that do not offer the tools of the blocked calls: after these calls, or as if they were not made.
+ */
 function withoutTools(filtering: Filtering, rounds: readonly BlockedMessage[]): RequestVariant[] {
   const { x, variant } = filtering
   const { sent, decision } = x
@@ -173,15 +177,16 @@ function withoutTools(filtering: Filtering, rounds: readonly BlockedMessage[]): 
 }
 
 /**
- * Asks the model again. Returns the calls of its response, or the response if it is an error that has nothing to do with
- * the form of the request; `undefined` if another form may bring a response that can be read. @throws {UpstreamFailed}
+ * Asks the model again. Returns the calls of its response, or the response if it is an error that has nothing to do
+ * with the form of the request; `undefined` if another form may bring a response that can be read. @throws
+ * {UpstreamFailed}
  */
 async function askAgain(
   { x, filter }: Filtering,
   form: RequestVariant,
 ): Promise<BufferedCalls | UpstreamResponse | undefined> {
-  // The client may send its request again: not if it has the beginning of a response, or if the blocked calls are at the
-  // end of a conversation that has only one.
+  // The client may send its request again: not if it has the beginning of a response, or if the blocked calls are at
+  // the end of a conversation that has only one.
   const maySendAgain = x.exchange.client.status() === 0 && !x.sent.stored?.hasOneEnd
   try {
     const { response } = await sendModel(x, form, () => undefined)

@@ -72,7 +72,9 @@ export async function finalAnswer(turn: Turn, decision: Stop | SelfStop): Promis
   }
 }
 
-/** Gives the client the fallback text after a fault of Governor: the limit stays reached, and a blocked call blocked. */
+/**
+ * Gives the client the fallback text after a fault of Governor: the limit stays reached, and a blocked call blocked.
+ */
 export function endAfterFault(
   { x, client, fallback: text, terminal: terminalFor, footer }: Answer,
   error: unknown,

@@ -64,7 +64,9 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
   })
 }
 
-/** Returns an observer for the response to a request that is no step of a run: its session, if it has one, pays for it. */
+/**
+ * Returns an observer for the response to a request that is no step of a run: its session, if it has one, pays for it.
+ */
 export function observeAside(
   x: Exchange,
   { found, asked, readAgain, policy }: AsideRequest,
@@ -101,14 +103,18 @@ export function observeAside(
   })
 }
 
-/** Adds what an answer that is no step of a run used to a session, and to its newest minute. `isLater`: its cost alone. */
+/**
+ * Adds what an answer that is no step of a run used to a session, and to its newest minute. `isLater`: its cost alone.
+ */
 function withAside(session: Session, counts: Counts, model: string, now: number, isLater: boolean): Session {
   const { record = EMPTY_RECORD } = session
   const minutes = withMinute(record.minutes, now, isLater ? counts : { ...counts, iterations: 1 })
   return { ...withAnswer(session, counts, { agent: 0, model }), record: { ...record, minutes } }
 }
 
-/** Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once. */
+/**
+ * Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once.
+ */
 function countBill(
   x: Exchange,
   model: string,
@@ -193,7 +199,9 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
 /** How many conversations with the same beginning may wait for their second request. */
 const MAX_WAITING = 64
 
-/** Links the id in the head of a response: a client may continue from it at once. Resolves when all processes find it. */
+/**
+ * Links the id in the head of a response: a client may continue from it at once. Resolves when all processes find it.
+ */
 async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
   const { services, found, begun, counted, state } = turn
   const ids = idsIn(found, { id: response })

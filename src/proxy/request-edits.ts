@@ -42,7 +42,9 @@ function refusedKey({ tenant, id }: FoundSession, request: Request): SessionKey 
   return id === undefined ? undefined : sessionKey(tenant, `${id} ${modelKey(request)}`)
 }
 
-/** Resolves with the edits that the session of a request knows as refused; those of its model are read again as well. */
+/**
+ * Resolves with the edits that the session of a request knows as refused; those of its model are read again as well.
+ */
 export async function knownRefusedEdits(
   { store, emit, unsupportedEdits }: Services,
   found: FoundSession,

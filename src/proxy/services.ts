@@ -86,7 +86,10 @@ export interface AccessKey {
 
 export interface Services {
   readonly credentialPlaces: CredentialPlaces
-  /** The keys for upstreams whose key Governor holds, by their SHA-256 in hex; empty: no key is needed. A reload replaces them. */
+  /**
+   * The keys for upstreams whose key Governor holds, by their SHA-256 in hex; empty: no key is needed. A reload
+   * replaces them.
+   */
   readonly accessKeys: ReadonlyMap<string, AccessKey>
   /** Access keys and the admin token, which never go upstream. */
   readonly ownValues: readonly string[]
@@ -125,7 +128,9 @@ export interface Services {
   readonly prefixes: KnownPrefixes
   readonly unsupportedEdits: SharedValues<readonly UnsupportedEdit[]>
   readonly quietRuns: QuietRuns
-  /** Where this process has counted errors in a row: no other request waits for the store. `held`: replies in storms. */
+  /**
+   * Where this process has counted errors in a row: no other request waits for the store. `held`: replies in storms.
+   */
   readonly streaks: LRUCache<SessionKey, true> & { held: number }
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number

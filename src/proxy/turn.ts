@@ -1,4 +1,6 @@
-/** One turn of an agent: a request that was counted in its session, the decision on it, and what becomes of it there. */
+/**
+ * One turn of an agent: a request that was counted in its session, the decision on it, and what becomes of it there.
+ */
 
 import type { ShownTexts } from '../core/conversation/kept-transcript.ts'
 import type { BudgetPolicy, Decision } from '../core/decide.ts'
@@ -105,8 +107,8 @@ type SessionStep<Args extends readonly unknown[]> = (
 ) => Session
 
 /**
- * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`: with
- * its next change, or a moment later; it is lost if this process dies before that.
+ * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`:
+ * with its next change, or a moment later; it is lost if this process dies before that.
  */
 export async function changeSession<Args extends readonly unknown[]>(
   { services, key, counted }: Turn,

@@ -27,8 +27,8 @@ function watchEdges(body: Readable, chunks: readonly Buffer[], grows: (bytes: nu
 }
 
 /**
- * Answers a request that can't be read or judged with Governor's own text, if a limit of a scope of time is reached; else
- * its response will be counted. Limits for each model don't count it. Returns whether it was answered.
+ * Answers a request that can't be read or judged with Governor's own text, if a limit of a scope of time is reached;
+ * else its response will be counted. Limits for each model don't count it. Returns whether it was answered.
  */
 export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer | UnreadBody): Promise<boolean> {
   const { services, client, route, accessKey } = x

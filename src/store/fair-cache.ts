@@ -27,8 +27,8 @@ interface Entry<V> {
 }
 
 /**
- * Returns the oldest entry if it is expired, else the least recently used one of the tenant with the largest share of all
- * entries, or of all bytes: `room` bytes count as one entry.
+ * Returns the oldest entry if it is expired, else the least recently used one of the tenant with the largest share of
+ * all entries, or of all bytes: `room` bytes count as one entry.
  */
 function nextToDrop<V>(entries: LRUCache<SessionKey, Entry<V>>, tenants: Iterable<Tenant>, room: number) {
   const [oldest] = entries.rkeys()
@@ -50,8 +50,8 @@ const SLACK = 1_024
 const FRESH = { allowStale: false }
 
 /**
- * Creates an empty cache. When it is full it drops expired entries, else the least recently used entry of the tenant that
- * has most, so that no tenant loses entries to a tenant that has more.
+ * Creates an empty cache. When it is full it drops expired entries, else the least recently used entry of the tenant
+ * that has most, so that no tenant loses entries to a tenant that has more.
  */
 export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>) {
   const tenants = new Map<string, Tenant>()

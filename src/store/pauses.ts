@@ -1,6 +1,6 @@
 /**
- * The pauses that operators have set. Replicas share them by their store. A process with a store in memory keeps them in
- * a small file, so that they survive a restart; all Governors that have this file share it.
+ * The pauses that operators have set. Replicas share them by their store. A process with a store in memory keeps them
+ * in a small file, so that they survive a restart; all Governors that have this file share it.
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { type Pause, pausesIn } from '../core/operator/pause.ts'

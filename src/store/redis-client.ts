@@ -46,8 +46,8 @@ const LAST_RETRY_MS = 1_000
 const REFRESH_MS = 500
 
 /**
- * Options of all clients. The client's own timeout makes an AbortSignal for each command, and does not cover one that is
- * on the wire.
+ * Options of all clients. The client's own timeout makes an AbortSignal for each command, and does not cover one that
+ * is on the wire.
  */
 const COMMANDS = { RESP: 3, commandOptions: { timeout: 0 } } as const
 

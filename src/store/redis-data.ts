@@ -42,7 +42,10 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
 return 1`
 
-/** Returns how many sessions of a sorted set live, and the time. Drops at most 500 others, as a script blocks the server. */
+/**
+ * Returns how many sessions of a sorted set live, and the time. Drops at most 500 others, as a script blocks the
+ * server.
+ */
 const COUNT = `${NOW}
 local expired = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, 500)
 if #expired > 0 then redis.call('ZREM', KEYS[1], unpack(expired)) end
@@ -62,7 +65,10 @@ async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: re
   }
 }
 
-/** Reads a value, stored as its operations `o` and itself `v`. @throws if a version of Governor with another form wrote it. */
+/**
+ * Reads a value, stored as its operations `o` and itself `v`. @throws if a version of Governor with another form wrote
+ * it.
+ */
 function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED

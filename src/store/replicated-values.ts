@@ -45,8 +45,8 @@ export interface ReplicationOptions<Value> extends CacheLimits<Value> {
     isLost: boolean,
   ) => Value | undefined
   /**
-   * Marks a value that the store cannot confirm: other replicas may have changed it since. If it is set, a value that the
-   * store has lost is written again, or merged with what others wrote since.
+   * Marks a value that the store cannot confirm: other replicas may have changed it since. If it is set, a value that
+   * the store has lost is written again, or merged with what others wrote since.
    */
   readonly doubt?: (value: Value) => Value
   readonly bound?: (value: Value) => Value

@@ -1,12 +1,14 @@
-/** A small file that all Governors of a user on a machine share: it is replaced as a whole, by one process at a time. */
+/**
+ * A small file that all Governors of a user on a machine share: it is replaced as a whole, by one process at a time.
+ */
 import { mkdir, open, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
 import { codeOf, ignore } from '../core/thrown.ts'
 
 /**
- * Takes the lock of a file, and returns what gives it back; `undefined` if another process has it. `maxAge`: milliseconds
- * after which that process counts as killed.
+ * Takes the lock of a file, and returns what gives it back; `undefined` if another process has it. `maxAge`:
+ * milliseconds after which that process counts as killed.
  */
 export async function tryLock(path: string, maxAge: number): Promise<(() => Promise<void>) | undefined> {
   const lock = `${path}.lock`
@@ -37,8 +39,8 @@ export async function whileLocked<Result>(path: string, work: () => Promise<Resu
 }
 
 /**
- * Reads a file as `contentIn` does; `undefined` if there is no file. If `contentIn` returns nothing, the file is torn or
- * not one of Governor's: it is renamed to `aside`, and `setAside` is called.
+ * Reads a file as `contentIn` does; `undefined` if there is no file. If `contentIn` returns nothing, the file is torn
+ * or not one of Governor's: it is renamed to `aside`, and `setAside` is called.
  */
 export async function readShared<Content>(
   path: string,

@@ -12,7 +12,9 @@ import {
 } from '../core/operator/session-record.ts'
 import type { Session } from '../core/session/session.ts'
 
-/** A session as it is stored: with the names of the counters, in the order in which the lines of its record have them. */
+/**
+ * A session as it is stored: with the names of the counters, in the order in which the lines of its record have them.
+ */
 interface StoredSession extends Omit<Session, 'record'> {
   readonly record?: Omit<SessionRecord, 'iterations' | 'minutes'> & {
     readonly counters: string

@@ -185,7 +185,10 @@ type Line = readonly [level: 'info' | 'warn' | 'error', message: string, facts?:
 /** Values of a metric's labels. */
 export type Labels = Readonly<Record<string, string | number>>
 
-/** One metric: a histogram if it has buckets, else a counter. Its labels are fields of the event: `none` where one is unset. */
+/**
+ * One metric: a histogram if it has buckets, else a counter. Its labels are fields of the event: `none` where one is
+ * unset.
+ */
 export interface Metric<Event> {
   readonly help: string
   readonly labels?: readonly (keyof Event & string)[]
@@ -463,7 +466,9 @@ const EVENTS = {
   asked_again: row<{ outcome: 'answered' | 'failed' }>({
     metrics: {
       governor_reasks_total: {
-        help: 'Models asked again because all calls of a response were blocked, by outcome (failed: no response to read).',
+        help:
+          'Models asked again because all calls of a response were blocked, by outcome (failed: no response to ' +
+          'read).',
         labels: ['outcome'],
       },
     },
@@ -485,7 +490,9 @@ const EVENTS = {
       return about(event, 'stopped', reason, text, { reason })
     },
   }),
-  /** So large a share of a limit of a scope of time is used; said once for each period, by the process that reaches it. */
+  /**
+   * So large a share of a limit of a scope of time is used; said once for each period, by the process that reaches it.
+   */
   scope_filled: row<{
     scope: TimeScope
     per: string
@@ -504,7 +511,9 @@ const EVENTS = {
     },
     metrics: {
       governor_scope_shares_total: {
-        help: 'Periods in which 75 % and 95 % of a limit of an hour, a day, a week or a month were used, by scope and share.',
+        help:
+          'Periods in which 75 % and 95 % of a limit of an hour, a day, a week or a month were used, by scope ' +
+          'and share.',
         labels: ['scope', 'share'],
       },
     },
@@ -626,7 +635,9 @@ const EVENTS = {
         amounts: ({ key, usage: { cost } }) => (key && cost ? [[{ key }, cost]] : []),
       },
       governor_cost_usd_total: {
-        help: 'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond 100 of them).',
+        help:
+          'US dollars that guarded answers cost, where the price is known, by upstream and model (other: beyond ' +
+          '100 of them).',
         labels: ['upstream', 'model'],
         amounts: ({ upstream, model, usage: { cost } }) => (cost ? [[{ upstream, model }, cost]] : []),
       },
@@ -656,8 +667,8 @@ const EVENTS = {
     log: ['warn', 'journal of usage not written: what it lacks is lost'],
   }),
   /**
-   * A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. `isNews`: false once a gap
-   * was said of its session.
+   * A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. `isNews`: false once a
+   * gap was said of its session.
    */
   failed_open: row<
     OfSession & { reason: FailOpenReason; guard?: GuardName | undefined; fault?: string; isNews?: boolean }
@@ -737,8 +748,8 @@ const EVENTS = {
     },
   }),
   /**
-   * A request that a limit would stop waits for an operator, for at most `seconds`, until then in milliseconds since the
-   * epoch. `used` is at most `max`: the request that waits does not count yet.
+   * A request that a limit would stop waits for an operator, for at most `seconds`, until then in milliseconds since
+   * the epoch. `used` is at most `max`: the request that waits does not count yet.
    */
   operator_asked: row<OfAgent & { meter: LimitName; used: number; max: number; seconds: number; until: number }>({
     log: ({ session, apiId: session_id, meter, used, max, seconds }) => [
@@ -817,7 +828,9 @@ const EVENTS = {
     span: ['paused', 'outcome'],
     metrics: {
       governor_paused_requests_total: {
-        help: 'Requests of paused agents by outcome (refused: with 503, as they cannot be read; resumed: after a wait).',
+        help:
+          'Requests of paused agents by outcome (refused: with 503, as they cannot be read; resumed: after a ' +
+          'wait).',
         labels: ['outcome'],
       },
     },

@@ -1,6 +1,7 @@
 /**
- * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says what was
- * used since the line before, so that the sum of all lines is what was used at all. It holds no text of a conversation.
+ * The journal of usage: a file with a line of JSON for each finished run and each hour of a running one. A line says
+ * what was used since the line before, so that the sum of all lines is what was used at all. It holds no text of a
+ * conversation.
  */
 
 import { access, constants, type FileHandle, mkdir, open, rename, stat } from 'node:fs/promises'

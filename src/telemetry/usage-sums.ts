@@ -62,7 +62,10 @@ export async function* linesInJournal(path: string, unwritten = () => ''): Async
   }
 }
 
-/** Returns milliseconds since the epoch of `12h`, `7d` or `2026-11-01`, of a day its begin, or its end; else `undefined`. */
+/**
+ * Returns milliseconds since the epoch of `12h`, `7d` or `2026-11-01`, of a day its begin, or its end; else
+ * `undefined`.
+ */
 export function sinceOf(text: string, now: number, isEnd = false): number | undefined {
   const [, count, unit] = /^(\d{1,5})([hd])$/.exec(text) ?? []
   if (unit) return now - Number(count) * (unit === 'h' ? 3_600_000 : 86_400_000)

@@ -173,8 +173,8 @@ function index(state: State, { name, subject, period, rule }: Place): void {
 }
 
 /**
- * Returns where a request stands in each place. It holds what it asks for in all of them; if it does not fit into one that
- * ends requests, in none. `isForced`: it holds that in any case.
+ * Returns where a request stands in each place. It holds what it asks for in all of them; if it does not fit into one
+ * that ends requests, in none. `isForced`: it holds that in any case.
  */
 async function hold(state: State, places: readonly Place[], ask: Ask, isForced: boolean): Promise<readonly Standing[]> {
   const reading = state.beforeHold?.()
@@ -210,8 +210,8 @@ async function setLimits(state: State, place: Place, set: LimitsSet): Promise<vo
 }
 
 /**
- * Creates the sums of a process, whose name is random. `now`: milliseconds since the epoch; where replicas share a store,
- * its clock counts. Its methods reject if the store fails.
+ * Creates the sums of a process, whose name is random. `now`: milliseconds since the epoch; where replicas share a
+ * store, its clock counts. Its methods reject if the store fails.
  */
 export function createLedger(store: Store, now: () => number, process: string) {
   const state = newState(store, now, `p:${process}`)

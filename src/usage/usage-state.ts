@@ -1,6 +1,6 @@
 /**
- * Keeps the sums of scopes of time in a small file, so that they survive the end of the process. All Governors of a user
- * on a machine share it: each writes what it has counted itself, and reads what the others have.
+ * Keeps the sums of scopes of time in a small file, so that they survive the end of the process. All Governors of a
+ * user on a machine share it: each writes what it has counted itself, and reads what the others have.
  */
 import { readFile, stat } from 'node:fs/promises'
 import { type Account, mergedAccount, partsOf } from '../core/budget/ledger.ts'

@@ -1,4 +1,7 @@
-/** The part of `governor suggest` that reads the journal: limits of runs, sessions and periods, with what they would have ended. */
+/**
+ * The part of `governor suggest` that reads the journal: limits of runs, sessions and periods, with what they would
+ * have ended.
+ */
 import { type AnyLimitName, amountIn, LIMITS, METERS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { type Calendar, TIME_SCOPES } from '../../core/budget/scopes.ts'
 import { RATE_LIMITS } from '../../core/budget/velocity.ts'
@@ -24,7 +27,10 @@ interface Step {
   readonly counts: Counts
 }
 
-/** A limit by its keys in the configuration: the 95th percentile of what was used, twice that, and what each would have ended. */
+/**
+ * A limit by its keys in the configuration: the 95th percentile of what was used, twice that, and what each would have
+ * ended.
+ */
 interface Suggestion {
   readonly limit: string
   readonly unit: Unit

@@ -1,4 +1,6 @@
-/** `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew. */
+/**
+ * `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew.
+ */
 
 import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { TIME_SCOPES } from '../../core/budget/scopes.ts'

@@ -1,4 +1,7 @@
-/** `governor statusline`: one line of a session for the status line of Claude Code, which gives its session's id as JSON. */
+/**
+ * `governor statusline`: one line of a session for the status line of Claude Code, which gives its session's id as
+ * JSON.
+ */
 import { parseObject, textOf } from '../../core/json-object.ts'
 import { isLoopback } from '../../http/urls.ts'
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'

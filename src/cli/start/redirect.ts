@@ -21,7 +21,10 @@ interface Start {
 
 const SETTINGS = '--settings'
 
-/** Returns the settings that a user gave Claude Code on its command line, as JSON or as a file; empty if they can't be read. */
+/**
+ * Returns the settings that a user gave Claude Code on its command line, as JSON or as a file; empty if they can't be
+ * read.
+ */
 function givenSettings(text: string) {
   try {
     return parseObject(text.trimStart().startsWith('{') ? text : readFileSync(text, 'utf8')) ?? {}

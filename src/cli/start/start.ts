@@ -132,7 +132,10 @@ export function observeText(mode: Config['mode'], env: Environment): string {
 /** npm repeats the Ctrl-C that a process got from the terminal: two signals within this time count as one. */
 const SAME_SIGNAL_MS = 1000
 
-/** Returns what builds a Governor in this process that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
+/**
+ * Returns what builds a Governor in this process that listens. Throws `ConfigError`, and `CommandError` if it can't
+ * listen.
+ */
 function listenerOf({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger) {
   return async (own: Config, onEvent: Emit, more?: Partial<GovernorOptions>) => {
     const { governor, address } = await listen(own, terminal, log, onEvent, more)
@@ -199,8 +202,8 @@ function announce(
   if (open) log.warn({ host }, open)
   if (isForPeople) {
     terminal.err(
-      `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n${observeText(mode, terminal.env)}` +
-        `  page   ${page}\n` +
+      `Governor listens on ${address} and reads ${file ?? 'no file: its defaults count'}. Ctrl-C ends it.\n` +
+        `${observeText(mode, terminal.env)}  page   ${page}\n` +
         `  agent  OPENAI_BASE_URL=${address}/v1 or ANTHROPIC_BASE_URL=${address}\n`,
     )
   }

@@ -39,7 +39,10 @@ const VARIABLE = 'GOVERNOR_WORKER'
 
 /** Milliseconds for which a scrape waits for a worker; then what it said last counts. */
 const SCRAPE_MS = 2_000
-/** A worker that lived for so many milliseconds is replaced at once; after shorter lives the pause doubles, up to the most. */
+/**
+ * A worker that lived for so many milliseconds is replaced at once; after shorter lives the pause doubles, up to the
+ * most.
+ */
 const STEADY_MS = 60_000
 const FIRST_PAUSE_MS = 250
 const MOST_PAUSE_MS = 30_000
@@ -49,7 +52,9 @@ const GRACE_MS = 5_000
 /** Events of each request that nothing outside of its process uses. */
 const LOCAL: ReadonlySet<string> = new Set(['request_began', 'store_answered'])
 
-/** Returns the worker that this process is; `undefined` if it is the first process, or was started by something else. */
+/**
+ * Returns the worker that this process is; `undefined` if it is the first process, or was started by something else.
+ */
 export function ownWorker({ env }: Terminal): Worker | undefined {
   return env[VARIABLE] ? cluster.worker : undefined
 }

@@ -27,7 +27,10 @@ export interface ChunkChange {
   readonly governor?: Terminal | undefined
 }
 
-/** What the API accepts as the signature of a call that it did not make itself. Source: ai.google.dev/gemini-api/docs/thought-signatures */
+/**
+ * What the API accepts as the signature of a call that it did not make itself. Source:
+ * ai.google.dev/gemini-api/docs/thought-signatures
+ */
 const NO_SIGNATURE = 'skip_thought_signature_validator'
 /** A chunk without parts makes the SDK forget the whole answer; the provider sends this as well. */
 const EMPTY_PART = '{"text":""}'
@@ -75,7 +78,9 @@ export function unsignedAfter(calls: readonly Json[], removed: ReadonlySet<numbe
   return first > 0 && !isSigned(calls[first]) && calls.slice(0, first).some(isSigned) ? first : undefined
 }
 
-/** Returns where the chunks of a whole body are: the object itself, or the elements of a list. @throws {JsonScanError} */
+/**
+ * Returns where the chunks of a whole body are: the object itself, or the elements of a list. @throws {JsonScanError}
+ */
 export function chunksAt(body: Buffer): readonly Span[] {
   const whole = root(body)
   return kindAt(body, whole) === 'array' ? elements(body, whole) : [whole]
@@ -106,7 +111,9 @@ export function rawParts(json: Buffer, chunk: Span): string[] {
   return []
 }
 
-/** Returns the calls and the text of a response, made of its parts (JSON texts), which keep every digit and signature. */
+/**
+ * Returns the calls and the text of a response, made of its parts (JSON texts), which keep every digit and signature.
+ */
 export function bufferedCallsOf(parts: readonly string[]): BufferedCalls {
   // The API refuses a part with an empty text.
   const content = `[${parts.filter((part) => part !== EMPTY_PART).join(',')}]`

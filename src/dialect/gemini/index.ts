@@ -57,7 +57,10 @@ interface ContentItem extends ListedItem {
 
 type RequestIndex = ListIndex<ContentItem>
 
-/** Reads the role of a content and counts its parts in one pass, without decoding them. A content without a role is the user's. */
+/**
+ * Reads the role of a content and counts its parts in one pass, without decoding them. A content without a role is the
+ * user's.
+ */
 function readItem(json: Buffer, at: number, work: Work): ContentItem {
   let role: Role = 'user'
   let start = 0
@@ -279,7 +282,9 @@ export const google: Api = {
   errorReply: (error) => ({ error }),
   overflowError(limit, promptTokens) {
     const numbers = (of: number | undefined) => (of === undefined ? '' : ` (${of})`)
-    const message = `The input token count${numbers(promptTokens)} exceeds the maximum number of tokens allowed${numbers(limit)}.`
+    const message =
+      `The input token count${numbers(promptTokens)} exceeds the maximum number of tokens ` +
+      `allowed${numbers(limit)}.`
     return { code: 400, message, status: 'INVALID_ARGUMENT' }
   },
 }

@@ -256,7 +256,10 @@ function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[],
   return edits
 }
 
-/** Returns the name of the provider's own summary that a history begins with; `undefined` if it begins with another message. */
+/**
+ * Returns the name of the provider's own summary that a history begins with; `undefined` if it begins with another
+ * message.
+ */
 function summaryIn(json: Buffer, first: MessageItem | undefined, contentOf: (at: number) => Content) {
   // Text of the model can't match: its quotes are escaped.
   if (first?.role !== 'assistant' || !json.subarray(first.start, first.end).includes('"compaction"')) return undefined

@@ -49,7 +49,10 @@ class ResponsesStream implements DialectState {
   /** The items of the response with whose first event the client's stream began. */
   beganWith: ReadonlyMap<unknown, OutputItem> | undefined
   hasBegun = false
-  /** The id that the client's stream began with and keeps: clients refuse a change. Requests that name it are redirected. */
+  /**
+   * The id that the client's stream began with and keeps: clients refuse a change. Requests that name it are
+   * redirected.
+   */
   id: unknown
   /** The items in the client's output. */
   readonly output: OutputItem[] = []

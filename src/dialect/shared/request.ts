@@ -40,7 +40,8 @@ export interface ListedItem extends IndexedItem, MessageForm {}
 const PART: MessageForm = { role: 'part', callCount: 0, resultCount: 0 }
 
 /**
- * Returns what each item is as a message, for an API with responses of several items: the first counts the calls of all.
+ * Returns what each item is as a message, for an API with responses of several items: the first counts the calls of
+ * all.
  * `isAside`: it may stand in the middle of a response.
  */
 export function messagesOf(items: readonly (MessageForm & { readonly isAside?: boolean })[]): readonly MessageForm[] {
@@ -304,7 +305,9 @@ export function formatIn(
   return undefined
 }
 
-/** Returns the name of a tool, which one of these objects in it may hold. A provider's built-in tool has only a type. */
+/**
+ * Returns the name of a tool, which one of these objects in it may hold. A provider's built-in tool has only a type.
+ */
 export function toolName(tool: unknown, ...objects: readonly string[]): string {
   let name = ''
   for (const key of objects) name ||= textOf(propertyOf(propertyOf(tool, key), 'name'))

@@ -1,4 +1,7 @@
-/** Reads what responses state of their usage and their price, and puts the usage of several objects or responses together. */
+/**
+ * Reads what responses state of their usage and their price, and puts the usage of several objects or responses
+ * together.
+ */
 import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.ts'
 import { decode, member, members, rootStart } from '../../json/scan.ts'
 import type { ResponseTail } from '../dialect.ts'
@@ -37,7 +40,9 @@ export function addUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => a + b)
 }
 
-/** Returns the usage of a response that states it twice: in some, later zeros stand for numbers that were stated before. */
+/**
+ * Returns the usage of a response that states it twice: in some, later zeros stand for numbers that were stated before.
+ */
 export function largerUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => (isCount(a) && isCount(b) ? Math.max(a, b) : isCount(a) ? a : b))
 }
@@ -59,7 +64,9 @@ function topOf({ whole, streams }: ResponseTail): Json | undefined {
   }
 }
 
-/** Returns what a response states: all its usage objects as one, if it has any; its price; its id, else an empty text. */
+/**
+ * Returns what a response states: all its usage objects as one, if it has any; its price; its id, else an empty text.
+ */
 export function statedIn(response: ResponseTail) {
   const { head, tail, whole } = response
   const top = topOf(response)
@@ -70,7 +77,8 @@ export function statedIn(response: ResponseTail) {
   const text = (name: string, of: unknown = usage) => textOf(propertyOf(of, name)) || undefined
   const fee = propertyOf(usage, 'cost')
   const ofModel = propertyOf(propertyOf(usage, 'cost_details'), 'upstream_inference_cost')
-  // With a key of its own, the client pays the model's provider too (https://openrouter.ai/docs/guides/overview/auth/byok).
+  // With a key of its own, the client pays the model's provider too
+  // (https://openrouter.ai/docs/guides/overview/auth/byok).
   const paid = propertyOf(usage, 'is_byok') === true && isCount(ofModel) ? ofModel : 0
   return {
     usage: isObject(usage) ? usage : undefined,

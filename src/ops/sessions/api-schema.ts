@@ -27,10 +27,10 @@ function named<Shape extends z.ZodRawShape>(id: string, shape: Shape) {
 const states = z.enum(namesOf(STATES))
 const state = states.meta({
   description:
-    'asking: at a limit, and its request waits for a person to extend or stop the run; failed: its newest request got ' +
-    'an error, and no other came since; working: a request is in flight, or its answer asks for more; going_round: in a ' +
-    'loop; slowed: above a limit on its rate, and its request waits; near_limit: from 80 % of a limit of its run or session on; ' +
-    'answered: the last answer called nothing; idle: left in the middle, ' +
+    'asking: at a limit, and its request waits for a person to extend or stop the run; failed: its newest request ' +
+    'got an error, and no other came since; working: a request is in flight, or its answer asks for more; ' +
+    'going_round: in a loop; slowed: above a limit on its rate, and its request waits; near_limit: from 80 % of a ' +
+    'limit of its run or session on; answered: the last answer called nothing; idle: left in the middle, ' +
     'for ten minutes; stopped: Governor ended the run, or the agent did at its own limit, terminal_reason says why; ' +
     'completed: answered, and nothing came for five minutes.',
 })
@@ -117,8 +117,8 @@ const row = {
         'newest), of the periods that they count in, and of the rate. null: there is no limit.',
     ),
   risk: share.describe(
-    'The largest of: share of any limit of its runs or its own, how grave its loop is, spend of the last minute against the median ' +
-      'minute. 0 where the session has ended.',
+    'The largest of: share of any limit of its runs or its own, how grave its loop is, spend of the last minute ' +
+      'against the median minute. 0 where the session has ended.',
   ),
   risk_by: z.enum([...LIMITS, 'loop', 'spend']).nullable(),
   stopping: z.boolean().describe('An operator has asked for its end: its next request is the last.'),
@@ -220,8 +220,8 @@ const parts = named('Costs', {
       }),
     )
     .describe(
-      'By tool, what its results took of the input of each request, and what that cost: a share by bytes. With the last ' +
-        'row, of tool null, the input adds up to that of the session.',
+      'By tool, what its results took of the input of each request, and what that cost: a share by bytes. With the ' +
+        'last row, of tool null, the input adds up to that of the session.',
     ),
 })
 
@@ -266,8 +266,8 @@ const summary = named('Summary', {
   groups: z
     .strictObject(tableBy(namesOf(GROUP_NAMES), () => count))
     .describe(
-      'Sessions in each group. In Redis, those that follow unsorted in a list by risk count as ended: nothing came for ' +
-        'ten minutes.',
+      'Sessions in each group. In Redis, those that follow unsorted in a list by risk count as ended: nothing came ' +
+        'for ten minutes.',
     ),
   need_you: count.describe('Asking, or in a loop.'),
   asking: count,

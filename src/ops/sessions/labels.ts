@@ -145,7 +145,9 @@ export function limitText({ limit, iteration }: SessionRow, between = ' of ', ro
   return text.length > room ? text.replace(/ |\.00$/g, '') : text
 }
 
-/** Returns what the limit counts and whose it is, as far as its numbers do not say it; empty for iterations of a run. */
+/**
+ * Returns what the limit counts and whose it is, as far as its numbers do not say it; empty for iterations of a run.
+ */
 export function limitNote({ limit }: Pick<SessionRow, 'limit'>): string {
   if (!limit) return ''
   const { meter, scope } = limit
@@ -177,7 +179,9 @@ const UUID = /^[\da-f]{8}-?(?:[\da-f]{4}-?){3}[\da-f]{12}$/i
 /** A name that a program has made, such as `ses_e04bfed86fferxG8mGERx3BUGe`. */
 const MADE = /^[a-z]{1,8}_\w{16,}$/i
 
-/** Returns what people call a session: its client's name for it; else client, what it is about or its model, and begin. */
+/**
+ * Returns what people call a session: its client's name for it; else client, what it is about or its model, and begin.
+ */
 export function labelOf({ name, label, client, model, started_at: at }: SessionRow): string {
   if (name !== null && !UUID.test(name) && !(label && MADE.test(name))) return name
   return [client ?? 'agent', label ?? shortModel(model), clock(at)].filter(Boolean).join(' · ')
@@ -191,7 +195,9 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
   return `${tools} ×${loop.count}${loop.blocked ? ', blocked' : ''}`
 }
 
-/** Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`. A session is named by the beginning of its id. */
+/**
+ * Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`. A session is named by the beginning of its id.
+ */
 export function pausedText({ session, key, upstream, since, until, reason }: Paused['paused'][number]): string {
   const whom = pausedWhom({ session: session?.slice(0, 9), key, upstream })
   const end = until === null ? '' : `, until ${clock(until)}`

@@ -1,4 +1,6 @@
-/** Finds the role of each number in a sentence by the words around it: the limit, the request, a part, or the excess. */
+/**
+ * Finds the role of each number in a sentence by the words around it: the limit, the request, a part, or the excess.
+ */
 import { isSummand, nounAmong, nounsIn, quantityOf, rangeNoun, summandNoun } from './nouns.ts'
 import { isNumberAt, type Place, placeAt, type Sentence } from './sentence.ts'
 import {
@@ -230,7 +232,9 @@ const UNIT = new Set([...TOKENS, '-'])
 
 const LIMIT_AFTER = wordSet('maximum max limit limits window context allowed cap budget capacity or')
 
-/** True after `N` in `N maximum`, `N-token context window`. A phrase that leads to the next number belongs to that one. */
+/**
+ * True after `N` in `N maximum`, `N-token context window`. A phrase that leads to the next number belongs to that one.
+ */
 function isLimitAfter(right: readonly string[], leadsToNumber: boolean): boolean {
   const phrase = until(right, BREAKS)
   if (leadsToNumber && phrase.length === right.length) return false

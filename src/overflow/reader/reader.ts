@@ -114,7 +114,9 @@ function subjectsOf(words: readonly string[]): readonly Noun[] {
   return nouns.length > 0 ? nouns : nounsIn(words)
 }
 
-/** Returns what the figures of a text mean. `about`: what states the overflow; `saysRequest`: the text says `requested`. */
+/**
+ * Returns what the figures of a text mean. `about`: what states the overflow; `saysRequest`: the text says `requested`.
+ */
 function interpret(figures: readonly Figure[], about: readonly Clause[], saysRequest: boolean): Overflow {
   const words: string[] = []
   const subjects: Noun[] = []

@@ -400,7 +400,9 @@ function replyFor({ exchange, dialect, sent }: Answerable, answer: FinalAnswer, 
   return dialect.reply(said, streams, newId(), now(), sent.asksForUsage?.())
 }
 
-/** Sends an answer that Governor makes, as a stream or a whole body as the client asked, with the headers of its end. */
+/**
+ * Sends an answer that Governor makes, as a stream or a whole body as the client asked, with the headers of its end.
+ */
 export function sendAnswer(x: Answerable, answer: FinalAnswer, governorHeaders: GovernorHeaders): void {
   const { streams } = x.sent.conversation
   const { contentType, body } = replyFor(x, answer, x.sent.isList ? 'list' : streams)

@@ -1,4 +1,6 @@
-/** Upgraded connections: guarded, or refused, on guarded paths, where they would hide a session; passed on elsewhere. */
+/**
+ * Upgraded connections: guarded, or refused, on guarded paths, where they would hide a session; passed on elsewhere.
+ */
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import { type Duplex, pipeline } from 'node:stream'

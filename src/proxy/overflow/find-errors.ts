@@ -73,8 +73,8 @@ function lastBoundary(bytes: Buffer): number {
 
 /**
  * Returns a filter that gives each error frame of a stream to `change`, which returns what replaces it from its byte
- * `sent` on. Chunks pass as they come; after a word of error events the rest of its frame waits until it is complete, as
- * no client can read a frame before that.
+ * `sent` on. Chunks pass as they come; after a word of error events the rest of its frame waits until it is complete,
+ * as no client can read a frame before that.
  */
 export function watchErrorFrames(change: (frame: Buffer, sent: number) => Buffer): ChunkFilter {
   /** The beginning of the current frame; of one that is too long only its last bytes, which may begin a blank line. */

@@ -37,7 +37,9 @@ export function keptName(model: string): string {
 /** What is known of context windows, in tokens. */
 export type Windows = ReturnType<typeof createWindows>
 
-/** Creates the windows of one Governor over the values that its processes share. `now`: milliseconds since the epoch. */
+/**
+ * Creates the windows of one Governor over the values that its processes share. `now`: milliseconds since the epoch.
+ */
 export function createWindows(
   known: SharedValues<KnownWindow>,
   models: readonly ModelSettings[],

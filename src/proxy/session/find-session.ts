@@ -88,7 +88,10 @@ export async function findSession(
   return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed, isAmbiguous, ...rest }
 }
 
-/** The session at the root of a tree, as its client names it, and the one that started this one; empty if that is the root. */
+/**
+ * The session at the root of a tree, as its client names it, and the one that started this one; empty if that is the
+ * root.
+ */
 interface Tree {
   readonly root: string
   readonly parent: string

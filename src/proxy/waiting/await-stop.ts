@@ -103,7 +103,10 @@ export async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<
   return typeof next === 'object' ? next : turn
 }
 
-/** The request that asks for a last answer, the end of its claim (0: it has asked; -1: its client left), and the claim that it replaces. */
+/**
+ * The request that asks for a last answer, the end of its claim (0: it has asked; -1: its client left), and the claim
+ * that it replaces.
+ */
 type Claim = { readonly by: string; readonly until: number; readonly instead?: string | undefined } | undefined
 
 /** Milliseconds until another request asks too, as a replica that is gone does not renew its claim. */

@@ -26,7 +26,10 @@ export function createKnownStreaks(): Services['streaks'] {
   return Object.assign(new LRUCache<SessionKey, true>(atMost(MAX_STREAKS)), { held: 0 })
 }
 
-/** Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an id. */
+/**
+ * Returns where the errors in a row of a thread, upstream and model are counted; a body stands for a thread without an
+ * id.
+ */
 function streakKeyOf({ request, found, counted, runState: { thread } }: Turn): SessionKey {
   const name = found.id === undefined ? counted.fingerprint : thread.id
   return sessionKey(found.tenant, `${name} ${request.upstream} ${request.model}`)
@@ -154,7 +157,9 @@ function errorReplyOf({ status, headers }: Head, whole: Buffer | undefined, api:
   return { status, waitMs, contentType: 'application/json', body }
 }
 
-/** Milliseconds for which a reply is held: a client that repeats without a pause is slowed, and none gives up so soon. */
+/**
+ * Milliseconds for which a reply is held: a client that repeats without a pause is slowed, and none gives up so soon.
+ */
 const HOLD_MS = 1_000
 /** The most replies that are held at a time. */
 const MAX_HELD = 1_000

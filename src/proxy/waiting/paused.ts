@@ -1,4 +1,6 @@
-/** What a request gets while an operator has paused its agent: Governor's own text, or a wait; the model is not asked. */
+/**
+ * What a request gets while an operator has paused its agent: Governor's own text, or a wait; the model is not asked.
+ */
 import { fill } from '../../core/budget/budget-notices.ts'
 import { type Pause, pauseOf } from '../../core/operator/pause.ts'
 import { terminalOf } from '../../core/terminal.ts'
@@ -18,7 +20,10 @@ export interface PausedRequest {
   readonly max: number
 }
 
-/** Returns the pause that keeps a request from the model; `undefined` if none does. `found`: its session, if that is known. */
+/**
+ * Returns the pause that keeps a request from the model; `undefined` if none does. `found`: its session, if that is
+ * known.
+ */
 export function pauseFor({ services, route, accessKey }: Exchange, found?: SessionPlace): Pause | undefined {
   const { current } = services.pauses
   if (current.length === 0) return undefined

@@ -106,7 +106,10 @@ async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
   }
 }
 
-/** Returns the limit on the rate that ends a request which is no step of a run; where such requests are slowed, it waits. */
+/**
+ * Returns the limit on the rate that ends a request which is no step of a run; where such requests are slowed, it
+ * waits.
+ */
 export async function rateOfAside(
   x: Exchange,
   { found, policy }: Pick<AsideRequest, 'found' | 'policy'>,
