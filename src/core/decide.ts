@@ -102,7 +102,10 @@ export type Decision =
       readonly speech: Speech
       readonly limit: Limit
       readonly fallback: string
-      /** Why the model is not asked: its price is not known, or a limit of a scope of time is reached before the run begins. */
+      /**
+       * Why the model is not asked: its price is not known, or a limit of a scope of time is reached before the run
+       * begins.
+       */
       readonly unsent?: 'unpriced' | 'closed'
       /** The loop that ends the run. */
       readonly loop?: GuardEnd['loop']
@@ -207,7 +210,9 @@ export interface DecisionInput {
   readonly mayBlock?: boolean | undefined
   /** A guard ends the run. */
   readonly guardEnd?: GuardEnd | undefined
-  /** The meters of scopes of time and of the rate: those that may end the run, that slow it, and that are only observed. */
+  /**
+   * The meters of scopes of time and of the rate: those that may end the run, that slow it, and that are only observed.
+   */
   readonly time?: TimeMeters | undefined
 }
 
@@ -294,7 +299,10 @@ export function observeOnly(decision: Decision): Decision {
   return { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun, observed }
 }
 
-/** Returns the decision in a storm of errors: the client waits, unless it gets a recorded answer or an operator stops it. */
+/**
+ * Returns the decision in a storm of errors: the client waits, unless it gets a recorded answer or an operator stops
+ * it.
+ */
 export function decideInStorm(decision: Decision, storm: StormReply): Decision {
   if (decision.kind === 'replay') return decision
   if (decision.kind === 'stop' && REASONS[reasonOf(decision.limit)].isCommand) return decision

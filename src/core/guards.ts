@@ -62,8 +62,8 @@ export interface CallGuard {
   /** Names the guard in metrics, in the reason why a run ended, and its memory in `Session.guards`. */
   readonly name: CallGuardName
   /**
-   * What happens if the model was asked again twice and all its calls are blocked once more. `end`: the run ends; `pass`:
-   * the run goes on if the model, asked once without the tools of these calls, answers with anything else.
+   * What happens if the model was asked again twice and all its calls are blocked once more. `end`: the run ends;
+   * `pass`: the run goes on if the model, asked once without the tools of these calls, answers with anything else.
    */
   readonly onRefusedAgain: 'end' | 'pass'
   /** True if some call of a request's response could be blocked; else the response need not be read. */
@@ -86,7 +86,9 @@ function limitsAgents({ enabled, agents }: BudgetPolicy): boolean {
   return enabled && agents.total + agents.concurrent + agents.depth > 0
 }
 
-/** Returns the limit of the tree that a call of so many agents exceeds, with what the model reads; `undefined`: none. */
+/**
+ * Returns the limit of the tree that a call of so many agents exceeds, with what the model reads; `undefined`: none.
+ */
 function spawnProblem({ agents }: BudgetPolicy, depth: number, total: number, running: number, count: number) {
   const runs = (used: number, max: number) => `[GOVERNOR] This session already runs ${used} of ${max} agents.`
   if (agents.depth > 0 && depth >= agents.depth) {

@@ -62,8 +62,8 @@ export function countValues(text: string, maxLength: number = MAX_LENGTH): numbe
 }
 
 /**
- * Parses a JSON text of at most `maxLength` characters; `work` counts it. Throws `SyntaxError` if it is not JSON. Throws
- * `TooMuchToRead` if the text is longer, if its values are too many or too deep, or if `work` is used up.
+ * Parses a JSON text of at most `maxLength` characters; `work` counts it. Throws `SyntaxError` if it is not JSON.
+ * Throws `TooMuchToRead` if the text is longer, if its values are too many or too deep, or if `work` is used up.
  */
 export function parseForeign(text: string, maxLength: number = MAX_LENGTH, work?: Work): unknown {
   const values = countValues(text, maxLength)

@@ -68,7 +68,9 @@ export interface GuardEnd {
 /** What follows from the reason why a run ended. */
 interface ReasonRow {
   readonly state: TerminalState
-  /** The name of the text that asks the model for its final answer; unset for a guard, which has its own: `GuardEnd`. */
+  /**
+   * The name of the text that asks the model for its final answer; unset for a guard, which has its own: `GuardEnd`.
+   */
   readonly text?: keyof NoticeTexts
   /** The template of what the footer says. */
   readonly footer: string

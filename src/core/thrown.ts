@@ -10,7 +10,10 @@ export function codeOf(thrown: unknown): string | undefined {
   return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined
 }
 
-/** Takes what needs no answer, such as the failure of a step that may fail, and returns `undefined` in the place of a result. */
+/**
+ * Takes what needs no answer, such as the failure of a step that may fail, and returns `undefined` in the place of a
+ * result.
+ */
 export function ignore(): undefined {
   return undefined
 }

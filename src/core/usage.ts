@@ -17,7 +17,10 @@ export interface TokenUsage {
   readonly reasoning?: number | undefined
 }
 
-/** Returns usage of at least `total` tokens: what its parts lack is of the prompt beside cached tokens, else of the answer. */
+/**
+ * Returns usage of at least `total` tokens: what its parts lack is of the prompt beside cached tokens, else of the
+ * answer.
+ */
 export function withTotal(usage: TokenUsage, total: number | undefined): TokenUsage {
   const { cachedInput = 0, cacheWrite = 0, reasoning = 0 } = usage
   const cached = cachedInput + cacheWrite

@@ -1,8 +1,8 @@
 /**
  * The texts about budgets that Governor sends to a model, and the tiers: how urgent a notice is, by the share of the
  * budget that is used. Texts are templates: `{meter}` and `{unit}` name what is counted, `{limit}` its limit; `{used}`,
- * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`. `{period}` is `today` for a limit of a day,
- * `{reached}` its name in a sentence, such as `today's cost limit`, and `{resets}` its end.
+ * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`. `{period}` is `today` for a limit of a
+ * day, `{reached}` its name in a sentence, such as `today's cost limit`, and `{resets}` its end.
  */
 import { isNameIn } from '../names.ts'
 import { METERS, type Meter, type MeterRow } from './meters.ts'
@@ -81,8 +81,8 @@ export const DEFAULT_TEXTS = {
   operatorFallback: '(Stopped by an operator)',
   /** What a paused agent gets in place of an answer. */
   paused:
-    'An operator has paused this agent: it gets no answer of the model until it is resumed. Nothing is lost: send the ' +
-    'last message again then.',
+    'An operator has paused this agent: it gets no answer of the model until it is resumed. Nothing is lost: send ' +
+    'the last message again then.',
 }
 
 /** The templates of all texts about budgets. */
@@ -139,8 +139,8 @@ const COUNTDOWN = { caution: 3, warning: 1 } as const
 const TRACKER_NEAR_END = 20
 
 /**
- * How many steps of a run are left of a scope of time when a tier starts. By the share used, each run in the last part of
- * a day would have to end with its first request.
+ * How many steps of a run are left of a scope of time when a tier starts. By the share used, each run in the last part
+ * of a day would have to end with its first request.
  */
 const STEPS = { caution: 10, warning: 3 } as const
 

@@ -317,7 +317,9 @@ export function isExhausted(meter: Meter): meter is Meter<AnyLimitName> {
   return time?.isCrowded === true || (includesCurrent ? used > max : used >= max)
 }
 
-/** Returns the limit on cost, in US dollars: that of the run, else of the session, a scope of time or the rate, if any. */
+/**
+ * Returns the limit on cost, in US dollars: that of the run, else of the session, a scope of time or the rate, if any.
+ */
 export function costLimit({
   enabled,
   run,

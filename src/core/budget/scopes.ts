@@ -1,6 +1,6 @@
 /**
- * The scopes of limits, one row each: a run, a session, its rate, and periods of the calendar. The configuration, the notices, the
- * ends of runs and the API are made of these rows.
+ * The scopes of limits, one row each: a run, a session, its rate, and periods of the calendar. The configuration, the
+ * notices, the ends of runs and the API are made of these rows.
  */
 import { namesOf } from '../names.ts'
 
@@ -135,7 +135,9 @@ export function createCalendar(zone: string): Calendar {
     const { year = 0, month = 1, day, hour, minute, second, fractionalSecond } = parts
     return Date.UTC(year, month - 1, day, hour, minute, second, fractionalSecond)
   }
-  /** Returns the first instant at which the clock shows a time or a later one: some times are left out, some come twice. */
+  /**
+   * Returns the first instant at which the clock shows a time or a later one: some times are left out, some come twice.
+   */
   const instantOf = (local: LocalTime): number => {
     const offsets = [local - MOST_OFFSET, local + MOST_OFFSET].map((at) => localOf(at) - at)
     const [earliest, latest] = [local - Math.max(...offsets), local - Math.min(...offsets)]

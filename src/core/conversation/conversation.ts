@@ -1,6 +1,6 @@
 /**
- * A request as the core sees it: messages, decoded only when they are read, from an index over the raw bytes. No field of
- * a provider is known here: each dialect maps its API onto these types.
+ * A request as the core sees it: messages, decoded only when they are read, from an index over the raw bytes. No field
+ * of a provider is known here: each dialect maps its API onto these types.
  */
 import type { Work } from '../bounds/work.ts'
 

@@ -146,7 +146,9 @@ function isCallText(text: string): boolean {
   }
 }
 
-/** The beginning of a reply that comes in pieces. `isJson`: the client asked for an object, so that one is an answer. */
+/**
+ * The beginning of a reply that comes in pieces. `isJson`: the client asked for an object, so that one is an answer.
+ */
 export interface ReplyStart {
   readonly isJson: boolean
   /** Text that is not decided yet. It stays short, so that no character is read again with each piece. */

@@ -71,7 +71,9 @@ export function lastMessage(conversation: Conversation, length = conversation.le
   return last
 }
 
-/** Returns the assistant messages of a transcript, without one at the end of the conversation: its results are to come. */
+/**
+ * Returns the assistant messages of a transcript, without one at the end of the conversation: its results are to come.
+ */
 export function followedSteps(
   { assistantMessages }: TranscriptState,
   conversation: Conversation,
@@ -96,7 +98,9 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
 /** The ids of calls that identify one assistant message: a client may join all answers of a run into one message. */
 const MAX_CALL_IDS = 64
 
-/** Returns hashes of the newest call ids in an assistant message. An id that is empty or repeated identifies no call. */
+/**
+ * Returns hashes of the newest call ids in an assistant message. An id that is empty or repeated identifies no call.
+ */
 export function callIdsOf(step: AssistantMessage, conversation: Conversation): readonly Hash[] {
   if (step.callIds) return step.callIds
   const callIds = step.calls === 0 ? [] : distinctIds(conversation.calls(step.index).map(({ id }) => id))
@@ -159,8 +163,8 @@ function toolsOf(conversation: Conversation, step: AssistantMessage | undefined)
 }
 
 /**
- * Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn, or where
- * the newest answer should be decoded first.
+ * Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn, or
+ * where the newest answer should be decoded first.
  */
 export function advance(
   from: TranscriptState,

@@ -7,7 +7,9 @@ import type { HarnessText } from './match.ts'
 
 const HERMES_END = '--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---'
 
-/** How a harness begins to tell the model that it repeats itself: gemini-cli, which ends the run without a word next. */
+/**
+ * How a harness begins to tell the model that it repeats itself: gemini-cli, which ends the run without a word next.
+ */
 export const LOOP_REPORT = 'System: Potential loop detected. Details: '
 
 /** The harness, and how its text is matched (a row of tags holds several); `end`: a human's words may follow it. */
@@ -137,7 +139,9 @@ for (const notice of NOTICES) texts.push({ match: 'prefix', ...notice })
 /** All known harness texts, and the notices of another Governor on the way, which repeats ignored ones as messages. */
 export const HARNESS_TEXTS: readonly HarnessText[] = texts
 
-/** Whole results that say nothing of their call: the OpenAI Agents SDK (Python) gives one for every failure of a tool. */
+/**
+ * Whole results that say nothing of their call: the OpenAI Agents SDK (Python) gives one for every failure of a tool.
+ */
 export const PLACEHOLDER_RESULTS: ReadonlySet<string> = new Set([
   'An error occurred while running the tool. Please try again.',
 ])

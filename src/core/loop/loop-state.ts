@@ -34,7 +34,10 @@ import { exactHash, progressIn } from './tool-result.ts'
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
 export interface LoopState {
   readonly memory: LoopMemory
-  /** Hashes of the newest assistant messages that were observed, oldest first, each after the name of its answer, if any. */
+  /**
+   * Hashes of the newest assistant messages that were observed, oldest first, each after the name of its answer, if
+   * any.
+   */
   readonly assistantHashes: readonly Hash[]
   /** Index of the newest of them in the transcript: nothing else tells two messages of one content apart. */
   readonly newestIndex: number
@@ -135,7 +138,9 @@ function stepAt(steps: readonly AssistantMessage[], at: number): AssistantMessag
   return undefined
 }
 
-/** True if the message at `index` makes the calls that were observed last, as far as that is known without their ids. */
+/**
+ * True if the message at `index` makes the calls that were observed last, as far as that is known without their ids.
+ */
 function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: CallReader, index: number): boolean {
   const made = new Set(callsAt(reader, index).map(({ call }) => call))
   const newest = window.filter(({ step }) => step === steps)
@@ -143,8 +148,8 @@ function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: Ca
 }
 
 /**
- * Returns the index of the first message that was not observed yet. Notes in the reader if the newest one that was is not
- * there, or in another form.
+ * Returns the index of the first message that was not observed yet. Notes in the reader if the newest one that was is
+ * not there, or in another form.
  */
 function firstUnobserved(
   { assistantHashes, newestIndex, memory }: LoopState,
@@ -180,7 +185,9 @@ function firstUnobserved(
   return from
 }
 
-/** Returns the state after one message: words of a human begin anew, calls of a response count. Throws `TooMuchToRead`. */
+/**
+ * Returns the state after one message: words of a human begin anew, calls of a response count. Throws `TooMuchToRead`.
+ */
 export function observeMessage(
   loopState: LoopState,
   reader: CallReader,
@@ -295,7 +302,9 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
   }
 }
 
-/** Returns the state with the calls of a response whose conversation the provider keeps; equal ids are of the newest. */
+/**
+ * Returns the state with the calls of a response whose conversation the provider keeps; equal ids are of the newest.
+ */
 export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
   if (calls.length === 0) return loopState
   const others = (loopState.pendingCalls ?? []).filter(({ id }) => !calls.some((call) => call.id === id))

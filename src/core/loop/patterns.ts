@@ -64,7 +64,9 @@ interface SearchContext extends CallHistory {
   readonly isCertain: boolean
 }
 
-/** Returns how often is too often: more for a loop that waits, one less, but at least 2, for another after a warning. */
+/**
+ * Returns how often is too often: more for a loop that waits, one less, but at least 2, for another after a warning.
+ */
 function patience(threshold: number, isWaiting: boolean, { limits, less }: SearchContext): number {
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(2, threshold - less)
 }
@@ -160,7 +162,9 @@ interface PatternRow {
   readonly mayEndInNewCall?: true
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses?: true
-  /** The notice after `REPEATING`, without the names of the tools: `{count}` and `{span}` stand for those of the loop. */
+  /**
+   * The notice after `REPEATING`, without the names of the tools: `{count}` and `{span}` stand for those of the loop.
+   */
   readonly notice: string
   /** The same if there were other calls in between. */
   readonly noticeBetween?: string
@@ -170,7 +174,9 @@ interface PatternRow {
   readonly span?: number
 }
 
-/** The patterns; of two loops of one length the first counts. A new one is a name, a row, and one in `docs/loops.md`. */
+/**
+ * The patterns; of two loops of one length the first counts. A new one is a name, a row, and one in `docs/loops.md`.
+ */
 export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   ping_pong: {
     find: twoInTurn,
@@ -180,7 +186,8 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   cycle: {
     find: standstill,
     isOfResponses: true,
-    notice: `s. The last {count} responses made only tool calls that were made before, with the same results. ${CHANGE}`,
+    notice:
+      `s. The last {count} responses made only tool calls that were made before, with the same results. ` + `${CHANGE}`,
   },
   repetition: {
     find: equalCalls,

@@ -59,7 +59,9 @@ export function canonicalArguments(text: string, work?: Work): string {
   }
 }
 
-/** Hashes a call with the arguments as the model wrote them, JSON or not: 132 bits of sha256. Throws `TooMuchToRead`. */
+/**
+ * Hashes a call with the arguments as the model wrote them, JSON or not: 132 bits of sha256. Throws `TooMuchToRead`.
+ */
 export function callHash(tool: string, argumentsText: string, work?: Work): Hash {
   return branded(hashOf(`${tool.length}:${tool}${canonicalArguments(argumentsText, work)}`).slice(0, 22))
 }
@@ -164,9 +166,9 @@ export function callsAt(reader: CallReader, index: number): readonly TranscriptC
 }
 
 /**
- * Returns the result of each call, in order: the one with its id, equal ids one after the other; then the one that names
- * its tool, in the same way. Calls and results that are left are pairs by their order, if they are equally many: one side
- * has no ids, or other ones.
+ * Returns the result of each call, in order: the one with its id, equal ids one after the other; then the one that
+ * names its tool, in the same way. Calls and results that are left are pairs by their order, if they are equally many:
+ * one side has no ids, or other ones.
  */
 function pairResults(
   calls: readonly { readonly id: string; readonly name?: string }[],

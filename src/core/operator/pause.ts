@@ -45,7 +45,10 @@ export function pauseOf(pauses: readonly Pause[], of: PauseScope, now: number): 
   return found
 }
 
-/** Returns the pauses without those of a scope, or without any if the scope names nothing, and without those that are over. */
+/**
+ * Returns the pauses without those of a scope, or without any if the scope names nothing, and without those that are
+ * over.
+ */
 export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: number): readonly Pause[] {
   if (isSameScope(scope, {})) return []
   return pauses.filter((one) => holdsAt(one, now) && !isSameScope(one, scope))

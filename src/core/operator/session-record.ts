@@ -21,7 +21,9 @@ const MAX_SAID = 400
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
 
-/** An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it. */
+/**
+ * An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it.
+ */
 export interface RequestError {
   readonly status: number
   readonly code?: string | undefined

@@ -39,7 +39,10 @@ const MAX_USER_MESSAGES = 16
 /** A client that sends bytes again after so many whole answers neither lost them nor samples them to choose from. */
 const MAX_REPEATS = 32
 
-/** From this request on, a user message that stands between the steps of a run in one request after the other is a harness's. */
+/**
+ * From this request on, a user message that stands between the steps of a run in one request after the other is a
+ * harness's.
+ */
 const MAX_MID_STEPS = 3
 
 /** The thread and run in which a request is counted. */
@@ -123,7 +126,10 @@ function withIterations(run: Run, iterations: number): Run {
   return { ...run, counts: add(run.counts, { iterations }) }
 }
 
-/** How many threads at once may begin beside one that has gone on by one step, before one of them is known to be another agent's. */
+/**
+ * How many threads at once may begin beside one that has gone on by one step, before one of them is known to be another
+ * agent's.
+ */
 const MAX_FORKS = 3
 
 /**
@@ -221,8 +227,8 @@ function reactionOf(known: Thread | undefined, { facts, conversation }: Request,
 }
 
 /**
- * Returns the loop guard's state after the calls of a request, and that of the run which its last message seemed to end.
- * After a fault the next request begins here.
+ * Returns the loop guard's state after the calls of a request, and that of the run which its last message seemed to
+ * end. After a fault the next request begins here.
  */
 function observeCalls(request: Request, place: Place, mode: LoopMode | undefined) {
   const { loop, budget, observesOnly, facts, conversation, registry, now } = request
@@ -354,7 +360,9 @@ function noticeAfter(notice: Thread['blockNotice']): Thread['blockNotice'] {
   return notice && !notice.isDue ? { ...notice, isDue: true } : undefined
 }
 
-/** Returns the relayed answers of a thread that goes on from one of them, or begins with one that was another thread's. */
+/**
+ * Returns the relayed answers of a thread that goes on from one of them, or begins with one that was another thread's.
+ */
 function followed({ from, answer, other }: Place): Thread['relayed'] {
   if (!answer || !(from || other)) return from?.relayed
   const marked = { ...answer, isFollowed: true } as const
@@ -429,8 +437,8 @@ function threadsAfter({ threads }: Session, { replaces, other }: Place, thread: 
 }
 
 /**
- * Returns the counts of a session after one more request, which is assumed to be answered: its iterations are the answers
- * that were relayed to it. A stopped run adds only the requests that are relayed after its end.
+ * Returns the counts of a session after one more request, which is assumed to be answered: its iterations are the
+ * answers that were relayed to it. A stopped run adds only the requests that are relayed after its end.
  */
 function countsAfter(
   { startedAt, counts, threads }: Session,

@@ -32,7 +32,9 @@ export function lastTime({ askedAt, quietSince = 0 }: Run): number {
   return Math.max(askedAt, quietSince)
 }
 
-/** Returns the terminal state that the client got at the end of a run; `undefined` if it got none, or the run went on. */
+/**
+ * Returns the terminal state that the client got at the end of a run; `undefined` if it got none, or the run went on.
+ */
 export function terminalIn({ finalAnswer, ownEnd }: Run): Terminal | undefined {
   return finalAnswer?.terminal ?? ownEnd
 }

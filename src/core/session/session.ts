@@ -32,7 +32,9 @@ export const MAX_RECENT_REQUESTS = 4
 export interface RecentRequest {
   readonly fingerprint: string
   readonly iteration: number
-  /** Its newest sending got a whole answer, or none, so that its iteration was released; unset while it is in flight. */
+  /**
+   * Its newest sending got a whole answer, or none, so that its iteration was released; unset while it is in flight.
+   */
   readonly outcome?: 'answered' | 'released' | undefined
   /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
@@ -235,7 +237,9 @@ export interface Thread {
 /** Counts by name. Where two replicas counted apart, they are added. */
 export type GuardMemory = Readonly<Record<string, number>>
 
-/** What the answers of a session have counted, by the number of its thread and by model; the input and its cost by tool. */
+/**
+ * What the answers of a session have counted, by the number of its thread and by model; the input and its cost by tool.
+ */
 export interface Parts {
   readonly agents: readonly Named<Counts>[]
   readonly models: readonly Named<Counts>[]
@@ -328,7 +332,10 @@ export const NEW_SESSION: Session = {
   guards: undefined,
 }
 
-/** What one answer has counted. `agent`: the number of its thread, 0 without one. `tools`: by the results that its prompt held. */
+/**
+ * What one answer has counted. `agent`: the number of its thread, 0 without one. `tools`: by the results that its
+ * prompt held.
+ */
 export interface AnswerParts {
   readonly agent: number
   readonly model: string
@@ -357,8 +364,8 @@ export function countsSinceReset({ counts, operator }: Pick<Run | Session, 'coun
 }
 
 /**
- * Returns what a run or a session has used by `now` since it was reset, if it was. A replica with another clock may have
- * begun later than now.
+ * Returns what a run or a session has used by `now` since it was reset, if it was. A replica with another clock may
+ * have begun later than now.
  */
 export function usedSinceReset(
   counted: Pick<Run | Session, 'startedAt' | 'counts' | 'operator'>,

@@ -1,11 +1,11 @@
 /**
  * Finds the thread of a session that a request continues.
  *
- * The strongest fact is what Governor relayed: the newest answer of a transcript shows call ids that the provider drew for
- * an answer of the thread, however the history before it was cut. Where there are no such ids, only this counts: the
- * transcript shows the newest answer that the thread's requests have shown, and the thread's user messages before all
- * others. Agents that run side by side may share a prompt, examples in it, a history, and even the words of answers. In
- * doubt a request begins a thread of its own, which is counted by its transcript.
+ * The strongest fact is what Governor relayed: the newest answer of a transcript shows call ids that the provider drew
+ * for an answer of the thread, however the history before it was cut. Where there are no such ids, only this counts:
+ * the transcript shows the newest answer that the thread's requests have shown, and the thread's user messages before
+ * all others. Agents that run side by side may share a prompt, examples in it, a history, and even the words of
+ * answers. In doubt a request begins a thread of its own, which is counted by its transcript.
  */
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
@@ -121,8 +121,8 @@ export function findThread(session: Session, facts: RequestFacts, name: string, 
 }
 
 /**
- * A relayed answer in a transcript. `isNewest`: no answer after it has ids that could identify it; `isLast`: there is no
- * answer after it.
+ * A relayed answer in a transcript. `isNewest`: no answer after it has ids that could identify it; `isLast`: there is
+ * no answer after it.
  */
 interface ShownAnswer {
   readonly thread: Thread
@@ -133,7 +133,9 @@ interface ShownAnswer {
   readonly isLast: boolean
 }
 
-/** Returns the newest answer in a transcript that was relayed to one of the threads; `undefined` if that is in doubt. */
+/**
+ * Returns the newest answer in a transcript that was relayed to one of the threads; `undefined` if that is in doubt.
+ */
 function shownAnswer(
   threads: readonly Thread[],
   { callIds, transcript, messages }: RequestFacts,
