@@ -187,7 +187,7 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
     find: standstill,
     isOfResponses: true,
     notice:
-      `s. The last {count} responses made only tool calls that were made before, with the same results. ` + `${CHANGE}`,
+      's. The last {count} responses made only tool calls that were made before, with the same results. ' + CHANGE,
   },
   repetition: {
     find: equalCalls,
