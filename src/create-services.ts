@@ -12,6 +12,7 @@ import type { Dialect } from './dialect/dialect.ts'
 import { DIALECTS } from './dialect/index.ts'
 import { createTick } from './http/tick.ts'
 import type { Upstream } from './http/upstream.ts'
+import { createKnownEnds } from './proxy/at-limit.ts'
 import { upstreamOf } from './proxy/door/route.ts'
 import { faultOf } from './proxy/fault.ts'
 import { createWindows, KNOWN_WINDOW } from './proxy/overflow/windows.ts'
@@ -134,6 +135,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     },
     prefixes: createKnownPrefixes(),
     streaks: createKnownStreaks(),
+    knownEnds: createKnownEnds(),
     unsupportedEdits: createSharedValues(store, UNSUPPORTED_EDITS, storeFailed),
     quietRuns: createQuietRuns({ store, emit, now, after: options.after ?? afterDelay }),
     maxGuardedBody: server.max_guarded_body,

@@ -31,10 +31,11 @@ import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { lacksPrice } from '../usage/catalogue.ts'
+import { throwAtLimit } from './at-limit.ts'
 import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
-import { countFault, isolated, unlessLost } from './fault.ts'
+import { countFault, isOfBody, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
@@ -66,67 +67,71 @@ const BYTES_PER_MESSAGE = 512
 
 /**
  * Reads a request body, counts the request in its session and decides on it. Returns why the body cannot be read, also
- * if `lease` has no room for it; `undefined` for a conversation without tools (a title, a summary), and after a fault,
- * which is counted. A request that is paused is not counted.
+ * if `lease` has no room for it; `undefined` for a conversation without tools (a title, a summary); `fault` after a
+ * fault that comes twice, and is counted once. A request that is paused is not counted.
  */
-export async function evaluate(
-  exchange: Exchange,
-  dialect: Dialect,
-  body: Buffer,
-  lease?: Lease,
-): Promise<Turn | PausedRequest | Unread | undefined> {
+export async function evaluate(...of: Parameters<typeof evaluateOnce>): Promise<Evaluated | 'fault'> {
+  try {
+    return await evaluateOnce(...of)
+  } catch (error) {
+    countFault(of[0].services.emit, error)
+    if (isOfBody(error)) return undefined
+  }
+  return evaluateOnce(...of).catch(() => 'fault' as const)
+}
+
+type Evaluated = Turn | PausedRequest | Unread | undefined
+
+async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, lease?: Lease): Promise<Evaluated> {
   const { services, route } = exchange
   const { headers } = exchange.client.head
-  try {
-    const encoding = headerOf(headers, 'content-encoding')
-    const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
-    if (!Buffer.isBuffer(json)) return json
-    const tenant = tenantOf(headers, route, services)
-    // No tenant can learn by timing which bytes another one has sent.
-    const hashes = hashBody(json, `${dialect.name} ${tenant}`)
-    const { harnessRegistry: registry, prefixes } = services
-    const known = longestKnown(prefixes, hashes)
-    const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
-    if (!asked) return 'unreadable_body'
-    const { conversation, stored } = asked
-    if (!allowsModel(exchange, conversation.model)) return undefined
-    const { isStep, isCompacted, isByAgent } = hintsIn(headers)
-    const isAside = !(isStep ?? isAgentic(conversation))
-    if (isAside) {
-      const itself = namedSession(headers, tenant, asked, services.identity)
-      const named = itself && (await inTree(exchange, conversation, itself))
-      const pause = pauseFor(exchange, named)
-      if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
-      noteAside(exchange, dialect, named, asked, json, tenant)
-      // A compaction belongs to the session of the history that it contains.
-      if (named || !conversation.isCompaction) return undefined
-    }
-    if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
-    const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
-    let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
-    if (isByAgent) facts = { ...facts, isByAgent }
-    if (isCompacted || (conversation.isCompacted && stored?.previous === undefined))
-      facts = { ...facts, isCompacted: true }
-    else if (stored?.previous !== undefined)
-      facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
-    const found = await inTree(exchange, conversation, await findSession(services, headers, tenant, asked, facts))
-    const pause = pauseFor(exchange, found)
-    if (pause) return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, facts, found), found)
-    if (isAside) {
-      // Without a name it begins no session.
-      if (await storedSession(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
-      return undefined
-    }
-    // It shows a result, or names what it continues.
-    const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
-    if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
-    if (found.isAmbiguous) facts = { ...facts, callIds: facts.callIds.map(() => []) }
-    const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
-    return await countAndDecide(exchange, dialect, requestOf(exchange, asked, facts, found), found, pending)
-  } catch (error) {
-    countFault(services.emit, error)
+  const encoding = headerOf(headers, 'content-encoding')
+  const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
+  if (!Buffer.isBuffer(json)) return json
+  const tenant = tenantOf(headers, route, services)
+  // No tenant can learn by timing which bytes another one has sent.
+  const hashes = hashBody(json, `${dialect.name} ${tenant}`)
+  const { harnessRegistry: registry, prefixes } = services
+  const known = longestKnown(prefixes, hashes)
+  const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
+  if (!asked) return 'unreadable_body'
+  const { conversation, stored } = asked
+  if (!allowsModel(exchange, conversation.model)) return undefined
+  const { isStep, isCompacted, isByAgent } = hintsIn(headers)
+  const isAside = !(isStep ?? isAgentic(conversation))
+  if (isAside) {
+    const itself = namedSession(headers, tenant, asked, services.identity)
+    const named = itself && (await inTree(exchange, conversation, itself))
+    const pause = pauseFor(exchange, named)
+    if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
+    noteAside(exchange, dialect, named, asked, json, tenant)
+    // A compaction belongs to the session of the history that it contains.
+    if (named || !conversation.isCompaction) return undefined
+  }
+  if (lease?.grow(conversation.length * BYTES_PER_MESSAGE) === false) return 'no_room'
+  const transcript = await readInTurns(asked, registry, { hashes, known, prefixes })
+  let facts = factsOf(transcript, conversation, hashes.whole, registry, json.length)
+  if (isByAgent) facts = { ...facts, isByAgent }
+  if (isCompacted || (conversation.isCompacted && stored?.previous === undefined))
+    facts = { ...facts, isCompacted: true }
+  else if (stored?.previous !== undefined)
+    facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
+  const lost = (fault: unknown) => throwAtLimit(exchange, json, fault)
+  const sought = await findSession(services, headers, tenant, asked, facts, lost)
+  const found = await inTree(exchange, conversation, sought)
+  const pause = pauseFor(exchange, found)
+  if (pause) return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, facts, found), found)
+  if (isAside) {
+    // Without a name it begins no session.
+    if (await storedSession(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
     return undefined
   }
+  // It shows a result, or names what it continues.
+  const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
+  if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
+  if (found.isAmbiguous) facts = { ...facts, callIds: facts.callIds.map(() => []) }
+  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
+  return await countAndDecide(exchange, dialect, requestOf(exchange, asked, facts, found), found, pending)
 }
 
 /** Returns the session at the root of a tree where its limits count the whole of it; else the session itself. */
@@ -203,11 +208,11 @@ async function countAndDecide(
   const isNewRun = facts.iteration === 1 && facts.endsInUserMessage
   const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
   const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
-  const request = charge
-    ? { ...asked, timeLimits: charge.places.map(({ rule, subject }) => ({ rule, subject })) }
-    : asked
-  const { session, result: runState } = await countIn(services, request, found, key, counted)
+  const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
+  const request = timeLimits ? { ...asked, timeLimits } : asked
+  const { session, result: runState } = await countIn(exchange, bytes, request, found, key, counted)
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
+  if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
   const { limits = request.limits, stated } = runState.run
   // The limits that an operator has set apply even if the budget is disabled.
@@ -318,12 +323,14 @@ function withPendingResults(
 
 /** Counts a request in its session. If the store fails, it is counted by its transcript alone. */
 async function countIn(
-  { store, emit, now }: Services,
+  exchange: Exchange,
+  bytes: Buffer,
   request: Request,
   { tenant, prompt, begun: first }: FoundSession,
   key: SessionKey | undefined,
   counted: CountedRequest,
 ): Promise<Changed<RunState>> {
+  const { store, emit, now } = exchange.services
   const begun = first ?? NEW_SESSION
   if (key === undefined) return countRequest(begun, request)
   try {
@@ -343,7 +350,8 @@ async function countIn(
     const at = now()
     const adopt = (after = session) => adoptFirst(after, counted, result, unclaimed, at, request.tools)
     return { session, result: await store.update(key, adopt) }
-  } catch {
+  } catch (error) {
+    throwAtLimit(exchange, bytes, error)
     emit({ kind: 'failed_open', reason: 'store' })
     return countRequest(begun, request)
   }

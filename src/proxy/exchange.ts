@@ -17,6 +17,7 @@ import { type Client, reply } from '../http/client.ts'
 import { headerOf } from '../http/headers.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { UpstreamFailed } from '../http/upstream-response.ts'
+import { refuseAtLimit } from './at-limit.ts'
 import { beginExchange, callFor, type Exchange, failExchange, noteVerdict, relayTo } from './begin-exchange.ts'
 import { accessKeyOf, allowedBody, allowsSome, refuseModel } from './door/access-key.ts'
 import { accessRefusal, routeOf } from './door/route.ts'
@@ -113,12 +114,18 @@ async function relayUnknown(x: Exchange): Promise<void> {
   if (isAgent() && client.status() < 400) await noteGap(services, 'path', placeInHeaders(headers, route, services))
 }
 
-/** Relays a request that is not judged, unless that is refused. `why`: it could not be read; unset after a counted fault. */
-async function relayUnread(x: Exchange, dialect: Dialect, body: Buffer | UnreadBody, why: Unread | undefined) {
+/** Relays a request that is not judged, unless that is refused. `why`: it could not be read; a fault is counted already. */
+async function relayUnread(
+  x: Exchange,
+  dialect: Dialect,
+  body: Buffer | UnreadBody,
+  why: Unread | 'fault' | undefined,
+) {
   const sent = Buffer.isBuffer(body) ? body : body.stream
   if (refuseModel(x) || refuseUnread(x)) return void (Buffer.isBuffer(sent) || sent.resume())
+  if (why === 'fault' && Buffer.isBuffer(body) && refuseAtLimit(x, dialect, body)) return
   if (await refuseUnjudged(x, dialect, body)) return
-  if (why) x.services.emit({ kind: 'failed_open', reason: why })
+  if (why && why !== 'fault') x.services.emit({ kind: 'failed_open', reason: why })
   await relayUnguarded(x, callFor(x, sent))
 }
 

@@ -16,12 +16,15 @@ export function noteFault(emit: Emit, error: unknown): void {
   emit({ kind: 'failed_open', reason: 'fault', fault: faultOf(error) })
 }
 
+/** True for a body that takes too long to read, or cannot be parsed: that is no fault of Governor. */
+export function isOfBody(error: unknown): boolean {
+  return error instanceof TooMuchToRead || error instanceof SyntaxError || errorOf(error).name === 'JsonScanError'
+}
+
 /** Counts a fault in evaluating a request. `guard`: the guard that failed, if the others still work. */
 export function countFault(emit: Emit, error: unknown, guard?: GuardName): void {
   if (error instanceof TooMuchToRead) return emit({ kind: 'failed_open', reason: 'body_too_large', guard })
-  // A body that cannot be parsed is no fault of Governor.
-  const isParser = error instanceof SyntaxError || errorOf(error).name === 'JsonScanError'
-  if (isParser) return emit({ kind: 'failed_open', reason: 'unreadable_body', guard })
+  if (isOfBody(error)) return emit({ kind: 'failed_open', reason: 'unreadable_body', guard })
   emit({ kind: 'failed_open', reason: 'fault', guard, fault: faultOf(error) })
 }
 
@@ -40,9 +43,15 @@ export function isolated<Of extends readonly unknown[], Result>(
   }
 }
 
-/** Waits for the store; if it fails, reports that and returns `otherwise`. */
-export function unlessLost<Result>(emit: Emit, stored: Promise<Result>, otherwise: Result): Promise<Result> {
-  return stored.catch(() => {
+/** Waits for the store; if it fails, reports that and returns `otherwise`, unless `lost` throws the fault. */
+export function unlessLost<Result>(
+  emit: Emit,
+  stored: Promise<Result>,
+  otherwise: Result,
+  lost?: (fault: unknown) => void,
+): Promise<Result> {
+  return stored.catch((fault) => {
+    lost?.(fault)
     emit({ kind: 'failed_open', reason: 'store' })
     return otherwise
   })

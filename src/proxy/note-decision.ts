@@ -1,6 +1,7 @@
 /** Reports a decision to the log, the metrics, the session and the client's headers. */
 import { noteDelivery, noticeReachedModel, noticeRefused, resumeRun } from '../core/session/transitions.ts'
 import { isSuccess } from '../http/upstream.ts'
+import { noteEnd } from './at-limit.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
 import { noteGap } from './note-gap.ts'
 import { type PlacedNotice, placesFor } from './request-edits.ts'
@@ -11,6 +12,7 @@ export function noteDecision(turn: Turn): void {
   const { services, exchange, request, names, runState, policy, decision } = turn
   const { kind, verdict, speech } = decision
   const { isRetry, resendCount, reaction } = runState
+  noteEnd(turn)
   const loop = kind === 'stop' ? (decision.loop ?? runState.loop) : runState.loop
   // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)

@@ -27,6 +27,7 @@ import { sessionKey } from '../store/store.ts'
 import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
 import { costOf, promptShare } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
+import { noteUsed } from './at-limit.ts'
 import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { countCharge } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
@@ -137,7 +138,8 @@ function countBill(
   if (!(cost instanceof Promise)) return noteAll({ cost: undefined, costGap: undefined, ...usage, ...cost }, false)
   const { estimated } = usage
   noteAll(usage, false)
-  cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
+  const noteLater = cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
+  noteLater.catch((error) => noteFault(services.emit, error))
 }
 
 function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
@@ -189,6 +191,7 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const place = { thread: number, depth, isNewRun, iteration, counts: run.counts, tools }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
+  if (!isLater) noteUsed(turn, usage)
   state.recorded = unlessLost(
     services.emit,
     record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer),
@@ -214,6 +217,7 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
 function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<unknown> | undefined {
   const { services, found, request, counted, begun } = turn
   const callIds = distinctIds(ids)
+  turn.state.callIds = ids
   if (callIds.length === 0) return undefined
   const answer: Delivered = {
     operation: hashOfText(request.operation),

@@ -9,6 +9,7 @@ import type { HarnessRegistry } from '../core/harness/match.ts'
 import type { LoopPolicy } from '../core/loop/patterns.ts'
 import type { Pause } from '../core/operator/pause.ts'
 import type { StormPolicy } from '../core/storm.ts'
+import type { FinalAnswer } from '../core/terminal.ts'
 import type { Dialect } from '../dialect/dialect.ts'
 import type { BufferBudget } from '../http/body.ts'
 import type { CredentialPlaces } from '../http/credentials.ts'
@@ -84,6 +85,12 @@ export interface AccessKey {
   readonly scopes: readonly ScopeLimits[]
 }
 
+/** What a run at its limit gets until then, in milliseconds since the epoch. */
+export interface KnownEnd {
+  readonly answer: FinalAnswer
+  readonly until: number
+}
+
 export interface Services {
   readonly credentialPlaces: CredentialPlaces
   /**
@@ -132,6 +139,8 @@ export interface Services {
    * Where this process has counted errors in a row: no other request waits for the store. `held`: replies in storms.
    */
   readonly streaks: LRUCache<SessionKey, true> & { held: number }
+  /** Ends by what requests show without being read: a hash of headers, and else an id of a call. */
+  readonly knownEnds: LRUCache<string, KnownEnd>
   /** The longest body that is read, in bytes. */
   readonly maxGuardedBody: number
   /** Bounds the bytes of all bodies in memory. */

@@ -68,6 +68,8 @@ export interface ResponseState {
   relayed?: Delivered
   /** The edits that the provider has refused in this session. */
   refusedEdits: readonly UnsupportedEdit[]
+  /** The ids of the calls in the newest answer. */
+  callIds?: readonly string[]
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
   /** What the newest prompt held that was answered. */

@@ -3,15 +3,12 @@ import { once } from 'node:events'
 import type { Readable } from 'node:stream'
 import { limitsTime } from '../core/budget/policy.ts'
 import type { Dialect } from '../dialect/dialect.ts'
-import { outlineOf } from '../dialect/shared/outline.ts'
+import { EDGE_BYTES, outlineOf } from '../dialect/shared/outline.ts'
 import type { UnreadBody } from '../http/body.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { refuseAside } from './charge.ts'
 import { noteAside } from './evaluate.ts'
 import { tenantOf } from './session/find-session.ts'
-
-/** Bytes at each end of a body in which its model stands, and whether its client reads a stream. */
-const EDGE_BYTES = 65_536
 
 /** Keeps the first and the last bytes of a body that is read elsewhere; the result returns what there is so far. */
 function watchEdges(body: Readable, chunks: readonly Buffer[], grows: (bytes: number) => void): () => string {
@@ -40,9 +37,7 @@ export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer
     length += bytes
     if (x.charge) x.charge.bytes = Math.max(x.charge.bytes, length)
   }
-  const edges = isWhole
-    ? () => `${body.toString('latin1', 0, EDGE_BYTES)} ${body.subarray(-EDGE_BYTES).toString('latin1')}`
-    : watchEdges(client.body, body.chunks, grows)
+  const edges = isWhole ? () => body : watchEdges(client.body, body.chunks, grows)
   const outline = () => outlineOf(dialect, { path: route.asked, query: route.query }, edges())
   const asked = outline()
   if (!asked) return false

@@ -310,5 +310,9 @@ function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buf
   }
   const text = observed.text && readTextOf(observed, observed.text)
   const isCut = ending === 'failed' || (streams && ending === undefined && observed.search !== undefined)
-  target.completed({ callsNothing, facts, text, ...metadata, usage, isCut })
+  try {
+    target.completed({ callsNothing, facts, text, ...metadata, usage, isCut })
+  } catch (error) {
+    fault(error)
+  }
 }

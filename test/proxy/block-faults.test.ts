@@ -1,6 +1,7 @@
 /** No blocked call reaches the client, whatever part of Governor throws afterwards. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DIALECTS as GUARDED } from '../../src/dialect/index.ts'
+import { breakable } from '../support/breakable.ts'
 import { startGovernor } from '../support/governor.ts'
 import { whole } from '../support/reducers.ts'
 import { type Agent, createAgent, keyOf, searcher, startModel } from '../support/shortened-agent.ts'
@@ -19,30 +20,11 @@ interface Calls {
   broken: Place | undefined
 }
 
-const isPlain = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
-
-/** Returns a value whose functions, and those of all that they return, count their calls in `calls`, and throw there. */
-function breakable<Value>(value: Value, calls: Calls, path = ''): Value {
-  if (Array.isArray(value)) return value.map((one) => breakable(one, calls, path)) as Value
-  if (!isPlain(value)) return value
-  return new Proxy(value, {
-    get(target, key) {
-      const member: unknown = Reflect.get(target, key)
-      const name = `${path}.${String(key)}`
-      if (typeof member !== 'function') return breakable(member, calls, name)
-      return (...args: unknown[]) => {
-        const count = (calls.counts.get(name) ?? 0) + 1
-        calls.counts.set(name, count)
-        const fault = new Error(`a fault in ${name}`)
-        const isBroken = calls.broken?.name === name && calls.broken.count === count
-        const result: unknown = member.apply(target, args)
-        if (result instanceof Promise) return isBroken ? Promise.reject(fault) : result
-        if (isBroken) throw fault
-        return breakable(result, calls, name)
-      }
-    },
-  }) as Value
+const faultIn = (calls: Calls) => (name: string) => {
+  const count = (calls.counts.get(name) ?? 0) + 1
+  calls.counts.set(name, count)
+  const { broken } = calls
+  return broken?.name === name && broken.count === count ? new Error(`a fault in ${name}`) : undefined
 }
 
 /** A Governor that can be broken, and an agent whose next call in a loop is blocked. */
@@ -56,8 +38,8 @@ async function startBlocked(dialect: DialectName, stream: boolean) {
     return searcher(request)
   })
   onTestFinished(() => model.close())
-  const dialects = GUARDED.map((one) => breakable(one, calls, one.api.upstream.name))
-  const store = breakable({ ...createStore(1_000) }, calls, 'store')
+  const dialects = GUARDED.map((one) => breakable(one, faultIn(calls), one.api.upstream.name))
+  const store = breakable({ ...createStore(1_000) }, faultIn(calls), 'store')
   // No warning before the block: an agent comes to its block in three requests.
   const config = { loop_guard: { max_warnings_before_block: 0 } }
   const running = await startGovernor(model.url, config, { dialects, store })

@@ -5,12 +5,19 @@ const MODEL = /"model"\s{0,8}:\s{0,8}"([^"\\]{1,200})"/
 /** A quote in a text has a backslash before it. */
 const STREAM = /[{,]\s{0,80}"stream"\s{0,8}:\s{0,8}(true|false)/g
 
-/** Returns a request with nothing but what `edges`, the first and the last part of its body, show of it. */
+/** Bytes at each end of a body in which its model stands, and whether its client reads a stream. */
+export const EDGE_BYTES = 65_536
+
+/** Returns a request with nothing but what `edges` show of it: the first and the last part of its body, or the whole of it. */
 export function outlineOf(
   dialect: Dialect,
   place: { readonly path: string; readonly query: string },
-  edges: string,
+  edges: string | Buffer,
 ): DialectRequest | undefined {
+  if (Buffer.isBuffer(edges)) {
+    const last = edges.subarray(-EDGE_BYTES).toString('latin1')
+    return outlineOf(dialect, place, `${edges.toString('latin1', 0, EDGE_BYTES)} ${last}`)
+  }
   const model = MODEL.exec(edges)?.[1] ?? ''
   const stream = [...edges.matchAll(STREAM)].at(-1)?.[1] === 'true'
   const body = Buffer.from(JSON.stringify({ model, stream, messages: [], input: [], contents: [] }))

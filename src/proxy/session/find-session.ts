@@ -58,29 +58,31 @@ export function tenantOf(
   return nameOf(credentialsOf(headers, path, credentialPlaces)).slice(0, 16)
 }
 
-/** Returns the session of a request. What a store that fails would know counts as unknown. */
+/**
+ * Returns the session of a request. What a store that fails would know counts as unknown, unless `lost`, which gets the
+ * fault, throws it.
+ */
 export async function findSession(
   services: Services,
   headers: RawHeaders,
   tenant: string,
   asked: DialectRequest,
   facts: RequestFacts,
+  lost: (fault: unknown) => void,
 ): Promise<FoundSession> {
   const { store, identity, emit } = services
+  const orUnknown = <Known>(stored: Promise<Known>) => unlessLost<Known | undefined>(emit, stored, undefined, lost)
   const { previous = asked.firstItem === undefined ? undefined : presentable(asked.firstItem) } = facts
-  const linked =
-    previous === undefined
-      ? undefined
-      : await unlessLost(emit, store.value(LINKS, sessionKey(tenant, previous)), undefined)
+  const linked = previous === undefined ? undefined : await orUnknown(store.value(LINKS, sessionKey(tenant, previous)))
   const conversation = asked.stored?.isConversation ? facts.previous : undefined
   const rest = { tenant, linked, conversation, isNamed: false }
   const named = namedSession(headers, tenant, asked, identity)
   if (named) return { ...rest, ...named }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
-  const looked = (await unlessLost(emit, relayedCalls(store, tenant, facts), undefined)) ?? []
+  const looked = (await orUnknown(relayedCalls(store, tenant, facts))) ?? []
   const relayed = looked.find((one) => one && !one.isAmbiguous)
   if (relayed?.id !== undefined) return { id: relayed.id, name: relayed.session, isRelayed: true, ...rest }
-  const derived = await unlessLost(emit, derivedSession(store, tenant, asked.conversation, facts), undefined)
+  const derived = await orUnknown(derivedSession(store, tenant, asked.conversation, facts))
   // A conversation that does not show how it began gets an id from the answer that it does show.
   const id = derived?.id ?? (relayed && nameOf(tenant, relayed.operation))
   const isAmbiguous = relayed === undefined && looked.some((one) => one?.isAmbiguous)
