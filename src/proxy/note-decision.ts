@@ -3,6 +3,7 @@ import { noteDelivery, noticeReachedModel, noticeRefused, resumeRun } from '../c
 import { isSuccess } from '../http/upstream.ts'
 import { noteEnd } from './at-limit.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
+import { isolated } from './fault.ts'
 import { noteGap } from './note-gap.ts'
 import { type PlacedNotice, placesFor } from './request-edits.ts'
 import { changeSession, type Turn } from './turn.ts'
@@ -12,7 +13,7 @@ export function noteDecision(turn: Turn): void {
   const { services, exchange, request, names, runState, policy, decision } = turn
   const { kind, verdict, speech } = decision
   const { isRetry, resendCount, reaction } = runState
-  noteEnd(turn)
+  isolated(services.emit, 'budget', noteEnd, turn)
   const loop = kind === 'stop' ? (decision.loop ?? runState.loop) : runState.loop
   // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)

@@ -191,12 +191,12 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const place = { thread: number, depth, isNewRun, iteration, counts: run.counts, tools }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
-  if (!isLater) noteUsed(turn, usage)
   state.recorded = unlessLost(
     services.emit,
     record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer),
     undefined,
   )
+  if (!isLater) noteUsed(turn, usage)
 }
 
 /** How many conversations with the same beginning may wait for their second request. */
