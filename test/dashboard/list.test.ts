@@ -124,6 +124,12 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
         .filter((one) => one.clientWidth > 0 && (one.scrollWidth > one.clientWidth + 1 || one.clientWidth < 20))
         .map((one) => one.outerHTML.slice(0, 120))`)
       expect(cut, `${width} px`).toEqual([])
+      // Each row is one line, with a width for each of its cells.
+      const widths = await page.evaluate(`[...document.querySelectorAll('#list tr:not(.group)')].map((row) => [
+        getComputedStyle(row).gridTemplateColumns.split(' ').length,
+        [...row.children].filter((cell) => cell.clientWidth > 0).length,
+      ].join(' of '))`)
+      expect(new Set(widths as string[]), `${width} px`).toEqual(new Set([width === 390 ? '3 of 3' : '6 of 6']))
       for (const colorScheme of PICTURES ? (['light', 'dark'] as const) : []) {
         await page.emulateMedia({ colorScheme })
         await picture(page, `list-${count}-${width}-${colorScheme}`)

@@ -91,25 +91,56 @@ interface Column {
   readonly head: string
   readonly sort: keyof typeof ORDERS
   readonly cell: (row: SessionRow) => ComponentChild
-  /** `wide`: only where there is room. */
-  readonly class?: 'wide' | 'number' | 'curve' | 'limit'
+  /** Its widths in a grid: where there is room, in half a window, on a phone. It is shown only where it has one. */
+  readonly widths: readonly [string, string?, string?]
+  readonly class?: 'number' | 'curve' | 'limit'
 }
 
 /** The columns, from left to right. */
 const COLUMNS: readonly Column[] = [
-  { head: 'Session', sort: 'name', cell: (row) => <Name row={row} /> },
-  { head: 'Client', sort: 'client', class: 'wide', cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
-  { head: 'Key', sort: 'key', class: 'wide', cell: ({ key }) => <bdi>{key ?? ''}</bdi> },
+  {
+    head: 'Session',
+    sort: 'name',
+    widths: ['minmax(0, 2fr)', 'minmax(0, 1fr)', 'minmax(0, 1fr)'],
+    cell: (row) => <Name row={row} />,
+  },
+  { head: 'Client', sort: 'client', widths: ['minmax(0, 0.6fr)'], cell: ({ client }) => <bdi>{client ?? ''}</bdi> },
+  { head: 'Key', sort: 'key', widths: ['minmax(0, 0.5fr)'], cell: ({ key }) => <bdi>{key ?? ''}</bdi> },
   {
     head: 'Model',
     sort: 'model',
-    class: 'wide',
+    widths: ['minmax(0, 0.8fr)'],
     cell: ({ model }) => <bdi title={model ?? ''}>{shortModel(model) ?? ''}</bdi>,
   },
-  { head: 'Limit', sort: 'limit', class: 'limit', cell: (row) => <Limit row={row} /> },
-  { head: 'Cost', sort: 'cost', class: 'number', cell: (row) => <Cost row={row} /> },
-  { head: 'Tokens', sort: 'tokens', class: 'curve', cell: (row) => <Spark tokens={row.tokens_per_iteration} /> },
+  {
+    head: 'Limit',
+    sort: 'limit',
+    widths: ['130px', '112px', '108px'],
+    class: 'limit',
+    cell: (row) => <Limit row={row} />,
+  },
+  { head: 'Cost', sort: 'cost', widths: ['96px', '82px', '74px'], class: 'number', cell: (row) => <Cost row={row} /> },
+  {
+    head: 'Tokens',
+    sort: 'tokens',
+    widths: ['90px', '74px'],
+    class: 'curve',
+    cell: (row) => <Spark tokens={row.tokens_per_iteration} />,
+  },
 ]
+
+/** The layout up to which a column is shown, for the style sheet: that of a phone shows all that are left. */
+const LAYOUTS = ['wide', 'half', 'phone'] as const
+
+function classOf({ widths, class: name }: Column): string {
+  return `${name ?? ''} ${LAYOUTS[widths.length - 1]}`
+}
+
+/** Returns the widths of the columns that each layout shows, for the style sheet. */
+function widthsOf(columns: readonly Column[]): Record<string, string> {
+  const rows = LAYOUTS.map((name, at) => [`--${name}`, columns.flatMap(({ widths }) => widths[at] ?? []).join(' ')])
+  return Object.fromEntries(rows)
+}
 
 /** Returns the columns that are shown: that of keys only where a session has one. */
 function columnsOf({ rows }: Store): readonly Column[] {
@@ -120,9 +151,9 @@ function columnsOf({ rows }: Store): readonly Column[] {
 function lineOf(row: SessionRow, isOpen: boolean, columns: readonly Column[]) {
   return (
     <tr role="row" aria-current={isOpen}>
-      {columns.map(({ head, cell, class: name }) => (
-        <td key={head} role="cell" class={name}>
-          {cell(row)}
+      {columns.map((column) => (
+        <td key={column.head} role="cell" class={classOf(column)}>
+          {column.cell(row)}
         </td>
       ))}
     </tr>
@@ -164,14 +195,15 @@ function GroupRows({
 }
 
 /** A title that sorts: first in its own direction, then in the other one, then by risk again. */
-function Head({ store, column: { head, sort, class: name } }: { store: Store; column: Column }) {
+function Head({ store, column }: { store: Store; column: Column }) {
+  const { head, sort } = column
   const [own, other] = ORDERS[sort].isText ? (['asc', 'desc'] as const) : (['desc', 'asc'] as const)
   const now = store.sort === sort ? store.direction || own : ''
   const next = now === '' ? { sort, direction: own } : now === own ? { sort, direction: other } : BY_RISK
   return (
     <th
       role="columnheader"
-      class={name}
+      class={classOf(column)}
       aria-sort={now === '' ? undefined : now === 'asc' ? 'ascending' : 'descending'}
     >
       <button type="button" onClick={() => show(store, next)}>
@@ -268,7 +300,7 @@ export function List({ store }: { store: Store }) {
     >
       <Filters store={store} />
       {store.places.length > 0 && (
-        <table id="list" role="table" class={columns.length === COLUMNS.length ? 'keyed' : ''}>
+        <table id="list" role="table" style={widthsOf(columns)}>
           <caption>Sessions, those that need you first</caption>
           <thead role="rowgroup">
             <tr role="row">
