@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { LIMITS, NO_LIMITS } from '../../../src/core/budget/meters.ts'
+import { costLimit, LIMITS, NO_LIMITS } from '../../../src/core/budget/meters.ts'
 import { type BudgetSettings, limitsCost, policyFor, type Rule, settingsFor } from '../../../src/core/budget/policy.ts'
 import { BUDGET } from '../transcript.ts'
 
@@ -89,5 +89,23 @@ describe('a limit on cost', () => {
     ['is unknown where no budget has one', { settings: settings(), rules: [{ ...rule, settings: settings() }] }, false],
   ])('%s', (_, budget, isKnown) => {
     expect(limitsCost(budget)).toBe(isKnown)
+  })
+})
+
+describe('the limit on cost', () => {
+  const one = (cost: number) => ({ ...NO_LIMITS, cost })
+  const none = { enabled: true, run: NO_LIMITS, session: NO_LIMITS, scopes: [] }
+  const scopes = [0, 4, 5].map((cost) => ({ limits: { cost } }))
+  const velocity = { limits: { cost: 6 } }
+
+  it.each([
+    ['of the run', { run: one(2), session: one(3), scopes, velocity }, 2],
+    ['of the session where the run has none', { session: one(3), scopes, velocity }, 3],
+    ['of the first scope of time that has one where neither has', { scopes, velocity }, 4],
+    ['on the rate where no scope has one', { scopes: scopes.slice(0, 1), velocity }, 6],
+    ['of nothing where none is set', { scopes: scopes.slice(0, 1) }, undefined],
+    ['of nothing where the budget is turned off', { enabled: false, run: one(2), scopes, velocity }, undefined],
+  ])('is that %s', (_, more, limit) => {
+    expect(costLimit({ ...none, ...more })).toBe(limit)
   })
 })

@@ -354,3 +354,24 @@ describe('a Messages request that is read', () => {
     )
   })
 })
+
+describe('reasoning that is bound to its prompt', () => {
+  const isBound = (more: object) =>
+    messages
+      .read({ path: '', body: Buffer.from(JSON.stringify({ model: 'claude', max_tokens: 9, messages: [], ...more })) })
+      ?.bindsReasoning?.()
+  const user = { role: 'user', content: 'Go.' }
+  const thought = { role: 'assistant', content: [{ type: 'thinking', thinking: 'Hm.', signature: 's' }] }
+  const said = { role: 'assistant', content: 'Done.' }
+
+  it('is there where the request asks for it, else where its newest answer has it', () => {
+    const asked = ['enabled', 'adaptive', 'disabled'].map((type) => isBound({ thinking: { type }, messages: [user] }))
+    expect(asked).toEqual([true, true, false])
+    expect(isBound({ thinking: { type: 'disabled' }, messages: [user, thought, user] })).toBe(false)
+    expect(
+      [[], [user], [user, said, user], [user, thought, user], [user, thought, user, said]].map((shown) =>
+        isBound({ messages: shown }),
+      ),
+    ).toEqual([false, false, false, true, false])
+  })
+})
