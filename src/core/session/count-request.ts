@@ -7,7 +7,7 @@ import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
-import { EMPTY_RECORD, withRun, withTools } from '../operator/session-record.ts'
+import { EMPTY_RECORD, type RunRecord, type SessionRecord, withRun, withTools } from '../operator/session-record.ts'
 import type { Request } from '../request.ts'
 import { errorOf } from '../thrown.ts'
 import { inTree } from './agents.ts'
@@ -286,24 +286,17 @@ function withSpent({ taskBudget }: Conversation, counts: Counts): Counts {
  */
 function runAfter(
   { conversation, facts, now, demands, upstream, model, agent, key, timeLimits, budget: { velocity } }: Request,
-  { known, run, over, answer, isUnknown, skipsHistory = false }: Place,
+  place: Place,
   before: RecentRequest | undefined,
   iteration: number,
   reaction: WarningReaction | undefined,
   limits: LimitPair,
 ): Run {
-  const { fingerprint, assistantHashes, callCounts } = facts
-  const newest = assistantHashes.at(-1)
-  // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
-  const isCounted = before !== undefined || newest === undefined || newest === known?.newest || skipsHistory
-  const newToolCalls = answer
-    ? countShown(answer, facts)
-    : run.recentRequests.length > 0
-      ? (callCounts.at(-1) ?? 0)
-      : facts.newToolCalls
+  const { fingerprint } = facts
+  const { run, over } = place
   const isReaction = reaction !== undefined && !over
-  const { recentRequests, inherited } = run
-  const { iterations = 0, tool_calls = 0 } = run.counts
+  const { recentRequests } = run
+  const { iterations = 0 } = run.counts
   const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered }
   return {
     id: run.id,
@@ -314,10 +307,7 @@ function runAfter(
       ...run.counts,
       runs: 1,
       iterations: Math.max(iterations, iteration),
-      tool_calls: Math.max(
-        isUnknown ? facts.toolCalls - (inherited?.tool_calls ?? 0) : 0,
-        tool_calls + (isCounted ? 0 : newToolCalls),
-      ),
+      tool_calls: toolCallsAfter(place, facts, before !== undefined),
     }),
     recentRequests: before
       ? recentRequests.with(recentRequests.indexOf(before), counted)
@@ -345,8 +335,23 @@ function runAfter(
     slowedUntil: undefined,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
-    inherited,
+    inherited: run.inherited,
   } satisfies Required<Run>
+}
+
+/** Returns the tool calls of a run after one more request: those that it counted, or more that the transcript shows. */
+function toolCallsAfter(
+  { known, run, answer, isUnknown, skipsHistory = false }: Place,
+  facts: RequestFacts,
+  isRetry: boolean,
+): number {
+  const { tool_calls = 0 } = run.counts
+  const newest = facts.assistantHashes.at(-1)
+  // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
+  const isCounted = isRetry || newest === undefined || newest === known?.newest || skipsHistory
+  const inRun = run.recentRequests.length > 0 ? (facts.callCounts.at(-1) ?? 0) : facts.newToolCalls
+  const after = isCounted ? tool_calls : tool_calls + (answer ? countShown(answer, facts) : inRun)
+  return isUnknown ? Math.max(facts.toolCalls - (run.inherited?.tool_calls ?? 0), after) : after
 }
 
 /** Returns how many calls of a relayed answer a transcript shows. */
@@ -484,6 +489,21 @@ function withRate(
   return { run: { ...run, tooFast: rates.some(isReached) ? (tooFast ?? fingerprint) : undefined }, rates }
 }
 
+/** Returns the record of a session after one more request. `ended`: the run that it ended by beginning another one. */
+function recordAfter(
+  { record = EMPTY_RECORD }: Session,
+  request: Request,
+  { run }: Place,
+  number: number,
+  ended: RunRecord | undefined,
+): SessionRecord {
+  const { name = request.name, label = request.label?.(), threads } = record
+  const begun = { ...record, name, label, threads: Math.max(threads, number) }
+  // After the end of a run, the calls that a request shows belong to no iteration.
+  const shown = run.finalAnswer ? begun : withTools(begun, number, request.tools)
+  return ended ? withRun(shown, ended) : shown
+}
+
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
@@ -499,24 +519,19 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const reaction = reactionOf(known, request, isRetry)
   const counted = runAfter(request, place, before, iteration, reaction, limits)
   const { run, rates } = withRate(session, request, runBefore, counted, before)
-  const { record = EMPTY_RECORD } = session
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1
   const { depth, guards } = inTree(session, request, known, place.branch !== undefined, place.other?.[0])
   const thread = threadAfter(request, place, run, number, observed, depth)
   const asksForOtherForm = isLate(run, facts.fingerprint)
   const endedAs = over && endBefore(over, facts)
   const ended = over && recordOf(over, number, endedAs)
-  const label = record.label ?? request.label?.()
-  const begun = { ...record, name: record.name ?? request.name, label, threads: Math.max(record.threads, number) }
-  // After the end of a run, the calls that a request shows belong to no iteration.
-  const shown = runBefore.finalAnswer ? begun : withTools(begun, number, request.tools)
   const after = {
     ...session,
     threads: threadsAfter(session, place, thread, isRetry),
     startedAt: session.startedAt ?? now,
     counts: countsAfter(session, request, place, run, reaction, asksForOtherForm && !isRetry),
     guards,
-    record: ended ? withRun(shown, ended) : shown,
+    record: recordAfter(session, request, place, number, ended),
   }
   const { previous, assistantHashes } = facts
   const newest = known?.newest
