@@ -76,6 +76,13 @@ describe('the limits of a tree of agents', () => {
     expect(deep.texts()).toEqual([expect.stringMatching(/^\[GOVERNOR\] Agents may stand 1 deep/)])
   })
 
+  it('take the first thread without a name for the main agent, also if its agents come before it', () => {
+    const one = tree({ depth: 1 })
+    one.ask('a', 0)
+    expect(one.ask('', 0, [SPAWN])).toEqual([undefined])
+    expect(one.depthOf('')).toBeUndefined()
+  })
+
   it('remember nothing of a response that starts no agent', () => {
     const one = tree({ total: 9 })
     one.ask('', 0, [READ])

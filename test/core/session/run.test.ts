@@ -123,6 +123,15 @@ describe('the report of ends', () => {
     )
   })
 
+  it('comes next for the run that is quiet the longest of those that answered or failed and were not reported', () => {
+    const answered = (askedAt: number, more: Partial<Run> = {}) => runOf({ askedAt, isAnswered: true, ...more })
+    const failed = runOf({ askedAt: 80_000, failedAs: 'no_response' })
+    const others = [answered(1_000, { isReported: true }), answered(2_000, { finalAnswer: finalAnswer() }), runOf()]
+    expect(nextQuietEnd(sessionOf(...others))).toBeUndefined()
+    expect(nextQuietEnd(sessionOf(...others, failed, answered(90_000)))).toBe(80_000 + QUIET_MS)
+    expect(nextQuietEnd(sessionOf(answered(90_000), answered(70_000)))).toBe(70_000 + QUIET_MS)
+  })
+
   it('leaves a session as it is where there is nothing to report', () => {
     const session = sessionOf(runOf())
     expect(reportEnds(session, over).session).toBe(session)
