@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { pino } from 'pino'
-import { loadConfig } from '../config/load.ts'
+import { type Environment, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { GAPS } from '../core/gaps.ts'
 import { textOf } from '../core/json-object.ts'
@@ -14,6 +14,7 @@ import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
 import { DEFAULT_JOURNAL, journalFile, whyUnwritable } from '../telemetry/journal.ts'
 import { createCatalogue } from '../usage/catalogue.ts'
+import { AGENT_FILES, governorAddress, isGovernor, ownAddresses, shownAddress } from './agent-files.ts'
 import type { Call, Terminal } from './command.ts'
 import { journalLines } from './journal/report.ts'
 import { listen, listenProblem, observeWords, openKeys } from './start/start.ts'
@@ -76,7 +77,21 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
     const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"[^ ]* (\d+)$/.exec(line) ?? []
     if (requests) said.push(`${isNameIn(GAPS, reason) ? GAPS[reason] : reason.replaceAll('_', ' ')} (${requests})`)
   }
-  return said.length === 0 ? ['ok', 'all requests so far'] : ['warning', `not in full: ${said.join('; ')}`]
+  if (said.length > 0) return ['warning', `not in full: ${said.join('; ')}`]
+  if (/^governor_requests_total\{[^\n]*dialect="(?!none)/m.test(text)) return ['ok', 'all requests so far']
+  return ['warning', 'no guarded request came yet: docs/clients.md says what each agent has to be told']
+}
+
+/** Says of each agent whose own files lead it past the port what to write there; `governor run` says so at its end. */
+function checkAgents({ server: { port } }: Config, env: Environment): readonly (readonly [string, Finding])[] {
+  const found: [string, Finding][] = []
+  for (const name of Object.keys(AGENT_FILES))
+    for (const { file, url } of ownAddresses(name, env)) {
+      if (isGovernor(url.href, port)) continue
+      const says = `not guarded: ${file} leads it to ${shownAddress(url)}: write ${governorAddress(url, port)} there`
+      found.push([`agent ${name}`, ['warning', says]])
+    }
+  return found
 }
 
 /** Asks an upstream for its models, as a client without a key would; returns what that says about it and its key. */
@@ -136,6 +151,7 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   say('port', await checkPort(config))
   const gaps = await checkGaps(config, config.ops.admin_token)
   if (gaps) say('guarded', gaps)
+  for (const [check, finding] of checkAgents(config, terminal.env)) say(check, finding)
   const checked: Config = {
     ...config,
     server: { ...config.server, host: '127.0.0.1', port: 0 },

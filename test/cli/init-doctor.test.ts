@@ -176,7 +176,6 @@ describe('governor doctor', () => {
     const running = await startProcess(provider.url)
     const own = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
     expect(own.checks['port']).toMatch(/^ok: Governor \S+ listens on /)
-    expect(own.checks['guarded']).toBe('ok: all requests so far')
     const headers = { authorization: 'Bearer sk-good' }
     await fetch(`${running.url}/v2/chat`, { method: 'POST', body: '{"messages":[]}', headers })
     const later = await doctorSays({ upstreams, server: { port: Number(new URL(running.url).port) } })
@@ -190,6 +189,48 @@ describe('governor doctor', () => {
       `wrong: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port`,
     )
     expect(taken.code).toBe(1)
+  })
+
+  it('says whether a guarded request came yet to the Governor on its port', async () => {
+    const provider = await startProvider()
+    const upstreams = { openai: { url: provider.url }, anthropic: { url: provider.url }, gemini: { url: provider.url } }
+    const running = await startProcess(provider.url)
+    const server = { port: Number(new URL(running.url).port) }
+    const guarded = async () => (await doctorSays({ upstreams, server })).checks['guarded']
+    expect(await guarded()).toBe(
+      'warning: no guarded request came yet: docs/clients.md says what each agent has to be told',
+    )
+    const body = JSON.stringify({ model: 'gpt-5', messages: [{ role: 'user', content: 'Hello' }] })
+    const headers = { 'content-type': 'application/json' }
+    await fetch(`${running.url}/v1/chat/completions`, { method: 'POST', body, headers })
+    expect(await guarded()).toBe('ok: all requests so far')
+  })
+
+  it('names each file of an agent that leads it past the port, and says what to write there', async () => {
+    const provider = await startProvider()
+    const upstreams = { openai: { url: provider.url }, anthropic: { url: provider.url }, gemini: { url: provider.url } }
+    const port = await freePort()
+    const home = temporaryFolder()
+    const write = (file: string, text: string) => {
+      mkdirSync(join(home, file, '..'), { recursive: true })
+      writeFileSync(join(home, file), text)
+    }
+    write('.claude/settings.json', '{"env": {"ANTHROPIC_BASE_URL": "https://me:secret@gateway.example"}}')
+    write(
+      '.codex/config.toml',
+      '# openai_base_url = "http://old.example/v1"\nopenai_base_url = "http://a.example/v1"\n',
+    )
+    write('.continue/config.yaml', `models:\n  - name: m\n    apiBase: http://localhost:${port}/v1\n`)
+    write('.qwen/settings.json', '{ not JSON at all')
+    const { checks, code, err } = await doctorSays({ upstreams, server: { port } }, { HOME: home })
+    const agents = Object.entries(checks).filter(([check]) => check.startsWith('agent '))
+    const to = `http://127.0.0.1:${port}`
+    expect(Object.fromEntries(agents)).toEqual({
+      'agent claude': `warning: not guarded: ~/.claude/settings.json leads it to https://gateway.example: write ${to} there`,
+      'agent codex': `warning: not guarded: ~/.codex/config.toml leads it to http://a.example/v1: write ${to}/v1 there`,
+    })
+    expect(JSON.stringify(checks) + err).not.toContain('secret')
+    expect(code).toBe(0)
   })
 
   it('names an address for other machines as wrong where Governor holds a key that needs no access key', async () => {

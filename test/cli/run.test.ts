@@ -2,10 +2,12 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { MAIN, temporaryFolder } from '../support/process.ts'
+import { describeWith } from '../support/programs.ts'
 import { runaway, startProvider } from '../support/provider.ts'
+import { openPane } from '../support/tmux.ts'
 
 /** Starts `governor run` with these arguments, and collects what it prints. */
 function governorRun(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
@@ -56,7 +58,10 @@ describe('a program that governor run guards', () => {
     const { ended, printed } = governorRun(['--max-iterations', '5', '--', process.execPath, agentFile()], base)
     expect(await ended).toBe(7)
     expect(printed.out).toBe('tool_limit_reached\n')
-    expect(printed.err).toMatch(/^governor: guards \S+ at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\n/)
+    // On a terminal the second line is not there.
+    expect(printed.err).toMatch(
+      /^governor: listens for (\S+) at http:\/\/127\.0\.0\.1:\d+, page http:\S+\/governor\/\ngovernor: guards \1\ngovernor: 6 /,
+    )
     expect(printed.err).toMatch(
       /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n {10}node · task: stopped at 5 of 5 iterations, with an answer\n$/,
     )
@@ -96,7 +101,10 @@ describe('a program that governor run guards', () => {
     })
     expect(await ended).toBe(0)
     expect(printed.out).toMatch(/^(http:\/\/127\.0\.0\.1:\d+)\/v1 \1 example\.org,127\.0\.0\.1,localhost\n$/)
-    expect(printed.err).toContain('was not guarded: no request of it that Governor guards came through')
+    expect(printed.err).not.toContain('governor: guards')
+    expect(printed.err).toMatch(
+      / was not guarded: no request of it that Governor guards came through\n {10}docs\/clients.md says what it has to be told\n$/,
+    )
   })
 
   it('is told of requests that failed, too', async () => {
@@ -139,12 +147,13 @@ describe('a program that governor run guards', () => {
     const { readFileSync } = require('node:fs')
     const { basename, join } = require('node:path')
     const args = process.argv.slice(2)
-    const home = (...names) => { try { return JSON.parse(readFileSync(join(process.env.HOME, ...names), 'utf8')) } catch { return {} } }
+    const text = (...names) => { try { return readFileSync(join(process.env.HOME, ...names), 'utf8') } catch { return '' } }
+    const home = (...names) => JSON.parse(text(...names) || '{}')
     const after = (name) => args[args.indexOf(name) + 1]
     const ask = (base, path) => fetch(base + path, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: 'Bearer k', 'anthropic-version': '2023-06-01' },
-      body: JSON.stringify({ model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], tools: [{ name: 'a', input_schema: {} }] }),
+      headers: { 'content-type': 'application/json', authorization: 'Bearer k', ...(path === '/v1/messages' && { 'anthropic-version': '2023-06-01' }) },
+      body: JSON.stringify({ model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], input: 'Hi', tools: [{ name: 'a', input_schema: {} }] }),
     })
     const programs = {
       async claude() {
@@ -152,37 +161,140 @@ describe('a program that governor run guards', () => {
         const { ANTHROPIC_BASE_URL: base } = { ...process.env, ...home('.claude', 'settings.json').env, ...given }
         await ask(base, '/v1/messages')
       },
+      async codex() {
+        const given = args[0] === '-c' ? /^openai_base_url="(.+)"$/.exec(args[1])?.[1] : undefined
+        await ask(given ?? /openai_base_url = "(.+)"/.exec(text('.codex', 'config.toml'))[1], '/responses')
+      },
       copilot: () => ask(process.env.COPILOT_PROVIDER_BASE_URL, '/chat/completions'),
+      async opencode() {
+        const given = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}')
+        if (given.theme !== 'mine' || given.provider.openai.options.timeout !== 5) process.exit(4)
+        const { options } = home('.config', 'opencode', 'opencode.json').provider.openai
+        await ask({ ...options, ...given.provider.openai.options }.baseURL, '/chat/completions')
+      },
       async pi() {
         const providers = home('.pi', 'agent', 'models.json').providers
         const extension = args.includes('-e') ? (await import(after('-e'))).default : () => {}
         extension({ registerProvider: (name, more) => { providers[name] = { ...providers[name], ...more } } })
         await ask(providers.anthropic.baseUrl, '/v1/messages')
       },
+      async qwen() {
+        const { modelProviders, env } = home('.qwen', 'settings.json')
+        await ask(modelProviders?.openai[0].baseUrl ?? process.env.OPENAI_BASE_URL ?? env.OPENAI_BASE_URL, '/chat/completions')
+      },
+      async gemini() {
+        const [, own] = /^GOOGLE_GEMINI_BASE_URL=(.+)/.exec(text('.gemini', '.env'))
+        await ask(process.env.GOOGLE_GEMINI_BASE_URL ?? own, '/v1beta/models/gemini-2.5-pro:generateContent')
+      },
+      cn: () => ask(/apiBase: (.+)/.exec(text('.continue', 'config.yaml'))[1], '/chat/completions'),
+      cline: () => ask(home('.cline', 'data', 'settings', 'providers.json').providers.mine.settings.baseUrl, '/chat/completions'),
     }
     programs[basename(process.argv[1])]().catch(() => process.exit(3))
   `
 
-  it.each(['claude', 'copilot', 'pi'])('is guarded though its own settings name another address: %s', async (name) => {
+  /** Starts a stand-in of an agent whose own files are these, under `governor run`. */
+  function runStandIn(name: string, files: Readonly<Record<string, string>>, env: Readonly<Record<string, string>>) {
+    const home = temporaryFolder()
+    for (const [path, text] of Object.entries({ ...files, [name]: STAND_IN })) {
+      mkdirSync(dirname(join(home, path)), { recursive: true })
+      writeFileSync(join(home, path), text)
+    }
+    chmodSync(join(home, name), 0o755)
+    return governorRun(['--', join(home, name)], { HOME: home, ...env })
+  }
+
+  /** A file of each agent that leads it to an address. */
+  const FILES: Readonly<Record<string, (url: string) => Readonly<Record<string, string>>>> = {
+    claude: (url) => ({ '.claude/settings.json': JSON.stringify({ env: { ANTHROPIC_BASE_URL: url } }) }),
+    codex: (url) => ({ '.codex/config.toml': `model = "gpt-5"\nopenai_base_url = "${url}/v1"\n` }),
+    copilot: () => ({}),
+    opencode: (url) => ({
+      '.config/opencode/opencode.json': JSON.stringify({ provider: { openai: { options: { baseURL: `${url}/v1` } } } }),
+    }),
+    pi: (url) => ({ '.pi/agent/models.json': JSON.stringify({ providers: { anthropic: { baseUrl: url } } }) }),
+    qwen: (url) => ({ '.qwen/settings.json': JSON.stringify({ env: { OPENAI_BASE_URL: `${url}/v1` } }) }),
+    gemini: (url) => ({ '.gemini/.env': `GOOGLE_GEMINI_BASE_URL=${url}\n` }),
+  }
+
+  it.each(Object.keys(FILES))('is guarded though its own settings name another address: %s', async (name) => {
     const provider = await startProvider(() => ({ text: 'Hello.' }))
     onTestFinished(() => provider.close())
-    const home = temporaryFolder()
     const elsewhere = 'http://127.0.0.1:1'
-    mkdirSync(join(home, '.claude'))
-    writeFileSync(join(home, '.claude/settings.json'), JSON.stringify({ env: { ANTHROPIC_BASE_URL: elsewhere } }))
-    mkdirSync(join(home, '.pi/agent'), { recursive: true })
-    const providers = { anthropic: { baseUrl: elsewhere }, openai: { baseUrl: elsewhere } }
-    writeFileSync(join(home, '.pi/agent/models.json'), JSON.stringify({ providers }))
-    const file = join(home, name)
-    writeFileSync(file, STAND_IN)
-    chmodSync(file, 0o755)
-    const upstreams = { OPENAI_UPSTREAM_URL: provider.url, ANTHROPIC_UPSTREAM_URL: provider.url }
-    const env = { ...upstreams, HOME: home, COPILOT_PROVIDER_BASE_URL: elsewhere }
-    const { ended, printed } = governorRun(['--', file], env)
+    const mine = { theme: 'mine', provider: { openai: { options: { timeout: 5, baseURL: elsewhere } } } }
+    const { ended, printed } = runStandIn(name, FILES[name]?.(elsewhere) ?? {}, {
+      OPENAI_UPSTREAM_URL: provider.url,
+      ANTHROPIC_UPSTREAM_URL: provider.url,
+      GEMINI_UPSTREAM_URL: provider.url,
+      COPILOT_PROVIDER_BASE_URL: elsewhere,
+      OPENCODE_CONFIG_CONTENT: JSON.stringify(mine),
+    })
     expect(await ended, printed.err).toBe(0)
-    expect(printed.err).toContain('\ngovernor: 1 request, 1 iteration')
+    expect(printed.err).toMatch(/\ngovernor: guards \S+\ngovernor: 1 request, /)
     expect(printed.err).not.toContain('was not guarded')
     expect(provider.requests).toHaveLength(1)
+  })
+
+  it.each(['claude', 'codex', 'gemini', 'qwen'])(
+    'goes through Governor to the address that its own settings name: %s',
+    async (name) => {
+      const provider = await startProvider(() => ({ text: 'Hello.' }))
+      onTestFinished(() => provider.close())
+      const { ended, printed } = runStandIn(name, FILES[name]?.(provider.url) ?? {}, {})
+      expect(await ended, printed.err).toBe(0)
+      expect(printed.err).toMatch(/\ngovernor: guards \S+\ngovernor: 1 request, /)
+      expect(provider.requests).toHaveLength(1)
+    },
+  )
+
+  it.each<[string, string, (url: string) => string]>([
+    [
+      'qwen',
+      '.qwen/settings.json',
+      (url) => JSON.stringify({ modelProviders: { openai: [{ id: 'm', baseUrl: `${url}/v1` }] } }),
+    ],
+    ['cn', '.continue/config.yaml', (url) => `models:\n  - name: m\n    apiBase: ${url}/v1\n`],
+    [
+      'cline',
+      '.cline/data/settings/providers.json',
+      (url) => JSON.stringify({ providers: { mine: { settings: { baseUrl: `${url}/v1` } } } }),
+    ],
+  ])(
+    'that no flag and no variable leads to Governor is told which line of its own does: %s',
+    async (name, path, text) => {
+      const provider = await startProvider(() => ({ text: 'Hello.' }))
+      onTestFinished(() => provider.close())
+      const { ended, printed } = runStandIn(name, { [path]: text(provider.url) }, {})
+      expect(await ended, printed.err).toBe(0)
+      expect(provider.requests).toHaveLength(1)
+      expect(printed.err).not.toContain('governor: guards')
+      const own = `${provider.url}/v1`
+      expect(printed.err).toMatch(/was not guarded: no request of it that Governor guards came through\n/)
+      expect(printed.err).toContain(
+        `          ~/${path} leads it to ${own}: write http://127.0.0.1:8787/v1 there, and use governor run --port 8787 --upstream ${own}\n`,
+      )
+    },
+  )
+
+  it('that a file of its own leads to the usual port of Governor is told to run it there', async () => {
+    const text = 'models:\n  - name: m\n    apiBase: http://127.0.0.1:8787/v1\n'
+    const { ended, printed } = runStandIn('cn', { '.continue/config.yaml': text }, { PORT: '8787' })
+    await ended
+    expect(printed.err).toContain(
+      '          ~/.continue/config.yaml leads it to http://127.0.0.1:8787/v1: use governor run --port 8787\n',
+    )
+  })
+
+  it.each([
+    ['claude', 'unset CLAUDE_CODE_USE_BEDROCK and CLAUDE_CODE_USE_VERTEX'],
+    ['copilot', 'set COPILOT_MODEL and COPILOT_PROVIDER_API_KEY'],
+    ['gemini', 'set GEMINI_API_KEY'],
+  ])('is told what it needs if its requests do not come and no file says why: %s', async (name, says) => {
+    const file = join(temporaryFolder(), name)
+    writeFileSync(file, '#!/bin/sh\n')
+    chmodSync(file, 0o755)
+    const { ended, printed } = governorRun(['--', file])
+    expect(await ended).toBe(0)
+    expect(printed.err).toContain(`          ${says}`)
   })
 
   it.each(['--settings', '--settings='])('keeps the settings that its user gives it: claude %s', async (flag) => {
@@ -211,5 +323,33 @@ describe('a program that governor run guards', () => {
     const { ended, printed } = governorRun(args)
     expect(await ended).toBe(2)
     expect(printed.err).toContain(says)
+  })
+})
+
+describeWith('tmux', 'governor run on a terminal', () => {
+  it('leaves the screen to the program until it ends; then the bill names each stop with its reason, and what was not guarded in red', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const agent = join(temporaryFolder(), 'agent.mjs')
+    const spoken = AGENT.replace('if (governor) {', 'console.log("said", message.content)\n  if (governor) {')
+    writeFileSync(agent, spoken)
+    const pane = await openPane(200, 40, { OPENAI_BASE_URL: `${provider.url}/v1` })
+    await pane.enter(`clear; node ${MAIN} run --max-iterations 3 -- node ${agent}`)
+    await pane.shows('with an answer')
+    const lines = (await pane.screen()).split('\n').map((line) => line.trimEnd())
+    const own = lines.findIndex((line) => line.startsWith('governor: listens for node at http://127.0.0.1:'))
+    const bill = lines.findIndex((line) => line.startsWith('governor: 4 requests, 3 iterations, '))
+    const between = lines.slice(own + 1, bill)
+    expect(between.filter((line) => line.startsWith('said '))).toHaveLength(4)
+    expect(between.join('\n')).toContain(' stopped by governor: 3 of 3 iterations')
+    expect(between.at(-1)).toBe('tool_limit_reached')
+    expect(between.join('\n')).not.toMatch(/^governor:|\d\d:\d\d /m)
+    expect(lines.slice(bill + 1, bill + 3)).toEqual([
+      expect.stringMatching(/^ {10}\d notices, \d loops?, 1 stop$/),
+      '          node · task: stopped at 3 of 3 iterations, with an answer',
+    ])
+    await pane.enter(`clear; node ${MAIN} run -- true`)
+    await pane.shows('true was not guarded')
+    expect(await pane.screen(true)).toContain('[31mtrue was not guarded: no request of it')
   })
 })

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Environment } from '../../config/load.ts'
-import { objectIn, parseObject } from '../../core/json-object.ts'
+import { type Json, objectIn, parseObject } from '../../core/json-object.ts'
 
 /** Where Governor listens: its address, and the base URL of OpenAI's APIs. */
 interface Place {
@@ -45,15 +45,21 @@ const PROGRAMS: Readonly<Record<string, (start: Start, place: Place) => Start>> 
     const others = at === -1 ? args : args.toSpliced(at, isJoined ? 1 : 2)
     return { env, args: [SETTINGS, JSON.stringify(settings), ...others] }
   },
-  codex: ({ args, env }, { address }) => ({ env, args: ['-c', `openai_base_url="${address}/v1"`, ...args] }),
+  codex: ({ args, env }, { openAiBase }) => ({ env, args: ['-c', `openai_base_url="${openAiBase}"`, ...args] }),
   copilot({ args, env }, { address, openAiBase }) {
     const base = env['COPILOT_PROVIDER_TYPE'] === 'anthropic' ? address : openAiBase
     return { args, env: { ...env, COPILOT_PROVIDER_BASE_URL: base } }
   },
-  opencode({ args, env }, { address }) {
-    const provider = { options: { baseURL: `${address}/v1` } }
-    const content = JSON.stringify({ provider: { openai: provider, anthropic: provider } })
-    return { args, env: { OPENCODE_CONFIG_CONTENT: content, ...env } }
+  // It reads this variable after all its files; its user may have settings there, too.
+  opencode({ args, env }, { address, openAiBase }) {
+    const own = parseObject(env['OPENCODE_CONFIG_CONTENT'] || '{}')
+    if (!own) return { args, env }
+    const provider: Json = { ...objectIn(own, 'provider') }
+    for (const [name, baseURL] of [['openai', openAiBase] as const, ['anthropic', `${address}/v1`] as const]) {
+      const given = objectIn(provider, name)
+      provider[name] = { ...given, options: { ...objectIn(given, 'options'), baseURL } }
+    }
+    return { args, env: { ...env, OPENCODE_CONFIG_CONTENT: JSON.stringify({ ...own, provider }) } }
   },
   // It takes providers from an extension after those of its own files.
   pi({ args, env }, { address, openAiBase }) {

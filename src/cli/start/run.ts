@@ -6,26 +6,58 @@ import { pino } from 'pino'
 import { type Environment, loadConfig } from '../../config/load.ts'
 import { BUILT_IN_UPSTREAMS } from '../../dialect/index.ts'
 import { withoutTrailingSlashes } from '../../http/urls.ts'
+import type { Emit } from '../../telemetry/event.ts'
 import { DEFAULT_JOURNAL } from '../../telemetry/journal.ts'
+import { governorAddress, isGovernor, type OwnAddress, ownAddresses, shownAddress } from '../agent-files.ts'
 import type { Call, Terminal } from '../command.ts'
 import { coloured, showsColours } from '../terminal-text.ts'
 import { createBill } from './bill.ts'
 import { redirected } from './redirect.ts'
 import { listen, observeText } from './start.ts'
 
+/** Where a Governor listens that is told nothing else. */
+const DEFAULT_PORT = 8787
+
+/** How many addresses in an agent's own files are named. */
+const MAX_ADDRESSES = 5
+
+/** What agents need besides a base URL, by the names of their programs. */
+const NEEDS: Readonly<Record<string, string>> = {
+  claude: 'unset CLAUDE_CODE_USE_BEDROCK and CLAUDE_CODE_USE_VERTEX: these APIs are not guarded',
+  copilot: 'set COPILOT_MODEL and COPILOT_PROVIDER_API_KEY: the models of GitHub are not guarded',
+  gemini: 'set GEMINI_API_KEY and choose it with /auth: the API behind a Google login is not guarded',
+}
+
+const portIn = (env: Environment) => env['PORT'] || DEFAULT_PORT
+
 /** Returns the environment of Governor: where the program would have sent its requests, Governor sends them. */
-function governorEnvironment(env: Environment): Environment {
-  const port = env['PORT'] || 8787
+function governorEnvironment(env: Environment, own: readonly OwnAddress[]): Environment {
   const changed: Record<string, string | undefined> = { ...env }
   const copilot = env['COPILOT_PROVIDER_TYPE'] === 'anthropic' ? 'ANTHROPIC_BASE_URL' : 'OPENAI_BASE_URL'
   for (const { variable, clientVariable } of BUILT_IN_UPSTREAMS) {
     const other = clientVariable === copilot ? env['COPILOT_PROVIDER_BASE_URL'] : undefined
-    const url = env[clientVariable] ?? other ?? ''
-    // The variable may still name a Governor that ran before.
-    const isGovernor = url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
-    changed[variable] ||= env['GOVERNOR_UPSTREAM'] || isGovernor ? undefined : url
+    const inFile = own.find(({ key }) => key.toUpperCase() === clientVariable)?.url.href
+    const url = env[clientVariable] ?? other ?? inFile ?? ''
+    changed[variable] ||= env['GOVERNOR_UPSTREAM'] || isGovernor(url, portIn(env)) ? undefined : url
   }
   return changed
+}
+
+/** Returns the lines that say that a program was not guarded, and what to set. */
+function unguardedText(command: string, own: readonly OwnAddress[], terminal: Terminal): string {
+  const says = `${command} was not guarded: no request of it that Governor guards came through`
+  const lines = [coloured(says, 'red', showsColours(terminal))]
+  const runs = `governor run --port ${DEFAULT_PORT}`
+  for (const { file, url } of own.slice(0, MAX_ADDRESSES)) {
+    const given = shownAddress(url)
+    if (isGovernor(url.href, portIn(terminal.env))) lines.push(`${file} leads it to ${given}: use ${runs}`)
+    else {
+      const address = governorAddress(url, DEFAULT_PORT)
+      lines.push(`${file} leads it to ${given}: write ${address} there, and use ${runs} --upstream ${given}`)
+    }
+  }
+  if (own.length === 0) lines.push(NEEDS[basename(command)] ?? 'docs/clients.md says what it has to be told')
+  return lines.map((line) => `          ${line}\n`).join('')
 }
 
 /** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */
@@ -48,14 +80,21 @@ function runProgram(file: string, args: readonly string[], env: Environment, ter
 /** Guards one program until it ends, and returns its exit code. Throws `ConfigError`. */
 export async function run({ args: [file = '', ...args], flags }: Call, terminal: Terminal): Promise<number> {
   const here = { ...flags, host: flags.host ?? '127.0.0.1', port: flags.port ?? '0' }
-  const { config: given } = loadConfig(here, governorEnvironment(terminal.env), { 'stop.footer': true })
+  const own = ownAddresses(basename(file), terminal.env)
+  const { config: given } = loadConfig(here, governorEnvironment(terminal.env, own), { 'stop.footer': true })
   const config = { ...given, usage: { journal: given.usage.journal || DEFAULT_JOURNAL } }
   // The screen is the program's: Governor logs only if it is asked to.
   const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
   const bill = createBill()
-  const { governor, address } = await listen(config, terminal, log, bill.record)
+  const onEvent: Emit = (event) => {
+    const { guarded } = bill.facts()
+    bill.record(event)
+    // A terminal is the program's until it ends.
+    if (guarded === 0 && bill.facts().guarded > 0 && !terminal.hasKeyboard) terminal.err(`governor: guards ${file}\n`)
+  }
+  const { governor, address } = await listen(config, terminal, log, onEvent)
   terminal.err(
-    `governor: guards ${file} at ${address}, page ${governor.page}\n${observeText(config.mode, terminal.env)}`,
+    `governor: listens for ${file} at ${address}, page ${governor.page}\n${observeText(config.mode, terminal.env)}`,
   )
   const path = withoutTrailingSlashes(new URL(config.upstreams['openai']?.url ?? '').pathname)
   // The path of the upstream goes before that of a request: only `/v1` is not doubled.
@@ -75,10 +114,6 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   started.tidy?.()
   await governor.close()
   terminal.err(bill.text(config.mode === 'observe'))
-  if (bill.facts().guarded === 0) {
-    const says = `${file} was not guarded: no request of it that Governor guards came through`
-    terminal.err(`          ${coloured(says, 'red', showsColours(terminal))}\n`)
-    terminal.err('          docs/clients.md says what it has to be told\n')
-  }
+  if (bill.facts().guarded === 0) terminal.err(unguardedText(file, own, terminal))
   return code
 }

@@ -1,0 +1,67 @@
+/** Where agents' own settings files lead their requests. Nothing is written to them. */
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { Environment } from '../config/load.ts'
+
+/** The files in which each agent keeps base URLs, in the folder that it is started in and in its user's home. */
+export const AGENT_FILES: Readonly<Record<string, readonly string[]>> = {
+  claude: ['.claude/settings.local.json', '.claude/settings.json'],
+  codex: ['.codex/config.toml'],
+  opencode: ['opencode.json', 'opencode.jsonc', '.config/opencode/opencode.json', '.config/opencode/opencode.jsonc'],
+  pi: ['.pi/agent/models.json'],
+  gemini: ['.gemini/.env', '.env'],
+  qwen: ['.qwen/settings.json', '.qwen/.env', '.env'],
+  cn: ['.continue/config.yaml'],
+  cline: ['.cline/data/settings/providers.json'],
+}
+
+/** A key that names a base URL, in JSON, TOML, YAML or a list of variables. */
+const ADDRESS = /\b(\w{0,40}(?:base_?url|api_?base))["']?\s{0,4}[:=]\s{0,4}["']?(https?:\/\/[^\s"'`,}]{1,2000})/gi
+const COMMENT = /^[ \t]{0,200}(?:#|\/\/).*$/gm
+
+/** An address in a file of an agent. */
+export interface OwnAddress {
+  /** The file, as people write it. */
+  readonly file: string
+  /** Such as `ANTHROPIC_BASE_URL`. */
+  readonly key: string
+  readonly url: URL
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').slice(0, 1_000_000)
+  } catch {
+    return ''
+  }
+}
+
+/** Returns the addresses in the files of an agent, those of its folder before those of its home; `name`: of its program. */
+export function ownAddresses(name: string, { HOME: home }: Environment): readonly OwnAddress[] {
+  const found = new Map<string, OwnAddress>()
+  const files = Object.hasOwn(AGENT_FILES, name) ? (AGENT_FILES[name] ?? []) : []
+  for (const folder of home ? [home, '.'] : ['.'])
+    for (const file of files) {
+      const path = resolve(folder, file)
+      const text = read(path).replace(COMMENT, '')
+      for (const [, key = '', url = ''] of text.matchAll(ADDRESS))
+        if (URL.canParse(url) && !found.has(`${path} ${url}`))
+          found.set(`${path} ${url}`, { file: folder === '.' ? file : `~/${file}`, key, url: new URL(url) })
+    }
+  return [...found.values()]
+}
+
+/** Returns an address for people, without a password that may be in it. */
+export function shownAddress({ origin, pathname }: URL): string {
+  return origin + (pathname === '/' ? '' : pathname)
+}
+
+/** Says that an address is that of a Governor on this machine at a port, which may run or have run. */
+export function isGovernor(url: string, port: number | string): boolean {
+  return url.includes(`//127.0.0.1:${port}`) || url.includes(`//localhost:${port}`)
+}
+
+/** Returns what an agent's file has to say in place of an address, so that it leads to a Governor at a port. */
+export function governorAddress({ pathname }: URL, port: number): string {
+  return `http://127.0.0.1:${port}${/\/v1\/?$/.test(pathname) ? '/v1' : ''}`
+}
