@@ -23,6 +23,8 @@ export interface Agent {
   readonly session?: string
   /** Which of its equal calls in a row is blocked; 7 if it does nothing about them itself. */
   readonly blockedAt?: number
+  /** The loop guard with which that one is blocked, where the defaults would come later than what the agent does itself. */
+  readonly guard?: Readonly<Record<string, number>>
 }
 
 /** The names of APIs in the documents. */
@@ -117,11 +119,13 @@ export function behavesBehindGovernor(drive: Drive, agent: Agent): void {
           ? { text: DONE }
           : { calls: [agent.call('echo the same words each time')] },
       ),
+      { loop_guard: agent.guard ?? {} },
     )
     const ran = await drive(url, PROMPT)
     ended(ran, DONE)
     expect(stepsOf(provider.requests)).toHaveLength((agent.blockedAt ?? 7) + 1)
     expect(events).toContainEqual(expect.objectContaining({ kind: 'call_blocked' }))
-    note({ block: seenIn(ran, DONE) })
+    const set = Object.entries(agent.guard ?? {}).map(([key, value]) => `, with \`${key}: ${value}\``)
+    note({ block: seenIn(ran, DONE) + set.join('') })
   })
 }

@@ -4,7 +4,7 @@ import type { Received } from '../support/provider.ts'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
 import { install, type Program, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@anthropic-ai/claude-code', version: '2.1.330', bin: 'claude' }
+const PROGRAM: Program = { name: '@anthropic-ai/claude-code', version: '2.1.332', bin: 'claude' }
 
 let binary = ''
 beforeAll(async () => {

@@ -1,19 +1,19 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { installForNode22, type Program, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@mariozechner/pi-coding-agent', version: '0.73.1', bin: 'pi' }
+const PROGRAM: Program = { name: '@earendil-works/pi-coding-agent', version: '1.6.0', bin: 'pi' }
 
-let binary = ''
+let installed: Awaited<ReturnType<typeof installForNode22>>
 beforeAll(async () => {
-  binary = await install(PROGRAM)
+  installed = await installForNode22(PROGRAM)
 })
 
 const drive: Drive = async (url, prompt) => {
   const models = { providers: { openai: { baseUrl: `${url}/v1`, apiKey: 'sk-test' } } }
   const folder = await workspace({ '.pi/agent/models.json': JSON.stringify(models) })
   const args = ['-p', '--provider', 'openai', '--model', 'gpt-5', prompt]
-  return start(binary, args, folder, { OPENAI_API_KEY: 'sk-test' })
+  return start(installed.binary, args, folder, { ...installed.env, OPENAI_API_KEY: 'sk-test' })
 }
 
 describe('pi over Responses', () => {

@@ -1,12 +1,12 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { installForNode22, type Program, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@mariozechner/pi-coding-agent', version: '0.73.1', bin: 'pi' }
+const PROGRAM: Program = { name: '@earendil-works/pi-coding-agent', version: '1.6.0', bin: 'pi' }
 
-let binary = ''
+let installed: Awaited<ReturnType<typeof installForNode22>>
 beforeAll(async () => {
-  binary = await install(PROGRAM)
+  installed = await installForNode22(PROGRAM)
 })
 
 /** pi takes the place of a provider's API from its list of models. */
@@ -14,7 +14,7 @@ const drive: Drive = async (url, prompt) => {
   const models = { providers: { anthropic: { baseUrl: url, apiKey: 'sk-ant-test' } } }
   const folder = await workspace({ '.pi/agent/models.json': JSON.stringify(models) })
   const args = ['-p', '--provider', 'anthropic', '--model', 'claude-sonnet-4-5', prompt]
-  return start(binary, args, folder, { ANTHROPIC_API_KEY: 'sk-ant-test' })
+  return start(installed.binary, args, folder, { ...installed.env, ANTHROPIC_API_KEY: 'sk-ant-test' })
 }
 
 describe('pi over Messages', () => {

@@ -32,6 +32,9 @@ describe('qwen-code over Chat Completions', () => {
       name: 'run_shell_command',
       arguments: { command, description: 'step', is_background: false },
     }),
+    // It ends itself at the fifth equal call, with exit code 1.
+    blockedAt: 5,
+    guard: { max_warnings_before_block: 1 },
     isTurn: ({ json }) => (json.tools?.length ?? 0) > 0,
   })
 })
