@@ -151,6 +151,9 @@ function valueNode(value: unknown): Scalar | YAMLMap | YAMLSeq {
   return scalar
 }
 
+/** Keys with another default under `governor run`: in the file they stand in a comment, so that it does not undo that. */
+const UNSET: ReadonlySet<string> = new Set(['footer'])
+
 /** Returns a map of all keys of a section; `values` win over the defaults. */
 function sectionNode(properties: Properties, values: unknown, place: Place): YAMLMap {
   const map = new YAMLMap()
@@ -159,9 +162,9 @@ function sectionNode(properties: Properties, values: unknown, place: Place): YAM
     const lines = [...before, ...(place.isExplained ? commentOf(node, place.column) : [])]
     const value = isObject(values) && Object.hasOwn(values, key) ? values[key] : node.default
     before = []
-    if (value === undefined) {
-      // A key without a default stands in a comment, which YAML attaches to the next key.
-      const [given = ''] = node.examples ?? []
+    if (value === undefined || UNSET.has(key)) {
+      // A key without a default stands in a comment, which YAML attaches to the next key, or to the map.
+      const [given = ''] = node.examples ?? [value]
       const example = isObject(given) ? stringify(given, FLOW).trimEnd() : given
       before = [...lines, `${key}: ${example}`.replace('NAME', (place.name ?? '').toUpperCase()).trimEnd()]
       continue
@@ -171,6 +174,7 @@ function sectionNode(properties: Properties, values: unknown, place: Place): YAM
     name.spaceBefore = place.column === 0 && map.items.length > 0
     map.add(new Pair(name, nodeOf(node, value, place)))
   }
+  if (before.length > 0) map.comment = comment(before)
   return map
 }
 

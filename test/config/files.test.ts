@@ -53,7 +53,7 @@ describe('config/governor.yaml', () => {
 
   it('contains every key of the schema and no other, including those that are commented out', () => {
     const active = text
-      .replace(/^( *)# ([a-z_]+: (?:\$\{\w+\}|https:\S+|\d+mb))$/gm, '$1$2')
+      .replace(/^( *)# ([a-z_]+: (?:\$\{\w+\}|https:\S+|\d+mb|false))$/gm, '$1$2')
       .replace(/^( *)# ([a-z_]+): \{ .* \}$/gm, '$1$2: 1')
     const document = parseDocument(active)
     expect(document.errors).toEqual([])
