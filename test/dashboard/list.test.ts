@@ -138,6 +138,24 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it.each([0.004_321, 21, 1_234.5])('cuts no amount of dollars in a narrow list: %d for a call', async (dollars) => {
+    const models = [{ model: '*', price: { input: dollars * 10_000, output: 0 } }]
+    const { url } = await startBoth(mixed, { budget: { day: { max_cost_usd: dollars * 20 } }, models })
+    await runAgent(url, START, { ...named('one'), max: 15 })
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.locator('#detail .facts').waitFor()
+    for (const width of [1440, 1000, 390]) {
+      await page.setViewportSize({ width, height: 900 })
+      if (width === 390) await page.goto(`${url}/governor/`)
+      await page.locator('#list .limit').last().getByText('today').waitFor()
+      const cut = await page.evaluate(`[...document.querySelectorAll('#list td.number, #list td.limit')]
+        .filter((one) => one.clientWidth > 0 && one.scrollWidth > one.clientWidth)
+        .map((one) => one.textContent)`)
+      expect(cut, `${width} px`).toEqual([])
+      await picture(page, `dollars-${dollars}-${width}`)
+    }
+  })
+
   it('says of a session with several agents whose end and answer it shows', async () => {
     const { url } = await startBoth(mixed, { budget: { max_iterations: 2 } })
     const agent = (name: string) => named('team', { 'thread-id': name })
