@@ -119,7 +119,8 @@ function keysBelow(section: z.ZodType): string[] {
 function unknownKey(key: string, section: z.ZodObject): string {
   const own = Object.keys(section.shape)
   const inside = keysBelow(section).find((path) => path.endsWith(`.${key}`))
-  const meant = inside ? `: did you mean ${inside}?` : didYouMean(key, own)
+  // `upstream` is rather `upstreams` than the key of that name in another section.
+  const meant = didYouMean(key, own, 1) || (inside ? `: did you mean ${inside}?` : didYouMean(key, own))
   return `unknown key: expected one of ${own.join(', ')}${meant}`
 }
 

@@ -132,6 +132,12 @@ describe('a typo is answered with the name that was meant', () => {
     )
   })
 
+  it('in a key that is also the name of a key in another section', () => {
+    const problem = (tree: object) => () => checkConfig(tree as never, 'file')
+    expect(problem({ upstream: 1 })).toThrow('did you mean upstreams?')
+    expect(problem({ max_iterations: 1 })).toThrow('did you mean budget.max_iterations?')
+  })
+
   it('in a value that is one of a few words', () => {
     expect(() => checkConfig({ mode: 'obsreve' }, 'file')).toThrow('one of enforce, observe: did you mean observe?')
   })
