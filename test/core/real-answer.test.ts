@@ -146,6 +146,11 @@ describe('a final answer', () => {
     },
   )
 
+  it('is an object that was cut off, unless all its keys are those of a call', () => {
+    expect(isRealAnswer('{"name": "search", "temperature": 4, "hum')).toBe(true)
+    expect(isRealAnswer('{"name": "search", "arguments": {"temperature": 4, "hum')).toBe(false)
+  })
+
   it.each(MARKUP)('is found after %j, and before it', (markup) => {
     expect(isRealAnswer(`${markup}\n\nIt is 42.`)).toBe(true)
     expect(isRealAnswer(`It is 42.\n${markup.replace('</think>', '')}`)).toBe(true)

@@ -248,8 +248,47 @@ describe('a response with very many tool calls', () => {
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)
     const after = takeFrom(known, conversationOf(messages), POLICY, skipTranscript)
     expect(after.memory).toEqual(known.memory)
+    expect(after.assistantHashes).toHaveLength(1)
     const next = [...messages, ...stepOf([{ tool: 'b', given: 'new' }], 2)]
     const more = takeFrom(after, conversationOf(next), POLICY)
     expect(more.memory.history.window.at(-1)?.tool).toBe('b')
+  })
+})
+
+describe('a history that stands at another place, with new ids of its calls', () => {
+  const given = 'ok'
+  const before = [
+    user('go'),
+    ...stepOf(
+      [
+        { tool: 'a', given },
+        { tool: 'b', given },
+      ],
+      0,
+    ),
+  ]
+  const known = take(INITIAL_LOOP_STATE, before, POLICY)
+  /** The tools of the calls that are counted after the same place was read again, and one more step. */
+  const counted = (again: readonly Made[]) => {
+    const next = [user('go'), ...stepOf(again, 7), ...stepOf([{ tool: 'd', given }], 8)]
+    return take(known, next, POLICY).memory.history.window.map(({ tool }) => tool)
+  }
+
+  it('goes on after the newest calls if the same calls stand there', () => {
+    expect(
+      counted([
+        { tool: 'a', given },
+        { tool: 'b', given },
+      ]),
+    ).toEqual(['a', 'b', 'd'])
+  })
+
+  it('is read anew if some of them are others', () => {
+    expect(
+      counted([
+        { tool: 'a', given },
+        { tool: 'c', given },
+      ]),
+    ).toContain('c')
   })
 })

@@ -106,3 +106,14 @@ describe('a result that is not decoded', () => {
     expect(results.map((said) => progressIn(readResult(said)).isTerse)).toEqual([true, true, true, false])
   })
 })
+
+describe('a state in a long result', () => {
+  const stateIn = (length: number) => `{"status":"running","log":"${'x'.repeat(length)}"}`
+
+  it('is found up to 64 KB, and not looked for in more', () => {
+    expect(progressIn({ callId: 'a', text: () => stateIn(60_000) }).goesOn).toBe(true)
+    expect(progressIn({ callId: 'a', text: () => stateIn(70_000) }).goesOn).toBe(false)
+    expect(progressIn(readResult(stateIn(60_000))).goesOn).toBe(true)
+    expect(progressIn(readResult(stateIn(70_000))).goesOn).toBe(false)
+  })
+})

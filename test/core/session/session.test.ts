@@ -384,6 +384,21 @@ describe('a run that was stopped', () => {
     expect(runState).toMatchObject({ iteration: 4, isNewRun: false, finalAnswer: undefined })
   })
 
+  it('repeats its answer where that summary is sent again', () => {
+    const session = stopped()
+    session.see([SYSTEM, SUMMARY])
+    expect(session.see([SYSTEM, SUMMARY]).finalAnswer).toMatchObject(answer)
+  })
+
+  it('repeats its answer where the provider keeps the history', () => {
+    const session = newSession()
+    for (const messages of growing(TASK, 'a', 4)) session.see(messages, { thread: 'main' })
+    const { fingerprint } = requestFacts([...TASK, ...steps('a', 3)])
+    session.change((now) => endRun(now, { fingerprint, thread: 'main' }, answer))
+    const next = session.see([called('b'), result('b')].slice(1), { thread: 'main', previous: 'r4' })
+    expect(next.finalAnswer).toMatchObject(answer)
+  })
+
   it.each(['Now the tests.', 'Fix the bug.'])('is over when a human says %j', (words) => {
     const session = stopped()
     const runState = session.see([...TASK, ...steps('a', 3), said('So far.'), user(words)])
