@@ -225,7 +225,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
     ['hangs', (redis) => redis.freeze(), (redis) => redis.thaw()],
     ['is gone', (redis) => redis.kill(), (redis) => redis.restart()],
   ])('fail no request while Redis %s, report it, and use Redis again afterwards', async (_, fail, mend) => {
-    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '400ms')
+    const { replicas, redis } = await startCluster(runaway(), { budget: { max_iterations: 8 } }, '1s')
     const metricsOf = async ({ url }: Running) => (await fetch(`${url}/metrics`)).text()
     const readyOf = async ({ url }: Running) => {
       const response = await fetch(`${url}/ready`)
@@ -265,7 +265,7 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
   })
 
   it('count all usage of the time without Redis', async () => {
-    const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '400ms')
+    const cluster = await startCluster(runaway(), { budget: { max_iterations: 100 } }, '1s')
     const { replicas, redis, provider, tokens } = cluster
     let messages: ChatMessage[] = [...START]
     for (let at = 0; at < 12; at++) {
