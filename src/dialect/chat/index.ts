@@ -4,7 +4,7 @@ import type { Work } from '../../core/bounds/work.ts'
 import type { Role } from '../../core/conversation/conversation.ts'
 import { type Json, propertyOf } from '../../core/json-object.ts'
 import { decodeInTurns, decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
-import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
+import { appendElement, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   CLOSE_BRACKET,
@@ -192,13 +192,10 @@ const read: Dialect['read'] = ({ body, known }) => {
       if (member(fields, 'functions')) edits.push(setMember(object, fields, 'function_call', '"none"'))
       return edits
     },
-    continueAfterBlock(blockedMessages, onlyStandardFields = false) {
-      const edits: Edit[] = []
-      for (const blockedMessage of blockedMessages)
-        for (const message of messagesAfterBlock(blockedMessage, onlyStandardFields))
-          edits.push(appendElement(json, list, JSON.stringify(message)))
-      return edits
-    },
+    continueAfterBlock: (blockedMessages, onlyStandardFields = false) =>
+      blockedMessages
+        .flatMap((blockedMessage) => messagesAfterBlock(blockedMessage, onlyStandardFields))
+        .map((message) => appendElement(json, list, JSON.stringify(message))),
     // A spread costs a microsecond for each new member after it.
     ...requestMembers(index, conversation, FIELDS, add),
   }

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { chat } from '../../../src/dialect/chat/index.ts'
 import type { ToolCallFilter } from '../../../src/dialect/dialect.ts'
+import { applyEdits } from '../../../src/json/edit.ts'
 import { createFrameReader } from '../../../src/sse/frames.ts'
 import { chunks, completion } from '../../support/provider.ts'
 
@@ -138,6 +139,36 @@ describe('a Chat Completions stream whose calls are held', () => {
     expect(Buffer.concat(filter.release(new Set([0]))).toString()).toBe(error)
   })
 
+  it('text beside a call, which the client has once the next response begins, is not sent again with that call', () => {
+    const filter = chat.openFilter()
+    const call = { index: 0, id: 'a', type: 'function', function: { name: 'f', arguments: '{}' } }
+    const event = (delta: object) => `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta }] })}\n\n`
+    const first = feed(filter, Buffer.from(event({ role: 'assistant', content: 'Hm.', tool_calls: [call] })))
+    filter.endResponse()
+    // This response fails, so the client gets the call of the first one.
+    const second = feed(filter, Buffer.from('data: {"error":{"message":"overloaded"}}\n\n'))
+    expect(filter.endResponse()).toBeUndefined()
+    const deltas = json(Buffer.concat([first, second, ...filter.release(new Set())])).map(
+      ({ choices }) => choices[0]?.delta,
+    )
+    expect(deltas.map((delta) => delta?.['content']).join('')).toBe('Hm.')
+    expect(deltas.flatMap((delta) => delta?.['tool_calls'] ?? [])).toEqual([call])
+  })
+
+  it.each([
+    ['a call', { delta: { content: 'Hm.', tool_calls: [{ index: 0, id: 'a', function: {} }] } }],
+    ['the end of the response', { delta: {}, finish_reason: 'error' }],
+  ])('an error that contains %s is held until the call is decided on', (_, choice) => {
+    const filter = chat.openFilter()
+    const error = { message: 'lost' }
+    const event = `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, ...choice }], error })}\n\n`
+    expect(feed(filter, Buffer.from(event)).length).toBe(0)
+    filter.endResponse()
+    const released = Buffer.concat(filter.release(new Set([0])))
+    expect(json(released)).toMatchObject([{ error }])
+    expect(released.toString()).not.toContain('tool_calls')
+  })
+
   it('a stream of several choices keeps every byte', () => {
     const bytes = Buffer.from(
       [0, 1]
@@ -167,8 +198,27 @@ describe('a whole Chat Completions response', () => {
     )?.buffered
     expect(buffered?.calls).toEqual([{ id: 'f', name: 'f', arguments: '{}' }])
     const edits = buffered && chat.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no'] }])
-    expect(edits?.map(({ text }) => text).join('')).toBe(
-      ',{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}',
+    expect(applyEdits(body, edits ?? []).toString()).toBe(
+      '{"messages":[{"role":"user","content":"Hi"},' +
+        '{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"no"}]}',
     )
+  })
+
+  it.each([false, true])('blocked calls in a list get a result for each; with only standard fields: %s', (isStrict) => {
+    const body = Buffer.from('{"messages":[{"role":"user","content":"Hi"}]}')
+    const call = { id: 'a', type: 'function', function: { name: 'f', arguments: ' ' } }
+    const custom = { id: 'b', type: 'custom', custom: { name: 'g', input: 'text' } }
+    const message = { role: 'assistant', content: null, tool_calls: [call, custom] }
+    const response = { choices: [{ message: { ...message, reasoning: 'Hm.' } }] }
+    const buffered = chat.readAnswer(Buffer.from(JSON.stringify(response)))?.buffered
+    const blocked = buffered ? [{ buffered, results: ['no', 'nor'] }] : []
+    const edits = chat.read({ path: '', body })?.continueAfterBlock(blocked, isStrict) ?? []
+    // Providers accept only JSON as the arguments of a function.
+    const sent = [{ ...call, function: { name: 'f', arguments: '{}' } }, custom]
+    expect(JSON.parse(applyEdits(body, edits).toString()).messages.slice(1)).toEqual([
+      { ...message, tool_calls: sent, ...(isStrict ? {} : { reasoning: 'Hm.' }) },
+      { role: 'tool', tool_call_id: 'a', content: 'no' },
+      { role: 'tool', tool_call_id: 'b', content: 'nor' },
+    ])
   })
 })

@@ -108,6 +108,15 @@ describe('a Chat Completions stream that ends a run', () => {
     expect(received(stream.push(frameOf(say('<tool_call>')))).text).toBe('<tool_call>')
   })
 
+  it('text beside a call that is removed is held like other text, and no other content is', () => {
+    const beside = (more: Delta) => chunk({ tool_calls: [{ index: 0 }], ...more })
+    expect(chat.openStream(true, false).push(frameOf(beside({ content: '<think>' })))).toEqual([])
+    const reasoned = chat.openStream(true, false).push(frameOf(beside({ reasoning: 'Hm.' })))
+    expect(received(reasoned).chunks[0].choices[0].delta).toEqual({ reasoning: 'Hm.' })
+    const { text, raw } = run([[beside({ content: '<think>' }), CALLED, DONE]])
+    expect([text, raw.includes('<think>')]).toEqual([FALLBACK, false])
+  })
+
   it('text in the chunk with the finish reason is an answer', () => {
     const { text, finishes, governor, kept } = run([[chunk({ content: 'It is 42.' }, 'stop'), DONE]])
     expect([text, finishes, governor, kept]).toEqual(['It is 42.', ['stop'], [terminal(true)], 'It is 42.'])
