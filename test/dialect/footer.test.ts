@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
 import type { Dialect } from '../../src/dialect/dialect.ts'
+import { gemini } from '../../src/dialect/gemini/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
 import { createFrameReader, dataOf } from '../../src/sse/frames.ts'
@@ -130,6 +131,45 @@ describe('the footer in a stream of Messages', () => {
     const sent = through(messages, [begun, ...events])
     expect(blocks(sent)).toEqual(texts)
     expect(sent.at(-2)).toMatchObject({ type: 'message_delta', governor: { has_final_answer: true } })
+  })
+
+  it('holds the end of a text alone: the client gets the end of another block at once', () => {
+    const stream = messages.openStream(true, false, true)
+    const sent = (events: readonly Json[]) => {
+      const frames = events.map((event) => ({ raw: Buffer.from(`data: ${JSON.stringify(event)}\n\n`) }))
+      return Buffer.concat(frames.flatMap((frame) => stream.push(frame))).toString()
+    }
+    expect(sent([begun, ...textBlock(0, 'It is 42.')])).not.toContain('content_block_stop')
+    expect(sent(server).match(/content_block_stop","index":\d/g)).toEqual(
+      [0, 1].map((at) => `content_block_stop","index":${at}`),
+    )
+  })
+})
+
+describe('the footer in a stream of Gemini', () => {
+  const said = (parts: readonly Json[], more: Json = {}): Json => ({
+    candidates: [{ content: { parts, role: 'model' }, index: 0, ...more }],
+  })
+  const ends = { finishReason: 'STOP' }
+  const thought = { text: 'Hm.', thought: true }
+  const call = { functionCall: { name: 'f', args: {} } }
+
+  it.each<[string, Json[], Json[][]]>([
+    [
+      'comes before an end without text, in a chunk of its own',
+      [said([{ text: 'It is 42.' }]), said([{ text: '' }], ends)],
+      [[{ text: 'It is 42.' }], [{ text: `\n\n${FOOTER}` }], [{ text: '' }]],
+    ],
+    [
+      'follows the last text of an end, after thoughts and before a call that is removed',
+      [said([{ text: 'It is ' }]), said([thought, { text: '42.', n: 1 }, call], ends)],
+      [[{ text: 'It is ' }], [thought, { text: `42.\n\n${FOOTER}`, n: 1 }]],
+    ],
+  ])('%s', (_, events, parts) => {
+    const sent = through(gemini, events)
+    const candidates = sent.map((event) => (event['candidates'] as { content: Json }[])[0])
+    expect(candidates.map((candidate) => candidate?.content['parts'])).toEqual(parts)
+    expect(sent.at(-1)).toMatchObject({ candidates: [ends], governor: { has_final_answer: true } })
   })
 })
 

@@ -138,7 +138,7 @@ function changedParts(json: Buffer, list: Span | undefined, firstCall: number, c
       continue
     }
     let text = json.toString('utf8', span.start, span.end)
-    if (place !== -1 && place === unsigned) {
+    if (place === unsigned) {
       isChanged = true
       text = withMembers(Buffer.from(text), { thoughtSignature: JSON.stringify(NO_SIGNATURE) }).toString()
     }

@@ -73,7 +73,6 @@ export function partsAt(
     const { elements: parts, end } = elementsBy(json, start, (at) => partAt(json, at, work))
     return { parts, end }
   }
-  if (json[start] !== OPEN_BRACE) return { parts: [], end: skipValue(json, start) }
   const only = partAt(json, start, work)
   return { parts: [only], end: only.end }
 }

@@ -101,6 +101,13 @@ describe('a request to Gemini', () => {
     })
   })
 
+  it('holds nothing where something else stands in place of the parts', () => {
+    const { conversation } = read('{"contents":[{"parts":null},{"parts":"Go."},{"parts":7,"role":"user"}]}')
+    expect([0, 1, 2].map((at) => conversation.texts(at))).toEqual([[], [], []])
+    expect([0, 1, 2].flatMap((at) => conversation.pictures?.(at) ?? [])).toEqual([])
+    expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['user', 'user', 'user'])
+  })
+
   it('with a cached prompt keeps its system text and its choice of tools, which the cache holds', () => {
     const body = '{"cachedContent":"cachedContents/1","contents":[{"role":"user","parts":[{"text":"Go."}]}]}'
     const request = read(body)

@@ -54,6 +54,17 @@ describe('the usage of a Messages response', () => {
     })
   })
 
+  it('tokens that were written to a cache for an hour are part of those written, and known by themselves', () => {
+    const usage = {
+      input_tokens: 4,
+      cache_creation_input_tokens: 50,
+      cache_creation: { ephemeral_5m_input_tokens: 30, ephemeral_1h_input_tokens: 20 },
+      output_tokens: 9,
+    }
+    const expected = { input: 54, output: 9, cacheWrite: 50, hourWrite: 20 }
+    expect(factsOf(JSON.stringify({ id: 'a', usage }), false).usage).toEqual(expected)
+  })
+
   it('the larger of two values in a stream counts', () => {
     const start = {
       type: 'message_start',
