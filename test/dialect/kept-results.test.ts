@@ -33,4 +33,13 @@ describe('the results of a request that Governor answers itself', () => {
     expect(kept(responses, asking('short'))).toEqual([{ ...result, output: 'short' }])
     expect(kept(responses, asking(long))).toEqual([{ ...result, output: LOST }])
   })
+
+  it.each([
+    ['previous_response_id', 'resp_0', { id: 'resp_1', redirectTo: 'resp_0' }],
+    ['conversation', 'conv_0', { id: 'resp_1' }],
+  ])('belong to a response of Governor that continues what %s names, in Responses', (field, value, expected) => {
+    const body = Buffer.from(JSON.stringify({ [field]: value, input: [{ role: 'user', content: 'Go on.' }] }))
+    const skipped = responses.read({ path: '/', body })?.stored?.skippedResults('1')
+    expect(skipped).toEqual({ ...expected, pendingResults: [] })
+  })
 })

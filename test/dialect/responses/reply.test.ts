@@ -103,6 +103,24 @@ describe('the metadata of a Responses response', () => {
     })
   })
 
+  it('the calls of a response are those of the client among its first 256 items, streamed and whole', () => {
+    const own = { type: 'web_search_call', id: 'ws_1' }
+    const call = (at: number) => ({
+      type: 'function_call',
+      id: `fc_${at}`,
+      call_id: `c${at}`,
+      name: 'f',
+      arguments: '{}',
+    })
+    const output = [own, ...Array.from({ length: 300 }, (_, at) => call(at))]
+    const events = output.map((item) => `data: ${JSON.stringify({ type: 'response.output_item.done', item })}\n\n`)
+    for (const read of [response(JSON.stringify({ id: 'resp_1', output })), response(events.join(''), true)]) {
+      const { calls = [], item } = responses.metadata(read)
+      expect(calls.map(({ id }) => id)).toEqual(Array.from({ length: 255 }, (_, at) => `c${at}`))
+      expect(item).toBe('ws_1')
+    }
+  })
+
   it('a response that the provider has not stored has no id', () => {
     const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
     expect(responses.metadata(response(JSON.stringify(whole))).id).toBeUndefined()
