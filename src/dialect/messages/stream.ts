@@ -174,7 +174,8 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   render,
   withoutBlocked: keepCalls,
   // The end of the text block that the client has open.
-  endsText: ({ data: { type } }, { isTextOpen }) => type === 'content_block_stop' && isTextOpen,
+  endsText: ({ data: { type, index } }, { open, isTextOpen, indexes }) =>
+    type === 'content_block_stop' && isTextOpen && open !== undefined && indexes.get(index) === open,
   closeOpen,
   assemble: ({ assembly }) => assembled(assembly),
   ending,

@@ -208,6 +208,7 @@ const endIn = (parts: readonly ResponsesPart[]): ResponsesPart | undefined => pa
 function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buffer[] {
   const { parts, mode, usage, responses, metadata, footer } = ending
   const end = endIn(parts)
+  if (!end && mode !== 'answer') return []
   const last = objectIn(end?.event, 'response')
   // A last answer is whole for the client, which may throw on one that was cut off; the terminal state says so.
   const isCutOff = mode !== 'answer' && end?.isTruncated === true
