@@ -2,9 +2,9 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { type Running, startBoth } from '../support/governor.ts'
 import type { Received } from '../support/provider.ts'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@anthropic-ai/claude-code', version: '2.1.332', bin: 'claude' }
+const PROGRAM = PROGRAMS.claude
 
 let binary = ''
 beforeAll(async () => {

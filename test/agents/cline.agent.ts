@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: 'cline', version: '3.0.65', bin: 'cline' }
+const PROGRAM = PROGRAMS.cline
 
 let binary = ''
 beforeAll(async () => {

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { startGovernor } from '../support/governor.ts'
 import { type ScriptedCall, startProvider } from '../support/provider.ts'
 import type { Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 import {
   behavesOverWebSocket,
   DONE,
@@ -16,7 +16,7 @@ import {
   steps,
 } from './socket-behaviour.ts'
 
-const PROGRAM: Program = { name: '@openai/codex', version: '0.171.0', bin: 'codex' }
+const PROGRAM = PROGRAMS.codex
 
 let binary = ''
 beforeAll(async () => {

@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@openai/codex', version: '0.171.0', bin: 'codex' }
+const PROGRAM = PROGRAMS.codex
 
 let binary = ''
 beforeAll(async () => {

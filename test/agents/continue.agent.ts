@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@continuedev/cli', version: '1.5.47', bin: 'cn' }
+const PROGRAM = PROGRAMS.cn
 
 let binary = ''
 beforeAll(async () => {

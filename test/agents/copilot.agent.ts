@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { installForNode22, type Program, start, workspace } from './program.ts'
+import { installForNode22, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@github/copilot', version: '1.0.102', bin: 'copilot' }
+const PROGRAM = PROGRAMS.copilot
 
 let installed: Awaited<ReturnType<typeof installForNode22>>
 beforeAll(async () => {

@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@google/gemini-cli', version: '0.61.0', bin: 'gemini' }
+const PROGRAM = PROGRAMS.gemini
 
 let binary = ''
 beforeAll(async () => {

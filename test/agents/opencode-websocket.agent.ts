@@ -1,10 +1,10 @@
 /** opencode over the WebSocket that it has as an experiment. */
 import { beforeAll, describe } from 'vitest'
 import type { Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 import { behavesOverWebSocket } from './socket-behaviour.ts'
 
-const PROGRAM: Program = { name: 'opencode-ai', version: '1.18.33', bin: 'opencode' }
+const PROGRAM = PROGRAMS.opencode
 
 let binary = ''
 beforeAll(async () => {

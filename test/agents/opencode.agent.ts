@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { install, type Program, start, workspace } from './program.ts'
+import { install, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: 'opencode-ai', version: '1.18.33', bin: 'opencode' }
+const PROGRAM = PROGRAMS.opencode
 
 let binary = ''
 beforeAll(async () => {

@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { installForNode22, type Program, start, workspace } from './program.ts'
+import { installForNode22, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@earendil-works/pi-coding-agent', version: '1.6.0', bin: 'pi' }
+const PROGRAM = PROGRAMS.pi
 
 let installed: Awaited<ReturnType<typeof installForNode22>>
 beforeAll(async () => {

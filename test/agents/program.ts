@@ -23,6 +23,19 @@ export interface Program {
   readonly bin: string
 }
 
+/** The agents, by the names of their files: one version of each. */
+export const PROGRAMS = {
+  claude: { name: '@anthropic-ai/claude-code', version: '2.1.332', bin: 'claude' },
+  cline: { name: 'cline', version: '3.0.65', bin: 'cline' },
+  codex: { name: '@openai/codex', version: '0.171.0', bin: 'codex' },
+  cn: { name: '@continuedev/cli', version: '1.5.47', bin: 'cn' },
+  copilot: { name: '@github/copilot', version: '1.0.102', bin: 'copilot' },
+  gemini: { name: '@google/gemini-cli', version: '0.61.0', bin: 'gemini' },
+  opencode: { name: 'opencode-ai', version: '1.18.33', bin: 'opencode' },
+  pi: { name: '@earendil-works/pi-coding-agent', version: '1.6.0', bin: 'pi' },
+  qwen: { name: '@qwen-code/qwen-code', version: '0.24.4', bin: 'qwen' },
+} as const satisfies Readonly<Record<string, Program>>
+
 /** Installs a program unless it is there already; returns the path of its binary. */
 export async function install({ name, version, bin }: Program): Promise<string> {
   const folder = join(HOME, `${name.replaceAll('/', '+')}@${version}`)

@@ -1,8 +1,8 @@
 import { beforeAll, describe } from 'vitest'
 import { behavesBehindGovernor, type Drive } from './behaviour.ts'
-import { installForNode22, type Program, start, workspace } from './program.ts'
+import { installForNode22, PROGRAMS, start, workspace } from './program.ts'
 
-const PROGRAM: Program = { name: '@qwen-code/qwen-code', version: '0.24.4', bin: 'qwen' }
+const PROGRAM = PROGRAMS.qwen
 
 let installed: Awaited<ReturnType<typeof installForNode22>>
 beforeAll(async () => {
