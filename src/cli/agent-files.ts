@@ -23,8 +23,8 @@ const COMMENT = /^[ \t]{0,200}(?:#|\/\/).*$/gm
 export interface OwnAddress {
   /** The file, as people write it. */
   readonly file: string
-  /** Such as `ANTHROPIC_BASE_URL`. */
-  readonly key: string
+  /** What has it there, such as `ANTHROPIC_BASE_URL`. */
+  readonly keys: ReadonlySet<string>
   readonly url: URL
 }
 
@@ -36,18 +36,43 @@ function read(path: string): string {
   }
 }
 
+/** Variables with which users move a folder of their home. */
+const MOVED: readonly (readonly [folder: string, variable: string])[] = [
+  ['.claude', 'CLAUDE_CONFIG_DIR'],
+  ['.codex', 'CODEX_HOME'],
+  ['.config', 'XDG_CONFIG_HOME'],
+  ['.pi/agent', 'PI_CODING_AGENT_DIR'],
+  ['.qwen', 'QWEN_HOME'],
+  ['.continue', 'CONTINUE_GLOBAL_DIR'],
+  ['.cline/data', 'CLINE_DATA_DIR'],
+]
+
+/** Returns where a file of the home is, and how people write that; nothing if there is no home. */
+function inHome(file: string, env: Environment): readonly (readonly [path: string, shown: string])[] {
+  for (const [folder, variable] of MOVED) {
+    const moved = env[variable]
+    const rest = file.slice(folder.length)
+    if (moved && file.startsWith(`${folder}/`)) return [[moved + rest, `$${variable}${rest}`]]
+  }
+  const { HOME: home } = env
+  return home ? [[`${home}/${file}`, `~/${file}`]] : []
+}
+
 /** Returns the addresses in the files of an agent, those of its folder before those of its home; `name`: of its program. */
-export function ownAddresses(name: string, { HOME: home }: Environment): readonly OwnAddress[] {
-  const found = new Map<string, OwnAddress>()
+export function ownAddresses(name: string, env: Environment): readonly OwnAddress[] {
+  const found = new Map<string, OwnAddress & { readonly keys: Set<string> }>()
   const files = Object.hasOwn(AGENT_FILES, name) ? (AGENT_FILES[name] ?? []) : []
-  for (const folder of home ? [home, '.'] : ['.'])
-    for (const file of files) {
-      const path = resolve(folder, file)
-      const text = read(path).replace(COMMENT, '')
-      for (const [, key = '', url = ''] of text.matchAll(ADDRESS))
-        if (URL.canParse(url) && !found.has(`${path} ${url}`))
-          found.set(`${path} ${url}`, { file: folder === '.' ? file : `~/${file}`, key, url: new URL(url) })
+  const here = files.map((file) => [file, file] as const)
+  for (const [place, file] of [...here, ...files.flatMap((one) => inHome(one, env))]) {
+    const path = resolve(place)
+    const text = read(path).replace(COMMENT, '')
+    for (const [, key = '', url = ''] of text.matchAll(ADDRESS)) {
+      if (!URL.canParse(url)) continue
+      const { keys } = found.get(`${path} ${url}`) ?? { keys: new Set() }
+      // A file of both folders keeps its place, and is named as one of the home.
+      found.set(`${path} ${url}`, { file, keys: keys.add(key.toUpperCase()), url: new URL(url) })
     }
+  }
   return [...found.values()]
 }
 

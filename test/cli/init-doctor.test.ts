@@ -233,6 +233,32 @@ describe('governor doctor', () => {
     expect(code).toBe(0)
   })
 
+  it('looks at the files of an agent where its user moved them', async () => {
+    const moved = [
+      ['claude', 'CLAUDE_CONFIG_DIR', 'settings.json'],
+      ['codex', 'CODEX_HOME', 'config.toml'],
+      ['opencode', 'XDG_CONFIG_HOME', 'opencode/opencode.json'],
+      ['pi', 'PI_CODING_AGENT_DIR', 'models.json'],
+      ['qwen', 'QWEN_HOME', 'settings.json'],
+      ['cn', 'CONTINUE_GLOBAL_DIR', 'config.yaml'],
+      ['cline', 'CLINE_DATA_DIR', 'settings/providers.json'],
+    ] as const
+    const env: Record<string, string> = {}
+    for (const [, variable, file] of moved) {
+      const folder = temporaryFolder()
+      env[variable] = folder
+      mkdirSync(join(folder, file, '..'), { recursive: true })
+      writeFileSync(join(folder, file), '"base_url": "http://a.example/v1"')
+    }
+    const port = await freePort()
+    const closed = { url: 'http://127.0.0.1:1' }
+    const upstreams = { openai: closed, anthropic: closed, gemini: closed }
+    const { checks } = await doctorSays({ upstreams, server: { port } }, env)
+    const write = `leads it to http://a.example/v1: write http://127.0.0.1:${port}/v1 there`
+    for (const [name, variable, file] of moved)
+      expect(checks[`agent ${name}`]).toBe(`warning: not guarded: $${variable}/${file} ${write}`)
+  })
+
   it('names an address for other machines as wrong where Governor holds a key that needs no access key', async () => {
     const provider = await startProvider()
     const upstreams = { openai: { url: provider.url, api_key: 'sk-good' }, anthropic: { url: provider.url } }

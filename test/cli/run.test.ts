@@ -10,9 +10,13 @@ import { runaway, startProvider } from '../support/provider.ts'
 import { openPane } from '../support/tmux.ts'
 
 /** Starts `governor run` with these arguments, and collects what it prints. */
-function governorRun(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+function governorRun(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+  cwd: string = temporaryFolder(),
+) {
   const child = spawn(process.execPath, [MAIN, 'run', ...args], {
-    cwd: temporaryFolder(),
+    cwd,
     env: { PATH: process.env['PATH'] ?? '', ...env },
   })
   onTestFinished(() => {
@@ -245,6 +249,30 @@ describe('a program that governor run guards', () => {
       expect(provider.requests).toHaveLength(1)
     },
   )
+
+  it.each([
+    ['of its folder before those of its home', (url: string) => ({ ANTHROPIC_BASE_URL: url })],
+    [
+      'though another setting has it, too',
+      (url: string) => ({ ANTHROPIC_BEDROCK_BASE_URL: url, ANTHROPIC_BASE_URL: url, CLAUDE_BASE_URL: url }),
+    ],
+  ])('goes through Governor to the address in the files %s', async (_, env) => {
+    const provider = await startProvider(() => ({ text: 'Hello.' }))
+    onTestFinished(() => provider.close())
+    const home = temporaryFolder()
+    const folder = temporaryFolder()
+    const write = (path: string, text: string) => {
+      mkdirSync(dirname(path), { recursive: true })
+      writeFileSync(path, text)
+    }
+    write(join(home, '.claude/settings.json'), JSON.stringify({ env: { ANTHROPIC_BASE_URL: 'http://127.0.0.1:1' } }))
+    write(join(folder, '.claude/settings.json'), JSON.stringify({ env: env(provider.url) }))
+    write(join(home, 'claude'), STAND_IN)
+    chmodSync(join(home, 'claude'), 0o755)
+    const { ended, printed } = governorRun(['--', join(home, 'claude')], { HOME: home }, folder)
+    expect(await ended, printed.err).toBe(0)
+    expect(provider.requests).toHaveLength(1)
+  })
 
   it.each<[string, string, (url: string) => string]>([
     [

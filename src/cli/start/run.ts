@@ -36,7 +36,7 @@ function governorEnvironment(env: Environment, own: readonly OwnAddress[]): Envi
   const copilot = env['COPILOT_PROVIDER_TYPE'] === 'anthropic' ? 'ANTHROPIC_BASE_URL' : 'OPENAI_BASE_URL'
   for (const { variable, clientVariable } of BUILT_IN_UPSTREAMS) {
     const other = clientVariable === copilot ? env['COPILOT_PROVIDER_BASE_URL'] : undefined
-    const inFile = own.find(({ key }) => key.toUpperCase() === clientVariable)?.url.href
+    const inFile = own.find(({ keys }) => keys.has(clientVariable))?.url.href
     const url = env[clientVariable] ?? other ?? inFile ?? ''
     changed[variable] ||= env['GOVERNOR_UPSTREAM'] || isGovernor(url, portIn(env)) ? undefined : url
   }
