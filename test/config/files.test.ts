@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { parseDocument } from 'yaml'
 import { clientsTable, commentedFile, configurationTable, jsonSchema, settingsTable } from '../../scripts/documents.ts'
@@ -6,6 +6,7 @@ import { checkConfig, loadConfig, restartKeys } from '../../src/config/load.ts'
 import { policiesOf } from '../../src/config/policies.ts'
 import type { Config } from '../../src/config/schema.ts'
 import { LIMITS, METERS } from '../../src/core/budget/meters.ts'
+import { PROGRAMS } from '../agents/program.ts'
 
 const RESULTS = JSON.parse(readFileSync('test/agents/results.json', 'utf8')) as Parameters<typeof clientsTable>[0]
 
@@ -97,12 +98,8 @@ describe('the results of clients', () => {
   const versions = (name: string) => Object.values(RESULTS).filter((result) => result.package === name)
 
   it('are of the versions of agents that are installed to try them', () => {
-    const files = readdirSync('test/agents').filter((file) => file.endsWith('.agent.ts'))
-    for (const file of files) {
-      const [, name = '', version] =
-        /name: '(.*?)', version: '(.*?)'/.exec(readFileSync(`test/agents/${file}`, 'utf8')) ?? []
-      expect([file, ...new Set(versions(name).map((result) => result.version))]).toEqual([file, version])
-    }
+    for (const { name, version } of Object.values(PROGRAMS))
+      expect([name, ...new Set(versions(name).map((result) => result.version))]).toEqual([name, version])
   })
 
   it('are of the versions of libraries that the tests use', () => {
