@@ -58,7 +58,7 @@ function inHome(file: string, env: Environment): readonly (readonly [path: strin
   return home ? [[`${home}/${file}`, `~/${file}`]] : []
 }
 
-/** Returns the addresses in the files of an agent, those of its folder before those of its home; `name`: of its program. */
+/** Returns the addresses in an agent's files, those of its folder before those of its home. `name`: of its program. */
 export function ownAddresses(name: string, env: Environment): readonly OwnAddress[] {
   const found = new Map<string, OwnAddress & { readonly keys: Set<string> }>()
   const files = Object.hasOwn(AGENT_FILES, name) ? (AGENT_FILES[name] ?? []) : []

@@ -6,6 +6,9 @@ export class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
+/** The port of a Governor whose configuration names none. */
+export const DEFAULT_PORT = 8787
+
 /** Thrown where a command can't do its work; the message is one line for people. The exit code is 1. */
 export class CommandError extends Error {
   override readonly name = 'CommandError'
@@ -41,7 +44,7 @@ export const COMMAND_FLAGS = {
   url: {
     type: 'string',
     value: 'URL',
-    help: 'the running Governor (default: http://127.0.0.1:8787, or the port of --port or PORT)',
+    help: `the running Governor (default: http://127.0.0.1:${DEFAULT_PORT}, or the port of --port or PORT)`,
   },
 } as const
 

@@ -143,10 +143,9 @@ export const budget = z.strictObject({
   ),
   texts: section(texts).describe(
     `What Governor says to the model. Placeholders: {meter} (${[...words].join(', ')}), ` +
-      `{unit} (${[...units].join(', ')}; ` +
-      'nothing if the numbers show it), {used} or {N}, {max} or {M}, {left} or {M-N}, {period} (today, this hour; ' +
-      'nothing for a run). The texts of `stop` take the same ones, and {limit} (iteration, tool call, token, cost, ' +
-      'time), ' +
+      `{unit} (${[...units].join(', ')}; nothing if the numbers show it), {used} or {N}, {max} or {M}, ` +
+      '{left} or {M-N}, {period} (today, this hour; nothing for a run). The texts of `stop` take the same ones, and ' +
+      '{limit} (iteration, tool call, token, cost, time), ' +
       "{reached} (`the cost limit of this run`, `today's cost limit`), {resets} (the end of the period).",
   ),
 })

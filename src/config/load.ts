@@ -215,7 +215,7 @@ function mend(tree: Json, issues: readonly z.core.$ZodIssue[], texts: ReadonlySe
   }
 }
 
-/** A configuration is read once: zod is not to compile functions for it, which takes longer than all other work of zod. */
+/** A configuration is read once: zod compiles no functions for it, as that takes longer than all its other work. */
 const PARSING = { error: expected, jitless: true }
 
 /** Checks a configuration tree. Throws `ConfigError`: every wrong key, its value and what is expected. */
@@ -261,7 +261,10 @@ export function loadConfig(flags: Flags, env: Environment, defaults: Readonly<Re
   return { config: checkConfig(tree, name, { origins, texts, yaml }), file }
 }
 
-/** Adds the paths of what differs, but for what a reload applies. `schema`: of the value; unset below what has keys of any name. */
+/**
+ * Adds the paths of what differs, but for what a reload applies. `schema`: of the value; unset below what has keys of
+ * any name.
+ */
 function addDiffering(before: unknown, after: unknown, schema: z.ZodType | undefined, path: string, paths: string[]) {
   if (schema?.meta()?.['reloaded']) return
   const keys = schema && keysOf(schema)

@@ -63,10 +63,8 @@ const section = optional(z.union([scopeLimits, listOfLimits]), { max_cost_usd: 2
 const HELP =
   'Such as {max_cost_usd: 20}; a list of them for several `per`. These limits count and end every request of a ' +
   'guarded API, with tools or without; sums survive restarts, and are one for all replicas and for all Governors of ' +
-  'a user on ' +
-  `a machine. per: what has a sum of its own: ${SUBJECTS}. Limits: ${needed}; 0 is no limit. mode: observe counts ` +
-  `and ` +
-  'reports, but ends nothing.'
+  `a user on a machine. per: what has a sum of its own: ${SUBJECTS}. Limits: ${needed}; 0 is no limit. ` +
+  'mode: observe counts and reports, but ends nothing.'
 
 /** The sections of all scopes of time. */
 export const scopeSections = tableBy(TIME_SCOPES, (scope) =>
@@ -139,9 +137,8 @@ export const velocity = sectionOf({
   ),
   mode,
 }).describe(
-  'Limits on what a session uses per minute, all its runs and agents together; 0 is no limit. A new run, and a ' +
-    'request ' +
-    "without tools, get Governor's own text above it, without a call.",
+  'Limits on what a session uses per minute, all its runs and agents together; 0 is no limit. ' +
+    "A new run, and a request without tools, get Governor's own text above it, without a call.",
 )
 
 /** Converts the section to limits; `undefined` if it sets none. */

@@ -41,7 +41,7 @@ export const COUNTERS = {
   /** Warnings that the model acknowledged, and warnings that it ignored. */
   acknowledged: { join: 'growth' },
   ignored: { join: 'growth' },
-  /** Tokens of steps of runs with a limit on them, each once: of answers, and of results in the first prompt with them. */
+  /** Tokens, each once, of runs with a limit on them: of answers, and of results in the first prompt with them. */
   task_tokens: { ofAnswer: ({ output, added }) => (added === undefined ? 0 : output + added), join: 'growth' },
 } as const satisfies Readonly<Record<string, CounterRow>>
 

@@ -26,8 +26,11 @@ const DRAWN_ID = 10
 /** Creates the memory of ends of a process; it is empty. */
 export const createKnownEnds = (): Services['knownEnds'] => new LRUCache<string, KnownEnd>(atMost(MAX_KNOWN))
 
-/** Returns a hash of a request's credential and its names of session and thread, and whether it names a session. */
-function placeOf({ services, client, route }: Exchange) {
+/**
+ * Returns a hash of a request's credential and its names of session and thread, and whether it names a session. The
+ * core, which may be what fails, does not make it.
+ */
+function senderOf({ services, client, route }: Exchange) {
   const { headers } = client.head
   const { credentialPlaces, identity } = services
   const session = idInHeaders(headers, identity.headers)
@@ -36,9 +39,9 @@ function placeOf({ services, client, route }: Exchange) {
   return { hash: createHash('sha256').update(text).digest('base64'), isNamed: session !== undefined }
 }
 
-/** Remembers that a run ends with its next request; without an `end`, that it goes on. `call`: an id in that request. */
+/** Remembers that a run ends with its next request; without an `end`, that it goes on. `call`: an id in the request. */
 function keepEnd({ services, exchange }: Turn, call: string | undefined, end: KnownEnd | undefined): void {
-  const { hash, isNamed } = placeOf(exchange)
+  const { hash, isNamed } = senderOf(exchange)
   const id = isNamed ? '' : (call ?? '')
   if (!isNamed && id.length < DRAWN_ID) return
   if (end) services.knownEnds.set(`${hash} ${id}`, end)
@@ -76,7 +79,7 @@ export function noteUsed(turn: Turn, usage: CallUsage): void {
 function knownEnd(x: Exchange, body: Buffer): KnownEnd | undefined {
   const { knownEnds, now } = x.services
   if (knownEnds.size === 0) return undefined
-  const { hash } = placeOf(x)
+  const { hash } = senderOf(x)
   for (const [key, end] of knownEnds)
     if (key.startsWith(hash) && end.until > now() && body.includes(key.slice(hash.length + 1))) return end
   return undefined
@@ -87,7 +90,9 @@ export function throwAtLimit(x: Exchange, body: Buffer, fault: unknown): void {
   if (knownEnd(x, body)) throw fault
 }
 
-/** Answers a request that a fault keeps from being judged, if its run is known to be at a limit; returns whether it did. */
+/**
+ * Answers a request that a fault keeps from being judged, if its run is known to be at a limit. Returns whether it did.
+ */
 export function refuseAtLimit(x: Exchange, dialect: Dialect, body: Buffer): boolean {
   const { answer } = knownEnd(x, body) ?? {}
   if (!answer) return false

@@ -114,7 +114,7 @@ async function relayUnknown(x: Exchange): Promise<void> {
   if (isAgent() && client.status() < 400) await noteGap(services, 'path', placeInHeaders(headers, route, services))
 }
 
-/** Relays a request that is not judged, unless that is refused. `why`: it could not be read; a fault is counted already. */
+/** Relays a request that is not judged, unless that is refused. `why`: it is unreadable; a fault is counted already. */
 async function relayUnread(
   x: Exchange,
   dialect: Dialect,

@@ -2,9 +2,8 @@
 import type { Environment } from '../../config/load.ts'
 import { withoutTrailingSlashes } from '../../http/urls.ts'
 import type { SessionDetail, SessionPage } from '../../ops/sessions/api-schema.ts'
-import { type Call, CommandError } from '../command.ts'
+import { type Call, CommandError, DEFAULT_PORT } from '../command.ts'
 
-const DEFAULT_PORT = '8787'
 const PATIENCE = 10_000
 
 export type Connection = ReturnType<typeof connect>

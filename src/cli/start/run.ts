@@ -9,14 +9,11 @@ import { withoutTrailingSlashes } from '../../http/urls.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import { DEFAULT_JOURNAL } from '../../telemetry/journal.ts'
 import { governorAddress, isGovernor, type OwnAddress, ownAddresses, shownAddress } from '../agent-files.ts'
-import type { Call, Terminal } from '../command.ts'
+import { type Call, DEFAULT_PORT, type Terminal } from '../command.ts'
 import { coloured, showsColours } from '../terminal-text.ts'
 import { createBill } from './bill.ts'
 import { redirected } from './redirect.ts'
 import { listen, observeText } from './start.ts'
-
-/** Where a Governor listens that is told nothing else. */
-const DEFAULT_PORT = 8787
 
 /** How many addresses in an agent's own files are named. */
 const MAX_ADDRESSES = 5
@@ -86,11 +83,13 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   // The screen is the program's: Governor logs only if it is asked to.
   const log = pino({ level: flags['log-level'] ?? 'silent', base: null }, { write: terminal.err })
   const bill = createBill()
+  let isGuarded = false
   const onEvent: Emit = (event) => {
-    const { guarded } = bill.facts()
     bill.record(event)
+    if (isGuarded || bill.facts().guarded === 0) return
+    isGuarded = true
     // A terminal is the program's until it ends.
-    if (guarded === 0 && bill.facts().guarded > 0 && !terminal.hasKeyboard) terminal.err(`governor: guards ${file}\n`)
+    if (!terminal.hasKeyboard) terminal.err(`governor: guards ${file}\n`)
   }
   const { governor, address } = await listen(config, terminal, log, onEvent)
   terminal.err(
@@ -114,6 +113,6 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
   started.tidy?.()
   await governor.close()
   terminal.err(bill.text(config.mode === 'observe'))
-  if (bill.facts().guarded === 0) terminal.err(unguardedText(file, own, terminal))
+  if (!isGuarded) terminal.err(unguardedText(file, own, terminal))
   return code
 }

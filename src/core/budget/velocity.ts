@@ -47,9 +47,9 @@ interface Measured {
 }
 
 /**
- * Returns the meters of a session's rate. A part of the oldest minute has passed already, so it is left out: the rate is
- * never more than what was used in that time. `now`: milliseconds since the epoch. `isAsked`: for a request of the session,
- * which is one more iteration.
+ * Returns the meters of a session's rate. A part of the oldest minute has passed already, so it is left out: the rate
+ * is never more than what was used in that time. `now`: milliseconds since the epoch. `isAsked`: for a request of the
+ * session, which is one more iteration.
  */
 export function ratesOf({ limits, minutes }: Velocity, session: Measured, now: number, isAsked = true): RateMeter[] {
   const { record, operator } = session

@@ -155,7 +155,10 @@ const VOLATILE = new RegExp(`(?=[0-9a-fijlmnoprst])(?<![0-9a-z])(?:${MASKS.join(
 const REMINDER = '<system-reminder>'
 const REMINDER_END = '</system-reminder>'
 
-/** What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups, Copilot's shells. */
+/**
+ * What harnesses add to every result about how the call was run: codex's chunk ids and times, gemini-cli's groups,
+ * Copilot's shells.
+ */
 const HARNESS_FIELDS = new RegExp(
   String.raw`^(?:Chunk ID: \w{1,64}|Wall time:? [\d.]{1,32} seconds|Process Group PGID: \d{1,10})$` +
     String.raw`|^<shellId: \w{1,64}|"chunk_id": ?"\w{0,64}"`,

@@ -35,8 +35,8 @@ export function resultTokens(request: Request, thread: Thread, tokens: number): 
 }
 
 /**
- * Returns the tokens of a prompt, of `tokens` in all, that tools have brought since the answer before: what the prompt has
- * grown by, or a share by bytes where its history was changed. A prompt that was answered before has brought nothing.
+ * Returns the tokens of a prompt, of `tokens` in all, that tools have brought since the answer before: what the prompt
+ * has grown by, or a share by bytes where its history was changed. A prompt that was answered before brings nothing.
  */
 export function addedTokens(request: Request, { thread, isRetry }: RunState, tokens: number): number {
   const { conversation, facts } = request
@@ -54,7 +54,7 @@ export function addedTokens(request: Request, { thread, isRetry }: RunState, tok
   return previous === undefined ? Math.round((tokens * size) / Math.max(1, bytes, size)) : estimateTokens(size)
 }
 
-/** The tokens of a prompt, and those of them that are results, by tool. `share`: of the answer's cost, that of its prompt. */
+/** The tokens of a prompt, and of results in it by tool. `share`: the part of the answer's cost that its prompt has. */
 export interface PromptTokens {
   readonly tokens: number
   readonly results: readonly Named<number>[]

@@ -122,8 +122,8 @@ const FIELDS: RequestFields = {
 }
 
 /**
- * Returns the client's budget for one task. Source: platform.claude.com/docs/en/build-with-claude/task-budgets. The field is
- * rare, so it is looked for before the settings around it are decoded.
+ * Returns the client's budget for one task. Source: platform.claude.com/docs/en/build-with-claude/task-budgets.
+ * The field is rare, so it is looked for before the settings around it are decoded.
  */
 function taskBudgetIn(index: RequestIndex): TaskBudget | undefined {
   const settings = member(index.fields, 'output_config')?.value

@@ -8,7 +8,7 @@ const STREAM = /[{,]\s{0,80}"stream"\s{0,8}:\s{0,8}(true|false)/g
 /** Bytes at each end of a body in which its model stands, and whether its client reads a stream. */
 export const EDGE_BYTES = 65_536
 
-/** Returns a request with nothing but what `edges` show of it: the first and the last part of its body, or the whole of it. */
+/** Returns a request with nothing but what `edges` show of it: the first and last part of its body, or all of it. */
 export function outlineOf(
   dialect: Dialect,
   place: { readonly path: string; readonly query: string },

@@ -71,12 +71,13 @@ type SessionState = SessionRow['state']
 type MeterView = SessionDetail['meters'][number]
 
 const iso = (milliseconds: number) => new Date(milliseconds).toISOString()
+const inMillionths = (amount: number) => Math.round(amount * 1e6) / 1e6
 
 /** Returns US dollars, in millionths; `null` if nothing is known of them. */
 export function costView(counts: Counts) {
   const { cost = 0 } = counts
   const gap = costGapOf(counts)
-  const cost_usd = gap === 'partial' && cost === 0 ? null : Math.round(cost * 1e6) / 1e6
+  const cost_usd = gap === 'partial' && cost === 0 ? null : inMillionths(cost)
   return { cost_usd, price_known: gap === undefined, cost_estimated: gap === 'estimate' }
 }
 
@@ -146,7 +147,7 @@ function limitsOf(scope: 'run' | 'session', meters: readonly MeterView[]) {
 /** Returns the limits of a scope of time, and what is used of them. */
 export function timeUses(scope: TimeScope, { used, limits }: Omit<TimeUse, 'start'>): LimitUse[] {
   const limited = TIME_LIMITS.filter((name) => limits[name] > 0)
-  return limited.map((name) => useOf(scope, name, Math.round(used[name] * 1e6) / 1e6, limits[name]))
+  return limited.map((name) => useOf(scope, name, inMillionths(used[name]), limits[name]))
 }
 
 /**
@@ -163,7 +164,7 @@ function timeLimitsOf({ timeLimits = [], askedAt }: Run, isRunning: boolean, use
 /** Returns the limits on the rate of a session, and its rate in the minutes before `now`. */
 function rateUses(session: Session, { velocity }: Run, now: number): LimitUse[] {
   const rates = velocity ? ratesOf(velocity, session, now, false) : []
-  return rates.map(({ name, used, max }) => useOf('minute', name, Math.round(used * 1e6) / 1e6, max))
+  return rates.map(({ name, used, max }) => useOf('minute', name, inMillionths(used), max))
 }
 
 /** Returns the limit that counts: the one with the largest share used, the first of equal ones. */
