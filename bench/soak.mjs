@@ -1,9 +1,10 @@
 /**
  * Sends 200,000 requests of 50,000 sessions through the built program and samples its memory from outside, every second:
  *
- *   npm run soak -- [--sessions 50000] [--agents 64] [--out docs/images/soak]
+ *   npm run soak -- [--sessions 50000] [--agents 64] [--pause 0] [--minutes N] [--out docs/images/soak]
  *
- * Writes OUT.csv and OUT.svg, and prints a table. Each session is an agent that calls a tool for ever: three iterations and the
+ * Writes OUT.csv and OUT.svg, and prints a table. `--pause`: milliseconds that an agent waits before each request;
+ * `--minutes`: begins no session after that. Each session is an agent that calls a tool for ever: three iterations and the
  * last answer of its run, every other one streamed. @throws if any answer is not the one that is due.
  */
 import { spawn } from 'node:child_process'
@@ -13,6 +14,7 @@ import http from 'node:http'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { setTimeout } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { drawSoak } from './soak-chart.mjs'
 
@@ -20,11 +22,17 @@ const { values } = parseArgs({
   options: {
     sessions: { type: 'string', default: '50000' },
     agents: { type: 'string', default: '64' },
+    pause: { type: 'string', default: '0' },
+    minutes: { type: 'string', default: 'Infinity' },
     out: { type: 'string', default: 'docs/images/soak' },
   },
 })
 const SESSIONS = Number(values.sessions)
 const AGENTS = Number(values.agents)
+const PAUSE_MS = Number(values.pause)
+const RUN_MS = Number(values.minutes) * 60_000
+/** The most samples that are written. */
+const MAX_ROWS = 1_000
 const BUDGET = 3
 const SAMPLE_MS = 1_000
 const MB = 1_000_000
@@ -150,6 +158,7 @@ async function converse(url, number, sent) {
   const session = `session ${number}`
   const messages = [SYSTEM, { role: 'user', content: `Task ${number}: find out everything.` }]
   for (let at = 1; at <= BUDGET + 1; at++) {
+    if (PAUSE_MS > 0) await setTimeout(PAUSE_MS)
     const { headers, message } = await call(url, session, messages, number % 2 === 1)
     sent()
     const due = [`${Math.min(at, BUDGET)}/${BUDGET}`, at > BUDGET ? 'max_iterations' : undefined]
@@ -187,7 +196,7 @@ async function soak() {
   const sampling = (async () => {
     while (!isOver) {
       await note()
-      await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS))
+      await setTimeout(SAMPLE_MS)
     }
     await note()
   })()
@@ -198,7 +207,7 @@ async function soak() {
     isInterrupted = true
   })
   const work = async () => {
-    while (next < SESSIONS && !isInterrupted) await converse(governor.url, next++, () => requests++)
+    while (next < SESSIONS && !isInterrupted && performance.now() - began < RUN_MS) await converse(governor.url, next++, () => requests++)
   }
   await Promise.all(Array.from({ length: AGENTS }, work))
   isOver = true
@@ -219,11 +228,13 @@ function peak(samples, from, to) {
 }
 
 const samples = await soak()
-const rows = samples.map(({ seconds, requests, sessions, heap, rss }) =>
+const step = Math.ceil(samples.length / MAX_ROWS)
+const kept = samples.filter((_, at) => at % step === 0 || at === samples.length - 1)
+const rows = kept.map(({ seconds, requests, sessions, heap, rss }) =>
   [seconds.toFixed(1), requests, sessions, heap.toFixed(1), rss.toFixed(1)].join(),
 )
 writeFileSync(`${values.out}.csv`, `seconds,requests,sessions,heap_mb,rss_mb\n${rows.join('\n')}\n`)
-writeFileSync(`${values.out}.svg`, drawSoak(samples))
+writeFileSync(`${values.out}.svg`, drawSoak(kept))
 const { seconds, requests } = samples.at(-1)
 const text = [
   `${requests} requests of ${requests / (BUDGET + 1)} sessions in ${Math.round(seconds)} s, ${AGENTS} at a time`,
