@@ -6,12 +6,12 @@ const TO_PIPE = { talk: 1.15, '1KB': 1.6, '32KB': 2.4, steps: 2.3, growing: 2.1,
 const TO_OTHER = 0.55
 const PORTKEY_TO_GOVERNOR = 9
 const NOTICE_TO_NONE = 1.2
-const EVENT_TO_PIPE = 1
+const EVENT_TO_PIPE = 0.9
 const FIRST_TO_PIPE = 1.8
 const LOOP_P99_MS = 20
 const PATTERN_MS = 20
 const LAST_ANSWER_MS = 200
-const PEAK_MB = 250
+const PEAK_MB = 180
 const IDLE_MB = 110
 const START_MS = 600
 const START_TO_FASTIFY = 1
@@ -20,7 +20,7 @@ const FIRST_TO_LATER = 3
 /** What Redis on the same machine adds to a guarded request. */
 const REDIS_ADDED_US = 600
 /** By size: what it adds to the CPU time does not grow with the conversation. */
-const REDIS_CPU_US = { '1KB': 60, '256KB': 150 }
+const REDIS_CPU_US = { '1KB': 60, steps: 80, '256KB': 150 }
 const REDIS_TIME_SIZE = '32KB'
 
 /** A goal and what came out, in every round; `value` is undefined where it was not measured. */
