@@ -75,7 +75,7 @@ export async function startFleet() {
     const own = join(folder, `${subject.name}-${count++}`)
     const { command, env, isAlone = false } = subject.command({ port, upstreamPort, nodeFlags, folder: own })
     const began = sharedTime()
-    const child = start('proxy', command, { env, hasChannel })
+    const child = start(subject.place ?? 'proxy', command, { env, hasChannel })
     await untilHealthy(subject.label, child, port, ping ?? pingRequest(headers))
     const startup = [began, sharedTime()]
     return {

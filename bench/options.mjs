@@ -9,6 +9,7 @@ export const MEASURES = [
   'streams',
   'footprint',
   'start',
+  'workers',
   'loop',
   'hostile',
   'patterns',

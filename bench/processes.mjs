@@ -5,8 +5,8 @@ import { availableParallelism } from 'node:os'
 
 const canPin = availableParallelism() > 1 && spawnSync('taskset', ['-V']).error === undefined
 
-/** Where processes run: the proxy has a core of its own, everything else shares the other one. */
-export const CORES = { load: '0', proxy: '1' }
+/** Where processes run: the proxy has a core of its own, and everything else the other one, if it is not on `all`. */
+export const CORES = { load: '0', proxy: '1', all: '0,1' }
 
 export const isPinned = canPin
 

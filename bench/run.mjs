@@ -13,6 +13,7 @@ import * as patterns from './measures/patterns.mjs'
 import * as saturation from './measures/saturation.mjs'
 import * as start from './measures/start.mjs'
 import * as streams from './measures/streams.mjs'
+import * as workers from './measures/workers.mjs'
 import { readOptions } from './options.mjs'
 import { profile } from './profile.mjs'
 import { renderFacts, renderGoals, renderResults, renderTable } from './report.mjs'
@@ -24,6 +25,7 @@ const RUNS = {
   streams,
   footprint,
   start,
+  workers,
   loop,
   hostile,
   patterns,

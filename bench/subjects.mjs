@@ -16,7 +16,7 @@ function findInPath(name) {
 }
 
 export const nginx = findInPath('nginx')
-const redis = findInPath('redis-server')
+export const redis = findInPath('redis-server')
 /** The folder of another version of Governor, built, to compare this one with. */
 const otherTree = process.env.BENCH_OTHER ? resolve(process.env.BENCH_OTHER) : undefined
 const peers = process.env.BENCH_PEERS ? resolve(process.env.BENCH_PEERS) : undefined
@@ -61,13 +61,13 @@ function governor(logLevel, settings = '', { tree = join(here, '..'), preload = 
 
 /**
  * The same with its sessions in a Redis of its own, which runs on the load's core and ends with it; `isAlone`: its CPU
- * time is not Governor's.
+ * time is not Governor's. `more`: further settings.
  */
-function governorOnRedis(settings) {
+export function governorOnRedis(settings, more = '') {
   const { port, folder } = settings
   const redisPort = Number(port) > 40_000 ? Number(port) - 20_000 : Number(port) + 20_000
   const store = `store: redis\nredis: { url: 'redis://127.0.0.1:${redisPort}', timeout: 1s }\n`
-  const { command } = governor('silent', store)(settings)
+  const { command } = governor('silent', store + more)(settings)
   const server = `${redis} --port ${redisPort} --bind 127.0.0.1 --save '' --appendonly no --dir ${folder}`
   const pinned = isPinned ? `taskset -c ${CORES.load} ${server}` : server
   // With the shell's place taken by Governor, it is Governor whose death ends the server.
@@ -178,7 +178,7 @@ export const SUBJECTS = [
     name: 'governor-redis',
     label: 'Governor, store: redis',
     situation: 'quiet',
-    command: governorOnRedis,
+    command: (settings) => governorOnRedis(settings),
     missing: redis ? undefined : 'not installed',
   },
   { name: 'pipe', label: 'node:http pipe', situation: 'quiet', command: script('pipe.mjs') },
