@@ -207,7 +207,8 @@ async function soak() {
     isInterrupted = true
   })
   const work = async () => {
-    while (next < SESSIONS && !isInterrupted && performance.now() - began < RUN_MS) await converse(governor.url, next++, () => requests++)
+    while (next < SESSIONS && !isInterrupted && performance.now() - began < RUN_MS)
+      await converse(governor.url, next++, () => requests++)
   }
   await Promise.all(Array.from({ length: AGENTS }, work))
   isOver = true
