@@ -186,8 +186,7 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   cycle: {
     find: standstill,
     isOfResponses: true,
-    notice:
-      's. The last {count} responses made only tool calls that were made before, with the same results. ' + CHANGE,
+    notice: `s. The last {count} responses made only tool calls that were made before, with the same results. ${CHANGE}`,
   },
   repetition: {
     find: equalCalls,

@@ -42,8 +42,8 @@ export function hasCalls({ tool_calls: list, function_call: single }: Json): boo
   return objectsOf(list).length > 0 || isObject(single)
 }
 
-/** Returns a message or a delta without its calls. */
-export function withoutCalls({ tool_calls: _list, function_call: _single, ...rest }: Json): Json {
+/** Returns a message without its calls. */
+function withoutCalls({ tool_calls: _list, function_call: _single, ...rest }: Json): Json {
   return rest
 }
 

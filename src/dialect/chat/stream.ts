@@ -2,7 +2,7 @@
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
-import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
+import type { DialectState, Kept, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import {
   bufferedCallsOf,
   choicesOf,
@@ -12,8 +12,9 @@ import {
   isFailure,
   textOfMessage,
   withAddedText,
-  withoutCalls,
 } from './reply.ts'
+
+const CALL_KEYS: ReadonlySet<string> = new Set(['tool_calls', 'function_call'])
 
 /** Fields whose value comes whole. Some providers repeat them in every piece; others leave them empty later. */
 const WHOLE = new Set(['id', 'type', 'role', 'index'])
@@ -218,59 +219,40 @@ function render(part: ChatPart, stream: ChatStream): Buffer[] {
   return [isChanged ? withData(frame, JSON.stringify(chunk)) : terminated(frame)]
 }
 
-/** Returns the chunk without calls; the same object if it has none. */
-function withoutChunkCalls(chunk: Json): Json {
-  return withChoices(chunk, (choice, delta) => {
-    const reason = finishOfAnswer(choice['finish_reason'])
-    const isSame = !('tool_calls' in delta || 'function_call' in delta) && reason === choice['finish_reason']
-    return isSame ? choice : { ...choice, delta: withoutCalls(delta), finish_reason: reason }
+/** Returns the pieces of calls without those in `blocked`; those that are left are numbered from 0. */
+function callsLeft(calls: readonly Json[], places: readonly number[], blocked: ReadonlySet<number>): Json[] {
+  return calls.flatMap((piece, at) => {
+    const place = places[at] ?? 0
+    let index = place
+    for (const other of blocked) if (other < place) index--
+    return blocked.has(place) ? [] : { ...piece, index }
   })
 }
 
-function withoutAllCalls(part: ChatPart): ChatPart | undefined {
-  const chunk = withoutChunkCalls(part.chunk)
+function withParts(part: ChatPart, { blocked, hasRest, hasEnd, usage }: Kept): ChatPart | undefined {
+  const { usage: _usage, error: _error, ...noEnd } = part.chunk
+  const isAnswer = blocked === 'all'
+  let chunk = withChoices(hasEnd ? part.chunk : noEnd, (choice, delta) => {
+    const stated = choice['finish_reason']
+    const reason = !hasEnd ? null : isAnswer ? finishOfAnswer(stated) : stated
+    const isKept = ([key]: [string, unknown]) => (CALL_KEYS.has(key) ? !isAnswer : hasRest)
+    const all = Object.entries(delta)
+    const kept = Object.fromEntries(all.filter(isKept))
+    const calls = kept['tool_calls']
+    const isLess = !isAnswer && blocked.size > 0 && Array.isArray(calls)
+    const left = isLess ? callsLeft(objectsOf(calls), part.places, blocked) : []
+    if (left.length > 0) kept['tool_calls'] = left
+    else if (isLess) delete kept['tool_calls']
+    const isSame = !isLess && Object.keys(kept).length === all.length && reason === stated
+    return isSame ? choice : { ...choice, delta: kept, finish_reason: reason }
+  })
+  if (usage !== undefined && isObject(chunk['usage'])) chunk = { ...chunk, usage }
   if (chunk === part.chunk) return part
-  if (isWithoutContent(chunk)) return undefined
-  return { ...changed(part, chunk), kind: part.text === '' ? 'other' : 'text', isEmpty: isWithoutContent(chunk, true) }
-}
-
-/** Returns the part without calls, role, finish reason, error and usage; `undefined` if nothing is left. */
-function besideCalls(part: ChatPart): ChatPart | undefined {
-  const { usage: _usage, error: _error, ...chunk } = part.chunk
-  const rest = withChoices(chunk, (choice, { role: _role, ...delta }) => ({
-    ...choice,
-    delta: withoutCalls(delta),
-    finish_reason: null,
-  }))
-  return isWithoutContent(rest) ? undefined : { ...changed(part, rest), isLater: true }
-}
-
-/** Returns the part without the calls in `blocked`; those that are left are numbered from 0. */
-function withoutBlocked(part: ChatPart, { blocked, hasShownRest, usage }: KeptCalls): ChatPart | undefined {
-  if (part.isDone) return part
-  const withoutBlockedCalls = (delta: Json): Json => {
-    const { tool_calls: calls, ...rest } = delta
-    if (!Array.isArray(calls) || blocked.size === 0) return delta
-    const kept: Json[] = []
-    for (const [at, piece] of objectsOf(calls).entries()) {
-      const place = part.places[at] ?? 0
-      let index = place
-      for (const other of blocked) if (other < place) index--
-      if (!blocked.has(place)) kept.push({ ...piece, index })
-    }
-    return kept.length > 0 ? { ...rest, tool_calls: kept } : rest
-  }
-  let chunk = part.chunk
-  if (hasShownRest || blocked.size > 0) {
-    chunk = withChoices(chunk, (choice, delta) => {
-      // The client may have all but the calls and the end.
-      const isKept = ([key]: [string, unknown]) => !hasShownRest || key === 'tool_calls' || key === 'function_call'
-      return { ...choice, delta: withoutBlockedCalls(Object.fromEntries(Object.entries(delta).filter(isKept))) }
-    })
-  }
-  if (chunk !== part.chunk && isWithoutContent(chunk)) return undefined
-  const isSummed = usage !== undefined && isObject(chunk['usage'])
-  return { ...changed(part, isSummed ? { ...chunk, usage } : chunk), isEmpty: false }
+  if (isWithoutContent(chunk, !hasEnd)) return undefined
+  const text = addedText(chunk)
+  const kind = text === '' ? 'other' : 'text'
+  const isEmpty = isWithoutContent(chunk, true)
+  return { ...part, chunk, kind, text, isEmpty, isChanged: true, isLater: part.isLater || !hasEnd }
 }
 
 function governorChunk({ envelope }: ChatStream, fields: Json): Buffer {
@@ -300,7 +282,7 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   if (fallback !== undefined) bytes.push(textChunk(stream, { role: 'assistant', content: fallback }))
   else if (footer !== undefined && !lastText) bytes.push(textChunk(stream, { content: footer }))
   for (const part of kept) {
-    let chunk = mode === 'answer' ? withoutChunkCalls(part.chunk) : part.chunk
+    let { chunk } = part
     if (part === lastText && footer !== undefined) {
       chunk = withChoices(chunk, (choice, delta) =>
         isFirst(choice) ? { ...choice, delta: withAddedText(delta, footer) } : choice,
@@ -331,9 +313,7 @@ export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   },
   parse,
   render,
-  withoutAllCalls,
-  withoutBlocked,
-  besideCalls,
+  withParts,
   separator: (stream) => [textChunk(stream, { content: '\n\n' })],
   assemble: ({ assembly }) => assembly && bufferedCallsOf(assembledMessage(assembly)),
   ending,

@@ -2,7 +2,7 @@
 import { isObject, type Json, objectIn, parseObject } from '../../core/json-object.ts'
 import { root } from '../../json/scan.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
+import type { DialectState, Kept, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import {
   bufferedCallsOf,
   type ChunkChange,
@@ -97,30 +97,23 @@ function hasContent({ chunk, isOver, kind }: GeminiPart): boolean {
   return isOver || kind === 'failed' || !partsOf(candidatesOf(chunk)[0]).every(isNothing)
 }
 
-function withoutAllCalls(part: GeminiPart): GeminiPart | undefined {
-  if (part.kind === 'comment') return part
-  const rest = changed(part, { isAnswer: true, keeps: (one) => !isCall(one) })
-  if (rest === part) return part
-  return hasContent(rest) ? { ...rest, kind: rest.text === '' ? 'other' : 'text' } : undefined
+/** Returns the part without the end, usage and errors of its response. */
+function contentAlone(part: GeminiPart): GeminiPart {
+  const candidates = [{ content: objectIn(candidatesOf(part.chunk)[0], 'content'), index: 0 }]
+  const json = Buffer.from(JSON.stringify({ ...envelopeOf(part.chunk), candidates }))
+  return { ...part, json, kind: 'other', isOver: false, isLater: true, isChanged: true }
 }
 
-/** Returns the part without calls, end, usage and errors; `undefined` if nothing is left. */
-function besideCalls(part: GeminiPart): GeminiPart | undefined {
-  const [candidate] = candidatesOf(part.chunk)
-  const parts = partsOf(candidate).filter((one) => !isCall(one) && !isNothing(one))
-  if (parts.length === 0) return undefined
-  const chunk = { ...envelopeOf(part.chunk), candidates: [{ content: { parts, role: 'model' }, index: 0 }] }
-  return { ...part, kind: 'text', chunk, json: Buffer.from(JSON.stringify(chunk)), isChanged: true, isLater: true }
-}
-
-/** Returns the part without the calls in `blocked`, and without what the client has of it already. */
-function withoutBlocked(part: GeminiPart, { blocked, hasShownRest, usage }: KeptCalls): GeminiPart | undefined {
-  const rest = changed(part, {
-    keeps: (one, call) => (isCall(one) ? !blocked.has(call) : !hasShownRest),
-    unsigned: unsignedAfter(part.calls, blocked),
+function withParts(part: GeminiPart, { blocked, hasRest, hasEnd, usage }: Kept): GeminiPart | undefined {
+  const isAnswer = blocked === 'all'
+  const rest = changed(hasEnd ? part : contentAlone(part), {
+    isAnswer,
+    keeps: (one, call) => (isCall(one) ? !isAnswer && !blocked.has(call) : hasRest),
+    unsigned: isAnswer ? undefined : unsignedAfter(part.calls, blocked),
     usage: part.isOver ? usage : undefined,
   })
-  return rest === part || hasContent(rest) ? { ...rest, isEmpty: false } : undefined
+  if (rest === part) return part
+  return hasContent(rest) ? { ...rest, kind: rest.text === '' ? 'other' : 'text' } : undefined
 }
 
 function render({ frame, json, isChanged, isLater, isEmpty }: GeminiPart, { parts }: GeminiStream): Buffer[] {
@@ -146,7 +139,6 @@ function ending(end: StreamEnding<GeminiPart>, stream: GeminiStream): Buffer[] {
   for (const part of parts) {
     const isLast = part === last
     const change: ChunkChange = {
-      ...(isAnswer ? { isAnswer, keeps: (one: Json) => !isCall(one) } : {}),
       footer: part === lastText ? footer : undefined,
       usage: isLast && responses > 1 ? usage : undefined,
       governor: isLast ? governor : undefined,
@@ -170,9 +162,7 @@ export const geminiStream: StreamDialect<GeminiPart, GeminiStream> = {
   // The last chunk counts.
   joinUsage: (before, stated) => stated ?? before,
   render,
-  withoutAllCalls,
-  withoutBlocked,
-  besideCalls,
+  withParts,
   separator: (stream) => [governorFrame(stream, textChunk('\n\n', false))],
   assemble: ({ parts }) => parts && bufferedCallsOf(parts),
   ending,

@@ -3,7 +3,7 @@ import { isObject, type Json, propertyOf, textOf } from '../../core/json-object.
 import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
-import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
+import type { DialectState, Kept, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
 import { eventFrame } from '../shared/whole-response.ts'
 import { Assembly, addEvent, assembled, eventIn, isCutOff, stopOfAnswer, textEvents } from './reply.ts'
 
@@ -110,7 +110,8 @@ function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
 
 const usageChange = (usage: unknown) => (isObject(usage) ? { usage: JSON.stringify(usage) } : {})
 
-function keepCalls(part: MessagesPart, { blocked, usage }: KeptCalls): MessagesPart | undefined {
+function withParts(part: MessagesPart, { blocked, hasEnd, usage }: Kept): MessagesPart | undefined {
+  if (blocked === 'all') return hasEnd && part.kind !== 'call' ? part : undefined
   if (part.call !== undefined && blocked.has(part.call)) return undefined
   return part.data['type'] === 'message_delta' ? { ...part, changes: usageChange(usage) } : part
 }
@@ -172,7 +173,7 @@ export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   },
   parse,
   render,
-  withoutBlocked: keepCalls,
+  withParts,
   // The end of the text block that the client has open.
   endsText: ({ data: { type, index } }, { open, isTextOpen, indexes }) =>
     type === 'content_block_stop' && isTextOpen && open !== undefined && indexes.get(index) === open,

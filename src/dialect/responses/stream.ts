@@ -4,7 +4,7 @@ import { withMembers } from '../../json/edit.ts'
 import { memberText } from '../../json/scan.ts'
 import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/frames.ts'
 import { DONE } from '../openai/api.ts'
-import type { DialectState, KeptCalls, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
+import type { DialectState, Kept, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { eventFrame } from '../shared/whole-response.ts'
 import { governorId } from './reply.ts'
 import {
@@ -193,8 +193,9 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   return [isAsCame ? terminated(frame) : withData(frame, JSON.stringify(next))]
 }
 
-function keepCalls(part: ResponsesPart, { blocked, usage }: KeptCalls): ResponsesPart | undefined {
-  const { event, items, isOver } = part
+function withParts(part: ResponsesPart, { blocked, hasEnd, usage }: Kept): ResponsesPart | undefined {
+  const { event, items, isOver, kind } = part
+  if (blocked === 'all') return hasEnd && kind !== 'call' ? part : undefined
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
   const entry = items.get(event['output_index'])
@@ -346,7 +347,7 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   },
   parse,
   render,
-  withoutBlocked: keepCalls,
+  withParts,
   endsText,
   assemble({ mode, mayFollow, latest, items, dropped }) {
     if (mode === 'filter' && !mayFollow) return undefined

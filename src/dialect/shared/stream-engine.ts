@@ -51,15 +51,20 @@ export interface StreamEnding<P extends Part> {
   readonly textEnd: readonly P[]
 }
 
-/** What the client gets of the last response. */
-export interface KeptCalls {
-  /** Places of the blocked calls among the calls of the response. */
-  readonly blocked: ReadonlySet<number>
-  /** The client has received its content other than calls. */
-  readonly hasShownRest: boolean
-  /** The sum over all responses; `undefined` if there is only one. */
-  readonly usage: unknown
+/** What stays of a part: it may hold calls, other content, and the end of its response. */
+export interface Kept {
+  /** Places of the removed calls among the calls of the response. `all`: what is left belongs to an answer. */
+  readonly blocked: ReadonlySet<number> | 'all'
+  /** Its content other than calls stays. */
+  readonly hasRest: boolean
+  /** Its end, errors and usage stay. */
+  readonly hasEnd: boolean
+  /** Replaces the usage that it states. */
+  readonly usage?: unknown
 }
+
+const ALL_BUT_CALLS: Kept = { blocked: 'all', hasRest: true, hasEnd: true }
+const REST: Kept = { blocked: 'all', hasRest: true, hasEnd: false }
 
 /** What the engine reads in the state that a dialect keeps of one stream. */
 export interface DialectState {
@@ -85,12 +90,8 @@ export interface StreamDialect<P extends Part, S extends DialectState> {
   joinUsage?(before: unknown, stated: unknown): unknown
   /** Returns the bytes for the client: the part's own, with a blank line at the end, if nothing in it has to change. */
   render(part: P, dialectState: S): Buffer[]
-  /** The part without its calls; `undefined` if nothing is left. Unset if a part of kind `call` holds nothing else. */
-  withoutAllCalls?(part: P): P | undefined
-  /** A held part without the blocked calls; `undefined` if nothing is left. */
-  withoutBlocked(part: P, kept: KeptCalls): P | undefined
-  /** A held part without calls and end, which the client gets if another response follows. */
-  besideCalls?(part: P): P | undefined
+  /** Returns what stays of a part: the same object if nothing changes, `undefined` if nothing is left. */
+  withParts(part: P, kept: Kept): P | undefined
   /** What separates the texts of two responses. */
   separator?(dialectState: S): Buffer[]
   /** True if a part ends a text that the client has received. Unset if texts have no end of their own. */
@@ -194,7 +195,7 @@ export class RewrittenStream implements AnswerStream {
       current.buffered.push(part)
       return before
     }
-    const kept = mode === 'answer' ? withoutAllCalls(dialect, part) : part
+    const kept = mode === 'answer' ? dialect.withParts(part, ALL_BUT_CALLS) : part
     if (!kept) return before
     const isBehindText = dialect.keepsOrder === true && this.pendingParts.length > 0
     if (this.isAnswer || (kept.kind !== 'text' && !isBehindText)) return [...before, ...show(this, [kept])]
@@ -220,7 +221,8 @@ export class RewrittenStream implements AnswerStream {
 
   finish(terminalFor: TerminalFor, fallback: string | undefined, footer?: string): Buffer[] {
     const { dialect, dialectState, mode, responses, earlierUsage } = this
-    const parts = this.current.buffered
+    const { buffered } = this.current
+    const parts = mode === 'answer' ? partsLeft(dialect, buffered, ALL_BUT_CALLS) : buffered
     const bytes = show(this, takePending(this))
     const endText = textIn(parts)
     const isAnswered = isRealAnswer(this.section + endText, this.isJson)
@@ -275,7 +277,7 @@ export class CallFilter implements ToolCallFilter {
     // The client gets the response before it instead.
     if (part.isLater && (current.hasFailed || isHalf(part))) return before
     // An error may contain a call or the end of the response.
-    const isHeldError = kind === 'failed' && (part.isOver || withoutAllCalls(dialect, part) !== part)
+    const isHeldError = kind === 'failed' && (part.isOver || dialect.withParts(part, ALL_BUT_CALLS) !== part)
     current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
     if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
       held.push(part)
@@ -306,18 +308,14 @@ export class CallFilter implements ToolCallFilter {
   release(blocked: ReadonlySet<number>): Buffer[] {
     const { dialect, dialectState, last, begun, responses, earlierUsage } = this.#stream
     if (!last) return []
-    const hasShownRest = last.hasShownRest === true
+    const hasRest = last.hasShownRest !== true
     const bytes = pass(this.#stream, last.opening)
     if (begun <= 1 && blocked.size === 0) return [...bytes, ...last.buffered.map(({ frame }) => frame.raw)]
     // The response after the last one may be incomplete and have left something open.
     if (begun > responses) bytes.push(...(dialect.closeOpen?.(dialectState) ?? []))
     const usage = responses > 1 ? addUsage(earlierUsage, last.usage) : undefined
-    for (const part of last.buffered) {
-      const isComment = part.kind === 'comment'
-      const kept = isComment ? undefined : dialect.withoutBlocked(part, { blocked, hasShownRest, usage })
-      if (isComment) bytes.push(terminated(part.frame))
-      if (kept) bytes.push(...dialect.render(kept, dialectState))
-    }
+    const left = partsLeft(dialect, last.buffered, { blocked, hasRest, hasEnd: true, usage })
+    for (const part of left) bytes.push(...dialect.render({ ...part, isEmpty: false }, dialectState))
     return bytes
   }
 
@@ -342,10 +340,11 @@ export class CallFilter implements ToolCallFilter {
   }
 }
 
-/** A part of kind `call` holds nothing else, unless its dialect says so. */
-function withoutAllCalls(dialect: StreamDialect<Part, DialectState>, part: Part): Part | undefined {
-  if (dialect.withoutAllCalls) return dialect.withoutAllCalls(part)
-  return part.kind === 'call' ? undefined : part
+/** Returns what stays of held parts; a comment stays where the end does. */
+function partsLeft(dialect: StreamDialect<Part, DialectState>, parts: readonly Part[], kept: Kept): Part[] {
+  return parts.flatMap((part) =>
+    part.kind === 'comment' ? (kept.hasEnd ? part : []) : (dialect.withParts(part, kept) ?? []),
+  )
 }
 
 function textIn(parts: readonly Part[]): string {
@@ -427,7 +426,7 @@ const isHalf = ({ kind, frame }: Part): boolean => kind === 'comment' && !isWhol
 function showRest(state: RewrittenStream): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialectState.isUnfilterable) return []
-  const rest = last.buffered.flatMap((part) => dialect.besideCalls?.(part) ?? [])
+  const rest = partsLeft(dialect, last.buffered, REST)
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
   state.textBefore = state.text
