@@ -13,6 +13,7 @@ import { afterNotice, INITIAL_LOOP_STATE, observeMessage } from '../core/loop/lo
 import { inMode, type LoopPolicy, type Pattern } from '../core/loop/patterns.ts'
 import { linesOf } from '../core/text/lines.ts'
 import { chat } from '../dialect/chat/index.ts'
+import { gemini } from '../dialect/gemini/index.ts'
 import { messages as anthropic } from '../dialect/messages/index.ts'
 import { responses } from '../dialect/responses/index.ts'
 import { type Call, CommandError, type Terminal } from './command.ts'
@@ -21,9 +22,14 @@ import { aligned, type Colour, coloured, counted, jsonLine, showsColours, visibl
 /** The most characters of a conversation with one message per line. */
 const MAX_HELD = 67_108_864
 
+/** Returns the list of messages of a request body. */
+function listIn({ messages, input, contents }: Json): unknown[] | undefined {
+  return [messages, input, contents].find(Array.isArray)
+}
+
 /** True for a message, and for an item of a call or a result in the Responses API. */
 function isMessage(value: Json | undefined): boolean {
-  if (!value || Array.isArray(value['messages']) || Array.isArray(value['input'])) return false
+  if (!value || listIn(value)) return false
   return typeof value['role'] === 'string' || typeof value['type'] === 'string'
 }
 
@@ -46,21 +52,28 @@ async function* conversationsIn(lines: AsyncIterable<string>) {
   if (first !== undefined && held.length > 0) yield { text: `[${held.join(',')}]`, number: first }
 }
 
+/** Returns the dialect of messages, and the key of a request body that holds them. */
+function formOf(list: readonly Json[], isInput: boolean, isContents: boolean) {
+  const isContent = ({ parts }: Json) => Array.isArray(parts)
+  if (isContents || list.some(isContent)) return { dialect: gemini, key: 'contents' }
+  const isItem = ({ role, type }: Json) => typeof role !== 'string' && typeof type === 'string'
+  if (isInput || list.some(isItem)) return { dialect: responses, key: 'input' }
+  const isBlock = (part: unknown) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result')
+  const hasBlock = ({ content }: Json) => Array.isArray(content) && content.some(isBlock)
+  return { dialect: list.some(hasBlock) ? anthropic : chat, key: 'messages' }
+}
+
 /**
- * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, or with `input` for
- * Responses), or a list of messages. `undefined` if it is neither. Throws `SyntaxError` if it is not JSON.
+ * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, with `input` for
+ * Responses, or with `contents` for Gemini), or a list of messages. `undefined` if it is neither. Throws `SyntaxError` if it is not JSON.
  */
 function readRecording(text: string) {
   const value: unknown = JSON.parse(text)
   const top: Json = Array.isArray(value) ? { messages: value } : isObject(value) ? value : {}
-  const { id, messages, input } = top
-  const list = Array.isArray(messages) ? messages : input
-  if (!Array.isArray(list) || !list.every(isObject)) return undefined
-  const isItem = ({ role, type }: Json) => typeof role !== 'string' && typeof type === 'string'
-  const isBlock = (part: unknown) => isObject(part) && (part['type'] === 'tool_use' || part['type'] === 'tool_result')
-  const hasBlock = ({ content }: Json) => Array.isArray(content) && content.some(isBlock)
-  const dialect = list === input || list.some(isItem) ? responses : list.some(hasBlock) ? anthropic : chat
-  const key = dialect === responses ? 'input' : 'messages'
+  const { id, input, contents } = top
+  const list = listIn(top)
+  if (!list?.every(isObject)) return undefined
+  const { dialect, key } = formOf(list, list === input, list === contents)
   const body = Array.isArray(value) ? `{"${key}":${text}}` : text
   const request = dialect.read({ path: '', body: Buffer.from(body) })
   if (!request) return undefined
@@ -131,7 +144,7 @@ function findingsIn(text: string, name: string, policy: LoopPolicy, registry: Ha
   } catch (error) {
     return error instanceof TooMuchToRead ? 'more than Governor reads of one request' : 'not JSON'
   }
-  if (!recording) return 'not a conversation: expected an object with messages or input'
+  if (!recording) return 'not a conversation: expected an object with messages, input or contents'
   const { id = name, conversation } = recording
   count.conversations++
   for (let at = 0; at < conversation.length; at++) count.calls += conversation.callCount(at)
@@ -168,7 +181,7 @@ function tableOf(findings: readonly LoopAction[], hasColours: boolean): string {
 }
 
 const NOTHING_READ =
-  'no conversation was read: each line is expected to be one JSON object with messages or input, ' +
+  'no conversation was read: each line is expected to be one JSON object with messages, input or contents, ' +
   'such as a request body; `jq -c . FILE` writes JSON of many lines in one'
 
 /**

@@ -336,8 +336,9 @@ export interface BuiltInUpstream {
   readonly clientVariable: string
   /** The path, below the base URL, of its list of models. */
   readonly models: string
-  /** The provider in spans, by the names of OpenTelemetry. */
+  /** The provider and the operation in spans, by the names of OpenTelemetry. */
   readonly provider: string
+  readonly operation: string
 }
 
 /** What clients of an API expect on all of its paths, guarded or not. Several dialects may share one. */
@@ -366,8 +367,11 @@ export interface Api {
 export interface Dialect {
   readonly name: string
   readonly api: Api
-  /** True if POST requests to this path, given as its segments, use this dialect. `hasHeader`: see `Api.ownHeader`. */
-  claims(segments: readonly string[], hasHeader?: boolean): boolean
+  /**
+   * Returns how many segments at the end of a path name this API's operation, if POST requests to it use this dialect;
+   * else 0. `hasHeader`: see `Api.ownHeader`.
+   */
+  claims(segments: readonly string[], hasHeader?: boolean): number
   /**
    * Reads a request; `undefined` if the body does not belong to this dialect.
    * @throws {JsonScanError}

@@ -17,25 +17,21 @@ export const AGENT_KEYS: readonly string[] = ['"messages"', '"tools"']
 /** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai
 
-/** Segments of providers' API paths, with the prefixes before a version (`/api/v1`, `/inference/v1`). */
+/** Segments before the operation in providers' paths, as prefixes of a version (`/api/v1`, `/inference/v1`). */
 const API_SEGMENTS: ReadonlySet<string> = new Set([
-  ...['chat', 'completions', 'responses', 'compact', 'messages'],
-  ...['api', 'apps', 'openai', 'anthropic', 'inference', 'serverless', 'dedicated', 'engines', 'beta'],
+  ...['api', 'apps', 'openai', 'anthropic', 'inference', 'serverless', 'dedicated', 'engines', 'beta', 'models'],
   ...['compatible-mode', 'compatibility', 'compat', 'coding', 'zen', 'gateway', 'proxy', 'ai', 'llm'],
 ])
 
 const VERSION = /^v\d/
 
 /**
- * Returns the first segment of a path behind which stands a whole API path with its version, as a name of an upstream
- * would; `undefined` if that segment may be the provider's own.
+ * Returns the first segment of what stands before an operation, if all behind it is a provider's path with a version, as
+ * a name of an upstream would be; `undefined` if that segment may be the provider's own.
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
   let hasVersion = false
-  // Behind `models` stands the name of one.
-  const models = segments.indexOf('models')
-  const api = models === -1 ? segments : segments.slice(0, models)
-  for (const [at, segment] of api.entries()) {
+  for (const [at, segment] of segments.entries()) {
     const isVersion = VERSION.test(segment)
     // The name is no segment of an API; all behind it are.
     if ((isVersion || API_SEGMENTS.has(segment)) === (at === 0)) return undefined

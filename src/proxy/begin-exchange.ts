@@ -82,7 +82,7 @@ export function beginExchange(services: Services, client: Client, route: Route):
     services,
     client,
     route,
-    span: dialect && tracing && beginSpan(tracing, client.head.headers, dialect.api.upstream.provider, upstream.origin),
+    span: dialect && tracing && beginSpan(tracing, client.head.headers, dialect.api.upstream, upstream.origin),
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,

@@ -57,7 +57,6 @@ const LATEST: GenAiNames = {
 }
 
 const SCOPE = 'agent-governor'
-const CHAT = 'chat'
 
 /** Name, value, name, value, …, like Node's raw headers. */
 type RawHeaders = readonly string[]
@@ -132,7 +131,7 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
   if (model !== '') attributes[names.model] = model
   if (errorType !== undefined) attributes[names.errorType] = errorType
   try {
-    span.updateName(model === '' ? CHAT : `${CHAT} ${model}`)
+    span.updateName([attributes[names.operation], model].filter(Boolean).join(' '))
     span.setAttributes({
       ...attributes,
       'http.response.status_code': status,
@@ -156,22 +155,28 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
   }
 }
 
+/** What names an API in spans, by the names of OpenTelemetry. */
+export interface SpanNames {
+  readonly provider: string
+  readonly operation: string
+}
+
 /**
  * Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port
  * upstream.
  */
-export function beginSpan(tracing: Tracing, headers: RawHeaders, provider: string, origin: string) {
+export function beginSpan(tracing: Tracing, headers: RawHeaders, { provider, operation }: SpanNames, origin: string) {
   const { names, tracer } = tracing
   try {
     const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)
-    const span = tracer.startSpan(CHAT, { kind: SpanKind.CLIENT }, parent)
+    const span = tracer.startSpan(operation, { kind: SpanKind.CLIENT }, parent)
     // The trace is not sampled.
     if (!span.isRecording()) return undefined
     const context = trace.setSpan(parent, span)
     const { hostname, port, protocol } = new URL(origin)
     // Its metrics have these too.
     const attributes: Attributes = {
-      [names.operation]: CHAT,
+      [names.operation]: operation,
       [names.provider]: provider,
       [names.serverAddress]: hostname,
       [names.serverPort]: Number(port || (protocol === 'https:' ? 443 : 80)),

@@ -239,6 +239,13 @@ describe('governor replay --json', () => {
       ]),
     },
     {
+      shape: "Gemini's contents",
+      messages: times(3, LIST).flatMap(([name, args, output]) => [
+        { role: 'model', parts: [{ functionCall: { name, args: JSON.parse(args) } }] },
+        { role: 'user', parts: [{ functionResponse: { name, response: { output } } }] },
+      ]),
+    },
+    {
       shape: 'the tools that Responses names by their types, with reasoning between',
       messages: [1, 2, 3].flatMap((at) => [
         { type: 'reasoning', encrypted_content: `r${at}` },
@@ -266,8 +273,9 @@ describe('governor replay --json', () => {
       messages: times(3, ['test', '{"a": ', 'usage: test']).flatMap(chat),
     },
   ])('reads $shape', async ({ messages }) => {
-    const isResponses = messages.some((message) => 'type' in message)
-    for (const line of [isResponses ? { input: messages } : { messages }, messages]) {
+    const has = (key: string) => messages.some((message) => key in message)
+    const key = has('type') ? 'input' : has('parts') ? 'contents' : 'messages'
+    for (const line of [{ [key]: messages }, messages]) {
       const found = await judged(JSON.stringify(line))
       expect(found.map((one) => one.split(':', 3).join(':'))).toEqual(['2:warn:repetition'])
     }
@@ -323,8 +331,8 @@ describe('governor replay --json', () => {
     expect(out).toContain('"id":"stuck"')
     expect(err.split('\n')).toEqual([
       `governor: ${file}, line 1: not JSON: skipped`,
-      `governor: ${file}, line 3: not a conversation: expected an object with messages or input: skipped`,
-      `governor: ${file}, line 4: not a conversation: expected an object with messages or input: skipped`,
+      `governor: ${file}, line 3: not a conversation: expected an object with messages, input or contents: skipped`,
+      `governor: ${file}, line 4: not a conversation: expected an object with messages, input or contents: skipped`,
       '',
     ])
   })
@@ -423,7 +431,7 @@ describe('governor replay', () => {
     const { code, out, err } = await governor(['replay', ...flags, fileWith(text)])
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(err.split('\n').at(-2)).toBe(
-      'governor: no conversation was read: each line is expected to be one JSON object with messages or input, such as a request body; `jq -c . FILE` writes JSON of many lines in one',
+      'governor: no conversation was read: each line is expected to be one JSON object with messages, input or contents, such as a request body; `jq -c . FILE` writes JSON of many lines in one',
     )
   })
 

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { terminalOf } from '../../src/core/terminal.ts'
 import type { AnswerChange, Dialect, DialectRequest, ErrorKind } from '../../src/dialect/dialect.ts'
 import { applyEdits, type Edit } from '../../src/json/edit.ts'
+import { routeOf, upstreamOf } from '../../src/proxy/door/route.ts'
 import { createFrameReader } from '../../src/sse/frames.ts'
 import type { Answer } from '../support/provider.ts'
 
@@ -53,9 +54,17 @@ export function dialectContract(name: string, tested: DialectUnderTest): void {
 
   describe(`the dialect of ${name}`, () => {
     it('claims its path, and finds the model of a request without reading the rest', () => {
-      expect(dialect.claims(path.split('/').slice(1))).toBe(true)
+      expect(dialect.claims(path.split('/').slice(1))).toBeGreaterThan(0)
       expect(dialect.modelOf({ path, body: Buffer.from(request) })).toBe('m')
       expect(read(request)?.conversation).toMatchObject({ model: 'm', streams: false, offersTools: true })
+    })
+
+    it('knows the name of an upstream before its path', () => {
+      const { api } = dialect
+      const upstream = upstreamOf(api.upstream.name, { url: api.upstream.url, headers: {}, strip_name: false })
+      const services = { upstreams: new Map([[upstream.name, upstream]]), dialects: [dialect] }
+      const nameIn = (target: string) => routeOf(services, { method: 'POST', target, headers: [] }).unknownName
+      expect([path, `/${upstream.name}${path}`, `/nobody${path}`].map(nameIn)).toEqual([undefined, undefined, 'nobody'])
     })
 
     it('keeps every byte of a request beside an edit', () => {

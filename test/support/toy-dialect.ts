@@ -96,7 +96,7 @@ function noStreams(): never {
 export const toy: Dialect = {
   name: 'toy',
   api,
-  claims: (segments) => segments.at(-1)?.endsWith(':ask') === true,
+  claims: (segments) => (segments.at(-1)?.endsWith(':ask') === true ? 2 : 0),
   read,
   modelOf: ({ path }) => modelIn(path),
   writtenCharacters: (bytes) => bytes.length,

@@ -158,6 +158,20 @@ describe('tracing with an OpenTelemetry SDK in the process', () => {
     })
   })
 
+  it('names the span of a request to Gemini by the operation of that API', async () => {
+    const { url, until } = await startBoth(() => ({ text: 'Done.' }))
+    const contents = [{ role: 'user', parts: [{ text: 'Go.' }] }]
+    const tools = [{ functionDeclarations: [{ name: 'search' }] }]
+    await rawRequest(`${url}/v1beta/models/gemini-test:generateContent`, JSON.stringify({ contents, tools }))
+    await until(({ kind }) => kind === 'request_ended')
+    const [span] = await collector.ended()
+    expect(span?.name).toBe('generate_content gemini-test')
+    expect(valuesOf(span?.attributes ?? [])).toMatchObject({
+      'gen_ai.system': 'gcp.gemini',
+      'gen_ai.operation.name': 'generate_content',
+    })
+  })
+
   const TOOL = { name: 'search', parameters: {}, input_schema: {} }
   it.each([
     ['Chat Completions', 'chat/completions', 'max_completion_tokens', { messages: START }, 'stop'],

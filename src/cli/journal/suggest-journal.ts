@@ -68,7 +68,7 @@ function noteSession(sessions: Map<string, SessionUse>, id: string, line: Line, 
   const thread = numberIn(line, 'thread')
   if (thread > 0) use.threads.add(thread)
   const [from, to] = [Date.parse(textOf(line['since'])), Date.parse(line.time)]
-  // Lines of older versions do not say when what they count began.
+  // A line that somebody wrote by hand may lack its times.
   if (!(from <= to)) return
   if (thread > 1) use.spans.push([from, 1], [to, -1])
   const minutes = Math.max(1, (to - from) / MINUTE_MS)

@@ -177,7 +177,7 @@ export interface Branch {
 export interface ThreadContext {
   readonly tokens: number
   readonly requestBytes: number
-  /** How many messages its newest request had; unset in sessions of older versions. */
+  /** How many messages its newest request had. */
   readonly messages?: number | undefined
   readonly results?: readonly Named<number>[] | undefined
 }

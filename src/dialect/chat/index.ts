@@ -207,6 +207,6 @@ export const chat: Dialect = {
   ...chatReplies,
   name: 'chat',
   api: openai,
-  claims: (segments) => segments.at(-2) === 'chat' && segments.at(-1) === 'completions',
+  claims: (segments) => (segments.at(-2) === 'chat' && segments.at(-1) === 'completions' ? 2 : 0),
   read,
 }

@@ -269,6 +269,7 @@ export const google: Api = {
     clientVariable: 'GOOGLE_GEMINI_BASE_URL',
     models: '/v1beta/models',
     provider: 'gcp.gemini',
+    operation: 'generate_content',
   },
   // Not Google's form of OpenAI's API.
   ownPaths: /^\/(?:upload\/|download\/)?v1(?:alpha|beta\d*)\/(?!openai(?:\/|$))|^\/v1\/models\/[^/]*:/,
@@ -295,7 +296,7 @@ export const gemini: Dialect = {
   ...geminiReplies,
   name: 'gemini',
   api: google,
-  claims: (segments) => segments.at(-2) === 'models' && MODEL.test(`/${segments.at(-1)}`),
+  claims: (segments) => (segments.at(-2) === 'models' && MODEL.test(`/${segments.at(-1)}`) ? 2 : 0),
   read,
   modelOf: (input) => modelOf(input) || undefined,
 }

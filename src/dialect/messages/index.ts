@@ -373,6 +373,7 @@ export const anthropic: Api = {
     clientVariable: 'ANTHROPIC_BASE_URL',
     models: '/v1/models',
     provider: 'anthropic',
+    operation: 'chat',
   },
   // Paths like `threads/ID/messages` belong to the Assistants API.
   ownPaths: /^\/v1\/messages(?:\/|$)/,
@@ -406,7 +407,8 @@ export const messages: Dialect = {
   api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API. The
   // base URL of some clients has no `v1`.
-  claims: (segments, hasHeader) => segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true),
+  claims: (segments, hasHeader) =>
+    segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true) ? 1 : 0,
   read,
   responseId: firstId,
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:

@@ -27,6 +27,7 @@ export const openai: Api = {
     clientVariable: 'OPENAI_BASE_URL',
     models: '/v1/models',
     provider: 'openai',
+    operation: 'chat',
   },
   // OpenAI itself reads the first one; Azure, Google and gateways with the same API read the others.
   credentialHeaders: ['authorization', 'x-api-key', 'api-key', 'x-goog-api-key'],

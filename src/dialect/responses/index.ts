@@ -319,7 +319,10 @@ export const responses: Dialect = {
   ...responsesReplies,
   name: 'responses',
   api: openai,
-  claims: (segments) => segments.at(segments.at(-1) === 'compact' ? -2 : -1) === 'responses',
+  claims(segments) {
+    const length = segments.at(-1) === 'compact' ? 2 : 1
+    return segments.at(-length) === 'responses' ? length : 0
+  },
   read,
   responseId: firstId,
   socket: responsesSocket,

@@ -88,11 +88,13 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
   const segments = segmentsOf(path)
   let claimed: Dialect | undefined
+  let operation = 0
   let marked: Dialect | undefined
   for (const one of dialects) {
     const { ownPaths, ownHeader } = one.api
     const hasHeader = ownHeader !== undefined && headerOf(headers, ownHeader) !== undefined
-    if (!claimed && one.claims(segments, hasHeader)) claimed = one
+    if (operation === 0) operation = one.claims(segments, hasHeader)
+    if (operation > 0) claimed ??= one
     if (!marked && (ownPaths?.test(path) || hasHeader)) marked = one
   }
   const dialect = method === 'POST' ? claimed : undefined
@@ -103,7 +105,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   const sent = named?.keepsName ? asked : path
   // `…/v1` and `/v1/…` join to one `/v1`.
   const rest = prefix.endsWith('/v1') && /^\/v1(?:\/|$)/.test(sent) ? sent.slice('/v1'.length) : sent
-  const name = claimed && !named ? nameBefore(segments) : undefined
+  const name = claimed && !named ? nameBefore(segments.slice(0, -operation)) : undefined
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
@@ -113,7 +115,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
     asked,
     query: whole.slice(asked.length + 1),
     dialect,
-    isUnknown: method === 'POST' && !claimed && !dialects.some((one) => one.claims(segments.slice(0, -1), true)),
+    isUnknown: method === 'POST' && !claimed && !dialects.some((one) => one.claims(segments.slice(0, -1), true) > 0),
     api,
   }
 }

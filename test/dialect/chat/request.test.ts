@@ -290,7 +290,7 @@ describe('a Chat Completions request that is read', () => {
     [['v1', 'chat', 'completions', 'abc'], false],
     [[], false],
   ])('Chat Completions claims the path %j: %s', (segments, claims) => {
-    expect(chat.claims(segments)).toBe(claims)
+    expect(chat.claims(segments) > 0).toBe(claims)
   })
 
   it('a request is read as a conversation, whatever types its fields have', () => {

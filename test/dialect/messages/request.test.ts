@@ -252,7 +252,7 @@ describe('a Messages request that is read', () => {
     [['messages'], false],
     [[], false],
   ])('Messages claims the path %j: %s', (segments, claims) => {
-    expect(messages.claims(segments)).toBe(claims)
+    expect(messages.claims(segments) > 0).toBe(claims)
   })
 
   it('a message can contain several calls or results, beside texts', () => {

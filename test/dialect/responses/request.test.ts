@@ -189,7 +189,7 @@ describe('a Responses request that is read', () => {
     [['v1', 'responses', 'compact'], true],
     [['v1', 'responses', 'input_tokens'], false],
   ])('Responses claims the path %j: %s', (segments, claims) => {
-    expect(responses.claims(segments)).toBe(claims)
+    expect(responses.claims(segments) > 0).toBe(claims)
   })
 })
 
