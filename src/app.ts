@@ -42,7 +42,7 @@ import type { Services } from './proxy/services.ts'
 import { createStore } from './store/create.ts'
 import { createPauses } from './store/pauses.ts'
 import { isFirst } from './store/shared-values.ts'
-import type { Store } from './store/store.ts'
+import { keyOf, type Store } from './store/store.ts'
 import { type Emit, logEvent } from './telemetry/event.ts'
 import { createJournal, journalFile } from './telemetry/journal.ts'
 import { createMetrics } from './telemetry/metrics.ts'
@@ -400,6 +400,12 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     },
     /** Returns what this process alone has counted. */
     metrics: () => countSessions(parts).then(telemetry.metrics.data),
+    /** Returns what a session is about, by its id in the API: for people alone. Never rejects. */
+    async labelOf(id: string): Promise<string | undefined> {
+      const key = keyOf(id)
+      const session = key && (await services.store.get(key).catch(ignore))
+      return session?.record?.label || undefined
+    },
     /** Closes at once and cuts off the requests under way. */
     close,
   }

@@ -350,7 +350,8 @@ const sessions = section({
       '`max_bytes`. If false, no prompt is kept, and no answer but those with which Governor ended a run.',
   ),
   labels: choice(LABELS, 'none').describe(
-    'What list, page, `top` and session show of what an agent does, where its client gives it no name. folder: the ' +
+    'What list, page, `top`, session and the lines on a terminal say of what an agent does, where its client gives ' +
+      'it no name. folder: the ' +
       "last segment of its project's folder, which agents write into their prompts; task: the first words of what " +
       'a human said first, at most 48 characters and never all of them, else the folder. They are kept with the ' +
       'session, shown to those who see names (ops.names), and in no log, metric, journal, webhook or trace.',

@@ -100,7 +100,7 @@ interface OfSession {
 }
 
 /** An event that its person wants to know of; `client`: its program, if it names one. */
-interface OfAgent extends OfSession {
+export interface OfAgent extends OfSession {
   readonly client?: string | undefined
 }
 

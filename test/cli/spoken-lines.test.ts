@@ -1,13 +1,16 @@
 /** What a terminal shows of stops, blocks and questions while Governor runs on it. */
-import { writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createBill, endText, spokenLine } from '../../src/cli/start/bill.ts'
 import { REASONS, type TerminalReason, terminalOf } from '../../src/core/terminal.ts'
 import { runAgent, START } from '../support/agent.ts'
-import { MAIN, temporaryFolder } from '../support/process.ts'
+import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
-import { type Script, startProvider } from '../support/provider.ts'
+import { runaway, type Script, startProvider } from '../support/provider.ts'
 import { freePort } from '../support/redis.ts'
 import { openPane } from '../support/tmux.ts'
 
@@ -39,6 +42,10 @@ describe('the line for the end of a run', () => {
     const line = (session: string, seesNames = true) =>
       spokenLine({ ...asked, client: 'claude-cli', session, apiId: 'id' }, seesNames, (id) => `http://page/#${id}`)
     const what = 'asks: 3 of 3 iterations; extend or stop within 60 s · http://page/#id'
+    const labelled = { ...asked, client: 'pi', session: 'ses_e04bfed86fferxG8mGERx3BUGe', label: 'parser' }
+    expect(spokenLine(labelled, true, String)).toMatch(/^pi · parser: asks/)
+    expect(spokenLine({ ...labelled, session: 'mine' }, true, String)).toMatch(/^pi · mine: asks/)
+    expect(spokenLine(labelled, false, String)).toMatch(/^pi: asks/)
     expect(line('fix the parser')).toBe(`claude-cli · fix the parser: ${what}`)
     expect(line('0b6ff2f5-3c1f-4a55-9c5a-1f0d4e6a2b11')).toBe(`claude-cli: ${what}`)
     expect(line('fix the parser', false)).toBe(`claude-cli: ${what}`)
@@ -81,6 +88,49 @@ const LIMITED = [
 ] as const
 
 describeWith('tmux', 'governor on a terminal', () => {
+  it('names a session by its label, which stands in no log, metric, journal and webhook', async () => {
+    const provider = await startProvider(runaway())
+    const told: string[] = []
+    const listener = createServer((request, response) => {
+      request.on('data', (data) => told.push(String(data)))
+      request.on('end', () => response.end())
+    }).listen(0, '127.0.0.1')
+    await once(listener, 'listening')
+    onTestFinished(async () => {
+      listener.close()
+      await provider.close()
+    })
+    const folder = temporaryFolder()
+    const journal = join(folder, 'usage.jsonl')
+    const url = `http://127.0.0.1:${(listener.address() as AddressInfo).port}/`
+    const config = {
+      sessions: { labels: 'folder' },
+      budget: { max_iterations: 2 },
+      usage: { journal },
+      events: { webhook: { url, format: 'slack' } },
+    }
+    const system = { role: 'system', content: 'Working directory: /home/me/quiet-harbour\n' } as const
+    const pane = await openPane(200, 40)
+    const port = await freePort()
+    const file = join(folder, 'governor.yaml')
+    writeFileSync(file, JSON.stringify({ ...config, upstreams: { openai: { url: provider.url } }, server: { port } }))
+    await pane.enter(`node ${MAIN} --config ${file}`)
+    await pane.shows('Governor listens on')
+    await runAgent(`http://127.0.0.1:${port}`, [system, ...START], { max: 4 })
+    await pane.shows('node · quiet-harbour: stopped at 2 of 2 iterations')
+    const metrics = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+    await pane.press('C-c')
+    await pane.shows(/1 stop\n +node · quiet-harbour: stopped/)
+    await expect.poll(() => told.join('')).toContain('stopped')
+    const logged = await startProcess(provider.url, { ...config, log: { level: 'debug' } })
+    await runAgent(logged.url, [system, ...START], { max: 4 })
+    logged.child.kill('SIGTERM')
+    await logged.exitCode
+    const log = logged.log.join('')
+    expect(log).toContain('run ended')
+    expect(`${log}${metrics}${told.join('')}${readFileSync(journal, 'utf8')}`).not.toContain('harbour')
+  })
+
   it('prints one line for each stop and block, at every limit, with its program, session and address', async () => {
     const script: Script = ({ json, header }, number) => {
       if (json.tool_choice === 'none' || !json.tools) return { text: 'Enough.' }

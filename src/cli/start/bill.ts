@@ -2,7 +2,8 @@
 import { fill } from '../../core/budget/budget-notices.ts'
 import { ALL_LIMITS, METERS, tokens } from '../../core/budget/meters.ts'
 import { REASONS, type Terminal } from '../../core/terminal.ts'
-import type { ProxyEvent } from '../../telemetry/event.ts'
+import { saidName } from '../../ops/sessions/labels.ts'
+import type { OfAgent, ProxyEvent } from '../../telemetry/event.ts'
 import { counted, fitted, visible } from '../terminal-text.ts'
 
 /** Returns how a run ended, `stopped at 60 of 60 iterations, with an answer`. */
@@ -17,20 +18,25 @@ export function endText(
   return `${how}, ${hasAnswer ? 'with' : 'without'} an answer`
 }
 
+/** The events that have a line of their own. */
+export const SPOKEN: ReadonlySet<string> = new Set(['stopped', 'call_blocked', 'operator_asked'])
+
 /** Characters of a client's or a session's name. */
 const MAX_NAME = 40
-/** A name that says nothing to people. */
-const ID = /^[\da-f-]{16,}$/i
+
+/** An event as people hear of it. `label`: what its session is about, which is in no event itself. */
+export type Heard = ProxyEvent & { readonly label?: string | undefined }
 
 /** Returns the program and the session of an event, `claude-cli · fix the parser: `; empty if neither is known. */
-function subjectOf(client: string | undefined, session: string | undefined, seesNames: boolean): string {
-  const name = seesNames && session !== undefined && !ID.test(session) ? session : undefined
-  const known = [client, name].filter((one) => one !== undefined)
+function subjectOf(event: OfAgent & Pick<Heard, 'label'>, seesNames: boolean): string {
+  const { client, session = '', label = '' } = event
+  const name = seesNames ? (saidName({ name: session, label }) ?? label) : ''
+  const known = [client ?? '', name].filter((one) => one !== '')
   return known.length === 0 ? '' : `${known.map((one) => fitted(one, MAX_NAME).trimEnd()).join(' · ')}: `
 }
 
 /** Returns the line for an event that its person wants to know of: a stop, a block, a question. */
-export function spokenLine(event: ProxyEvent, seesNames: boolean, pageOf: (id: string) => string): string | undefined {
+export function spokenLine(event: Heard, seesNames: boolean, pageOf: (id: string) => string): string | undefined {
   let what: string
   if (event.kind === 'stopped') what = event.terminal ? endText(event.terminal, event.by === 'agent') : 'stopped'
   else if (event.kind === 'call_blocked') what = `blocked a repeated call of ${visible(event.tool).slice(0, MAX_NAME)}`
@@ -38,8 +44,8 @@ export function spokenLine(event: ProxyEvent, seesNames: boolean, pageOf: (id: s
     const { meter: name, used, max, seconds } = event
     what = `asks: ${fill('{used} of {max} {unit}', { name, used, max }).trimEnd()}; extend or stop within ${seconds} s`
   } else return undefined
-  const { session, apiId, client } = event
-  return `${subjectOf(client, session, seesNames)}${what}${apiId === undefined ? '' : ` · ${pageOf(apiId)}`}`
+  const { apiId } = event
+  return `${subjectOf(event, seesNames)}${what}${apiId === undefined ? '' : ` · ${pageOf(apiId)}`}`
 }
 
 /** How many stops a bill names; the others are counted. */
@@ -58,7 +64,7 @@ export function createBill() {
   /** Sessions whose newest request would have been stopped. */
   const beyond = new Set<string>()
   return {
-    record(event: ProxyEvent) {
+    record(event: Heard) {
       if (event.kind === 'request_ended') {
         sums.requests++
         if (event.dialect !== 'none') sums.guarded++
@@ -81,9 +87,8 @@ export function createBill() {
       if (event.kind === 'call_blocked') sums.blocks++
       if (event.kind === 'stopped') {
         sums.stops++
-        const { terminal, by, client, session } = event
-        if (terminal && ends.length < MAX_NAMED)
-          ends.push(subjectOf(client, session, true) + endText(terminal, by === 'agent'))
+        const { terminal, by } = event
+        if (terminal && ends.length < MAX_NAMED) ends.push(subjectOf(event, true) + endText(terminal, by === 'agent'))
       }
     },
     facts: () => ({ ...sums, cost_usd: Math.round(sums.cost_usd * 1e6) / 1e6 }),

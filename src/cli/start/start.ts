@@ -14,7 +14,7 @@ import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import { VERSION } from '../../version.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
 import { jsonLine } from '../terminal-text.ts'
-import { createBill, spokenLine } from './bill.ts'
+import { createBill, type Heard, SPOKEN, spokenLine } from './bill.ts'
 import { createLogOutput } from './log-output.ts'
 import { ownWorker, type Running, startWorkers, work } from './workers.ts'
 
@@ -65,14 +65,22 @@ export function openKeys({ server: { host, access_keys }, upstreams }: Config): 
   return 'anybody who reaches this address can use the upstream keys: set server.access_keys'
 }
 
-/** Builds a Governor that listens. Throws `ConfigError`, and `CommandError` if it can't listen. */
+/**
+ * Builds a Governor that listens. `onHeard` gets the label of the session with an event of an agent, where people may
+ * see it: log, metrics, journal, webhook and trace never do. Throws `ConfigError`, and `CommandError` if it can't listen. */
 export async function listen(
   config: Config,
   terminal: Terminal,
   log: Logger,
-  onEvent: Emit,
+  onHeard: (event: Heard) => void,
   more: Partial<GovernorOptions> = {},
 ) {
+  const hasLabels = config.sessions.labels !== 'none' && config.ops.names !== 'token'
+  const onEvent: Emit = (event) => {
+    const id = hasLabels && SPOKEN.has(event.kind) && 'apiId' in event ? event.apiId : undefined
+    if (id === undefined) onHeard(event)
+    else void governor.labelOf(id).then((label) => onHeard({ ...event, label }))
+  }
   const governor = buildGovernor(config, {
     log,
     onEvent,
@@ -137,7 +145,7 @@ const SAME_SIGNAL_MS = 1000
  * listen.
  */
 function listenerOf({ config, file }: Loaded, flags: Flags, terminal: Terminal, log: Logger) {
-  return async (own: Config, onEvent: Emit, more?: Partial<GovernorOptions>) => {
+  return async (own: Config, onEvent: (event: Heard) => void, more?: Partial<GovernorOptions>) => {
     const { governor, address } = await listen(own, terminal, log, onEvent, more)
     // A reload requires the file that was read: without it, the defaults would silently come back.
     const again = () => reload(governor, config, { ...flags, config: file }, terminal, log)
@@ -153,7 +161,7 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   if (worker) return work(worker, { config, terminal, listen: listenHere })
   const bill = createBill()
   let page = ''
-  const onEvent: Emit = (event) => {
+  const onEvent = (event: Heard) => {
     bill.record(event)
     const line = isForPeople ? spokenLine(event, ops.names !== 'token', (id) => `${page}#${id}`) : undefined
     if (line) terminal.err(`${new Date().toLocaleTimeString('en-GB').slice(0, 5)} ${line}\n`)

@@ -175,16 +175,21 @@ export function shortModel(model: string | null): string | null {
   return model === null ? null : model.replace(/^.*\/|^claude-/g, '').replace(/-\d{4}-?\d\d-?\d\d$/, '')
 }
 
-const UUID = /^[\da-f]{8}-?(?:[\da-f]{4}-?){3}[\da-f]{12}$/i
+const ID = /^[\da-f-]{16,}$/i
 /** A name that a program has made, such as `ses_e04bfed86fferxG8mGERx3BUGe`. */
 const MADE = /^[a-z]{1,8}_\w{16,}$/i
+
+/** Returns the name that a client gave its session, if it says something to people; one without a label says more. */
+export function saidName({ name, label }: Pick<SessionRow, 'name' | 'label'>): string | null {
+  return name === null || name === '' || ID.test(name) || (label && MADE.test(name)) ? null : name
+}
 
 /**
  * Returns what people call a session: its client's name for it; else client, what it is about or its model, and begin.
  */
-export function labelOf({ name, label, client, model, started_at: at }: SessionRow): string {
-  if (name !== null && !UUID.test(name) && !(label && MADE.test(name))) return name
-  return [client ?? 'agent', label ?? shortModel(model), clock(at)].filter(Boolean).join(' · ')
+export function labelOf(row: SessionRow): string {
+  const { label, client, model, started_at: at } = row
+  return saidName(row) ?? [client ?? 'agent', label ?? shortModel(model), clock(at)].filter(Boolean).join(' · ')
 }
 
 /** Returns in a few words what a session is about now: its loop, or its newest tool. */
