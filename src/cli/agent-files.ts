@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { Environment } from '../config/load.ts'
+import { isObject, parseObject, propertyOf } from '../core/json-object.ts'
 
 /** The files in which each agent keeps base URLs, in the folder that it is started in and in its user's home. */
 export const AGENT_FILES: Readonly<Record<string, readonly string[]>> = {
@@ -36,6 +37,21 @@ function read(path: string): string {
   }
 }
 
+/**
+ * Returns the variables that base URLs in a file stand for: of opencode's `provider.openai.options.baseURL` and pi's
+ * `providers.openai.baseUrl` it is `OPENAI_BASE_URL`.
+ */
+function variablesIn(text: string): Map<unknown, string> {
+  const { provider, providers } = parseObject(text) ?? {}
+  const named = [provider, providers].flatMap((list) => Object.entries(isObject(list) ? list : {}))
+  return new Map(
+    named.map(([name, settings]) => {
+      const url = propertyOf(propertyOf(settings, 'options'), 'baseURL') ?? propertyOf(settings, 'baseUrl')
+      return [url, `${name.toUpperCase()}_BASE_URL`]
+    }),
+  )
+}
+
 /** Variables with which users move a folder of their home. */
 const MOVED: readonly (readonly [folder: string, variable: string])[] = [
   ['.claude', 'CLAUDE_CONFIG_DIR'],
@@ -66,11 +82,13 @@ export function ownAddresses(name: string, env: Environment): readonly OwnAddres
   for (const [place, file] of [...here, ...files.flatMap((one) => inHome(one, env))]) {
     const path = resolve(place)
     const text = read(path).replace(COMMENT, '')
+    const variables = variablesIn(text)
     for (const [, key = '', url = ''] of text.matchAll(ADDRESS)) {
       if (!URL.canParse(url)) continue
       const { keys } = found.get(`${path} ${url}`) ?? { keys: new Set() }
       // A file of both folders keeps its place, and is named as one of the home.
-      found.set(`${path} ${url}`, { file, keys: keys.add(key.toUpperCase()), url: new URL(url) })
+      keys.add(key.toUpperCase()).add(variables.get(url) ?? '')
+      found.set(`${path} ${url}`, { file, keys, url: new URL(url) })
     }
   }
   return [...found.values()]

@@ -238,12 +238,14 @@ describe('a program that governor run guards', () => {
     expect(provider.requests).toHaveLength(1)
   })
 
-  it.each(['claude', 'codex', 'gemini', 'qwen'])(
+  it.each(['claude', 'codex', 'opencode', 'pi', 'qwen', 'gemini'])(
     'goes through Governor to the address that its own settings name: %s',
     async (name) => {
       const provider = await startProvider(() => ({ text: 'Hello.' }))
       onTestFinished(() => provider.close())
-      const { ended, printed } = runStandIn(name, FILES[name]?.(provider.url) ?? {}, {})
+      const { ended, printed } = runStandIn(name, FILES[name]?.(provider.url) ?? {}, {
+        OPENCODE_CONFIG_CONTENT: JSON.stringify({ theme: 'mine', provider: { openai: { options: { timeout: 5 } } } }),
+      })
       expect(await ended, printed.err).toBe(0)
       expect(printed.err).toMatch(/\ngovernor: guards \S+\ngovernor: 1 request, /)
       expect(provider.requests).toHaveLength(1)
