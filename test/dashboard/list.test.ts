@@ -138,23 +138,42 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
     expect(problems).toEqual([])
   })
 
-  it.each([0.004_321, 21, 1_234.5])('cuts no amount of dollars in a narrow list: %d for a call', async (dollars) => {
-    const models = [{ model: '*', price: { input: dollars * 10_000, output: 0 } }]
-    const { url } = await startBoth(mixed, { budget: { day: { max_cost_usd: dollars * 20 } }, models })
-    await runAgent(url, START, { ...named('one'), max: 15 })
-    const { page } = await openPage(`${url}/governor/#one`)
-    await page.locator('#detail .facts').waitFor()
-    for (const width of [1440, 1000, 390]) {
-      await page.setViewportSize({ width, height: 900 })
-      if (width === 390) await page.goto(`${url}/governor/`)
-      await page.locator('#list .limit').last().getByText('today').waitFor()
-      const cut = await page.evaluate(`[...document.querySelectorAll('#list td.number, #list td.limit')]
+  it.each([0.004_321, 21, 1_234.5, 98_765])(
+    'cuts no amount of dollars in a narrow list, and breaks no unit: %d for a call',
+    async (dollars) => {
+      const models = [{ model: '*', price: { input: dollars * 10_000, output: 0 } }]
+      const { url } = await startBoth(mixed, { budget: { day: { max_cost_usd: dollars * 20 } }, models })
+      await runAgent(url, START, { ...named('one'), max: 15 })
+      const { page } = await openPage(`${url}/governor/#one`)
+      await page.locator('#detail .facts').waitFor()
+      for (const width of [1440, 1000, 390]) {
+        await page.setViewportSize({ width, height: 900 })
+        if (width === 390) await page.goto(`${url}/governor/`)
+        await page.locator('#list .limit').last().getByText('today').waitFor()
+        const cut = await page.evaluate(`[...document.querySelectorAll('#list td.number, #list td.limit')]
         .filter((one) => one.clientWidth > 0 && one.scrollWidth > one.clientWidth)
         .map((one) => one.textContent)`)
-      expect(cut, `${width} px`).toEqual([])
-      await picture(page, `dollars-${dollars}-${width}`)
-    }
-  })
+        expect(cut, `${width} px`).toEqual([])
+        // The last characters of a rate, `/min`, stand on one line.
+        const broken = await page.evaluate(`[...document.querySelectorAll('#list td.number small')]
+        .filter((one) => one.clientWidth > 0 && one.textContent.endsWith('/min'))
+        .map((one) => {
+          const texts = document.createTreeWalker(one, NodeFilter.SHOW_TEXT)
+          const tops = []
+          for (let node = texts.nextNode(); node; node = texts.nextNode())
+            for (let at = 0; at < node.length; at++) {
+              const range = document.createRange()
+              range.setStart(node, at)
+              range.setEnd(node, at + 1)
+              tops.push(range.getBoundingClientRect().top)
+            }
+          return new Set(tops.slice(-4)).size
+        })`)
+        expect(broken, `${width} px`).toEqual([1])
+        await picture(page, `dollars-${dollars}-${width}`)
+      }
+    },
+  )
 
   it('says of a session with several agents whose end and answer it shows', async () => {
     const { url } = await startBoth(mixed, { budget: { max_iterations: 2 } })

@@ -82,7 +82,14 @@ function Cost({ row }: { row: SessionRow }) {
   return (
     <>
       {money(row)}
-      {perMinute && <small>{perMinute === '?' ? 'no price' : `${perMinute}/min`}</small>}
+      {perMinute === '?' && <small>no price</small>}
+      {perMinute && perMinute !== '?' && (
+        <small>
+          {perMinute}
+          <wbr />
+          <span class="unit">/min</span>
+        </small>
+      )}
     </>
   )
 }
