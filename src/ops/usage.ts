@@ -9,8 +9,10 @@ import { ignore } from '../core/thrown.ts'
 import type { Journal } from '../telemetry/journal.ts'
 import {
   addLine,
+  addTo,
   csvOf,
   GROUPINGS,
+  type Group,
   type Grouping,
   inReadingOrder,
   type Line,
@@ -74,16 +76,14 @@ export const usageReply = z
 /** What agents used, as the API shows it. */
 export type UsageView = z.output<typeof usageReply>
 
-interface Group extends Sums {
+interface GroupByDay extends Group {
   readonly days: Map<string, { cost_usd: number; tokens: number }>
 }
 
-const newGroup = (): Group => ({ ...NO_SUMS, days: new Map() })
-
 /** Adds up the lines since a time. `seesNames`: sessions stand under the names that clients gave them. */
-async function sumsOf(lines: AsyncIterable<Line>, by: Grouping, from: number, seesNames: boolean) {
-  const groups = new Map<string, Group>()
-  const days = new Map<string, Sums>()
+async function usageSince(lines: AsyncIterable<Line>, by: Grouping, from: number, seesNames: boolean) {
+  const groups = new Map<string, GroupByDay>()
+  const days = new Map<string, Group>()
   const total = { ...NO_SUMS }
   let read = 0
   for await (const line of lines) {
@@ -92,21 +92,19 @@ async function sumsOf(lines: AsyncIterable<Line>, by: Grouping, from: number, se
     const named = seesNames ? line : { ...line, session: null }
     const asked = GROUPINGS[by](named)
     const key = groups.has(asked) || groups.size < MOST_GROUPS ? asked : OTHERS
-    const group = groups.get(key) ?? newGroup()
     const at = by === 'day' ? key : GROUPINGS.day(line)
-    const ofDay = days.get(at) ?? { ...NO_SUMS }
-    groups.set(key, group)
-    days.set(at, ofDay)
     const used = { ...NO_SUMS }
     addLine(used, line)
-    for (const one of [group, ofDay, total]) addLine(one, used)
-    const { cost_usd, tokens } = group.days.get(at) ?? { cost_usd: 0, tokens: 0 }
-    group.days.set(at, { cost_usd: cost_usd + used.cost_usd, tokens: tokens + used.input + used.output })
+    addLine(total, used)
+    addTo(days, { cells: [at], ...NO_SUMS }, used)
+    const split = addTo(groups, { cells: [key], ...NO_SUMS, days: new Map() }, used).days
+    const { cost_usd, tokens } = split.get(at) ?? { cost_usd: 0, tokens: 0 }
+    split.set(at, { cost_usd: cost_usd + used.cost_usd, tokens: tokens + used.input + used.output })
   }
   return { rows: inReadingOrder(by, groups), days: inReadingOrder('day', days), total }
 }
 
-type Read = Awaited<ReturnType<typeof sumsOf>>
+type Read = Awaited<ReturnType<typeof usageSince>>
 
 /** Returns sums without the noise of adding fractions. */
 function plain<One extends Sums>(of: One): One {
@@ -116,15 +114,15 @@ function plain<One extends Sums>(of: One): One {
 function viewOf({ rows, days, total }: Read, by: Grouping, since: number): UsageView {
   const shown = by === 'day' ? rows : rows.slice(0, MOST_ROWS)
   const rest = { ...NO_SUMS, groups: rows.length - shown.length }
-  for (const [, group] of rows.slice(shown.length)) addLine(rest, group)
-  const usage = shown.map(([name, { days: ofDays, ...group }]) => {
+  for (const group of rows.slice(shown.length)) addLine(rest, group)
+  const usage = shown.map(({ cells: [name], days: ofDays, ...group }) => {
     const split = [...ofDays].map(([at, { cost_usd, tokens }]) => ({ day: at, cost_usd, tokens }))
     return { [by]: name, ...plain(group), days: split }
   })
   return {
     by,
     since: new Date(since).toISOString(),
-    days: days.map(([name, group]) => ({ day: name, ...plain(group) })),
+    days: days.map(({ cells: [name], ...group }) => ({ day: name, ...plain(group) })),
     usage,
     others: rest.groups > 0 ? plain(rest) : null,
     total: plain(total),
@@ -138,8 +136,8 @@ export function usageRoutes(app: FastifyInstance, source: UsageSource | undefine
   const read = async ({ path, settled, unwritten }: UsageSource, { by, since, format }: Query, seesNames: boolean) => {
     const from = sinceOf(since, now()) ?? 0
     await settled()
-    const found = await sumsOf(linesInJournal(path, unwritten), by, from, seesNames)
-    return format === 'csv' ? csvOf(by, found.rows) : JSON.stringify(viewOf(found, by, from))
+    const found = await usageSince(linesInJournal(path, unwritten), by, from, seesNames)
+    return format === 'csv' ? csvOf([by], found.rows) : JSON.stringify(viewOf(found, by, from))
   }
   app.get('/governor/usage', async ({ query: given, admin }, reply) => {
     const query = validated(usageQuery, given, 'query')

@@ -88,13 +88,31 @@ export function addLine(sums: Sums, line: Json | Sums): void {
   sums.price_known &&= line['price_known'] === true
 }
 
-/** Returns the groups in the order in which people read them: days as they came, others with the dearest first. */
-export function inReadingOrder<Group extends Sums>(by: string, groups: ReadonlyMap<string, Group>): [string, Group][] {
-  return [...groups].sort(([a, x], [b, y]) => (by !== 'day' ? y.cost_usd - x.cost_usd : a < b ? -1 : 1))
+/** What lines have in common, in one cell for each title, and what they add up to. */
+export interface Group extends Sums {
+  readonly cells: readonly [string, ...string[]]
+}
+
+/** Adds a line to the group with the cells of `start`, which becomes one with its first line, and returns the group. */
+export function addTo<One extends Group>(groups: Map<string, One>, start: One, line: Json): One {
+  const key = start.cells.join('\n')
+  const group = groups.get(key) ?? start
+  groups.set(key, group)
+  addLine(group, line)
+  return group
+}
+
+/** Returns the groups in the order in which people read them: days and months as they came, then the dearest first. */
+export function inReadingOrder<One extends Group>(by: string, groups: ReadonlyMap<string, One>): One[] {
+  const timeOf = ({ cells }: One) => (by === 'day' || by === 'month' ? cells[0] : '')
+  return [...groups.values()].sort((a, b) => {
+    if (timeOf(a) !== timeOf(b)) return timeOf(a) < timeOf(b) ? -1 : 1
+    return b.cost_usd - a.cost_usd || b.input - a.input
+  })
 }
 
 /** Returns a row of a CSV file. */
-export function csvRow(cells: readonly (string | number | boolean)[]): string {
+function csvRow(cells: readonly (string | number | boolean)[]): string {
   const values = cells.map((cell) => {
     if (typeof cell !== 'string') return cell
     // A spreadsheet would take some beginnings for a formula.
@@ -104,9 +122,9 @@ export function csvRow(cells: readonly (string | number | boolean)[]): string {
   return `${values.join(',')}\n`
 }
 
-/** Returns the groups as a CSV file. */
-export function csvOf(by: string, rows: readonly (readonly [string, Sums])[]): string {
-  let text = csvRow([by, ...Object.keys(NO_SUMS)])
-  for (const [key, sums] of rows) text += csvRow([key, ...SUM_NAMES.map((name) => sums[name]), sums.price_known])
-  return text
+/** Returns groups as a CSV file. */
+export function csvOf(titles: readonly string[], groups: readonly Group[]): string {
+  const names = namesOf(NO_SUMS)
+  const rows = groups.map((group) => csvRow([...group.cells, ...names.map((name) => group[name])]))
+  return csvRow([...titles, ...names]) + rows.join('')
 }

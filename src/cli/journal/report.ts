@@ -7,8 +7,11 @@ import { isNameIn, namesOf } from '../../core/names.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import {
   addLine,
-  csvRow,
+  addTo,
+  csvOf,
   GROUPINGS,
+  type Group,
+  inReadingOrder,
   JournalUnreadableError,
   type Line,
   linesInJournal,
@@ -61,11 +64,8 @@ function* linesByTool(line: Line): Generator<readonly [tool: string, part: Json]
   yield [NO_TOOL, { ...line, input, cost_usd: cost }]
 }
 
-/** What lines have in common, in one cell for each title, and what they add up to. */
-interface Group {
-  readonly cells: readonly string[]
+interface Row extends Group {
   readonly models: Set<string>
-  readonly sums: Sums
 }
 
 type Column = keyof typeof COLUMNS
@@ -90,7 +90,7 @@ function tableOf(titles: readonly string[], groups: readonly Group[], columns: n
   const names: readonly Column[] = titles.includes('tool')
     ? ['input', 'cost']
     : namesOf(COLUMNS).filter((name) => titles.length === 1 || (name !== 'calls' && name !== 'cached'))
-  const amounts = [names, ...groups.map(({ sums }) => names.map((name) => COLUMNS[name](sums)))]
+  const amounts = [names, ...groups.map((group) => names.map((name) => COLUMNS[name](group)))]
   const lines = aligned(amounts, [...names.keys()])
   let left = columns - `  ${lines[0]?.join('  ')}`.length
   const widths: number[] = []
@@ -112,32 +112,22 @@ function tableOf(titles: readonly string[], groups: readonly Group[], columns: n
 
 type Grouping = keyof typeof BY
 
-const newGroup = (cells: readonly string[]): Group => ({ cells, models: new Set(), sums: { ...NO_SUMS } })
+const newRow = (...cells: Row['cells']): Row => ({ cells, models: new Set(), ...NO_SUMS })
 
-/** Adds lines up. `isByClient`: each client has a row of its own. The last group is the total. */
-async function groupsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: boolean): Promise<readonly Group[]> {
-  const groups = new Map<string, Group>()
-  const total = newGroup(isByClient ? ['total', ''] : ['total'])
+/** Adds lines up. `isByClient`: each client has a row of its own. The last row is the total. */
+async function rowsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: boolean): Promise<readonly Row[]> {
+  const rows = new Map<string, Row>()
+  const total = isByClient ? newRow('total', '') : newRow('total')
   for await (const line of lines) {
     for (const [name, part] of by === 'tool' ? linesByTool(line) : [[BY[by](line), line] as const]) {
-      const cells = isByClient ? [name, GROUPINGS.client(line)] : [name]
-      const key = JSON.stringify(cells)
-      const group = groups.get(key) ?? newGroup(cells)
-      groups.set(key, group)
-      group.models.add(GROUPINGS.model(line))
-      addLine(group.sums, part)
+      const start = isByClient ? newRow(name, GROUPINGS.client(line)) : newRow(name)
+      addTo(rows, start, part).models.add(GROUPINGS.model(line))
     }
-    addLine(total.sums, line)
+    addLine(total, line)
   }
-  const timeOfGroup = ({ cells }: Group) => (by === 'day' || by === 'month' ? (cells[0] ?? '') : '')
-  const rows = [...groups.values()].sort((a, b) => {
-    const [one, other] = [timeOfGroup(a), timeOfGroup(b)]
-    if (one !== other) return one < other ? -1 : 1
-    // What is no result of a tool is compared with none.
-    if (by === 'tool' && (a.cells[0] === NO_TOOL) !== (b.cells[0] === NO_TOOL)) return a.cells[0] === NO_TOOL ? 1 : -1
-    return b.sums.cost_usd - a.sums.cost_usd || b.sums.input - a.sums.input
-  })
-  return [...rows, total]
+  // What is no result of a tool is compared with none.
+  const isRest = ({ cells: [name] }: Row) => Number(name === NO_TOOL)
+  return [...inReadingOrder(by, rows).sort((a, b) => isRest(a) - isRest(b)), total]
 }
 
 async function* linesBetween(path: string, from: number, to: number): AsyncGenerator<Line> {
@@ -156,27 +146,24 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
   const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
   // Days that nobody asked for by name say who worked, and with which models.
   const isByClient = flags.by === undefined
-  const groups = await groupsOf(linesBetween(path, from, to), by, isByClient)
-  if (groups.length === 1) {
+  const rows = await rowsOf(linesBetween(path, from, to), by, isByClient)
+  if (rows.length === 1) {
     const when = `${since === undefined ? '' : ` since ${since}`}${until === undefined ? '' : ` until ${until}`}`
     throw new CommandError(`${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE`)
   }
-  const modelsOf = ({ models }: Group) => [...models].sort()
+  const modelsOf = ({ models }: Row) => [...models].sort()
   if (json)
-    for (const group of groups.slice(0, -1)) {
-      const [name, client] = group.cells
-      const who = isByClient ? { client, models: modelsOf(group) } : {}
-      terminal.out(jsonLine({ [by]: name, ...who, ...group.sums }))
+    for (const row of rows.slice(0, -1)) {
+      const { cells, models: _, ...sums } = row
+      const who = isByClient ? { client: cells[1], models: modelsOf(row) } : {}
+      terminal.out(jsonLine({ [by]: cells[0], ...who, ...sums }))
     }
   else {
     const titles = isByClient ? [by, 'client', 'models'] : [by]
-    const rows = groups.map((group) =>
-      isByClient ? { ...group, cells: [...group.cells, modelsOf(group).join(', ')] } : group,
-    )
-    if (csv) {
-      terminal.out(csvRow([...titles, ...Object.keys(NO_SUMS)]))
-      for (const { cells, sums } of rows.slice(0, -1)) terminal.out(csvRow([...cells, ...Object.values(sums)]))
-    } else terminal.out(tableOf(titles, rows, terminal.isInteractive ? terminal.columns : Number.POSITIVE_INFINITY))
+    const withModels = (row: Row): Row => ({ ...row, cells: [...row.cells, modelsOf(row).join(', ')] })
+    const shown = isByClient ? rows.map(withModels) : rows
+    if (csv) terminal.out(csvOf(titles, shown.slice(0, -1)))
+    else terminal.out(tableOf(titles, shown, terminal.isInteractive ? terminal.columns : Number.POSITIVE_INFINITY))
   }
   return 0
 }
