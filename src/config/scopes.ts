@@ -42,7 +42,7 @@ const setsLimit = (limits: Readonly<Partial<Record<TimeLimitSetting, number | un
 const NO_LIMIT = { message: `sets no limit: expected one of ${needed}` }
 
 /** The limits of one scope of time for all requests together, or for each subject. */
-export const scopeLimits = z.strictObject({ per, ...maxima, mode }).refine(setsLimit, NO_LIMIT)
+const scopeLimits = z.strictObject({ per, ...maxima, mode }).refine(setsLimit, NO_LIMIT)
 
 /** The limits of one access key: it is the subject. */
 const keyLimits = z.strictObject({ ...maxima, mode }).refine(setsLimit, NO_LIMIT)

@@ -54,7 +54,7 @@ const upstream = z.strictObject({
   ),
 })
 
-export type UpstreamConfig = z.output<typeof upstream> & { readonly url: string }
+type UpstreamConfig = z.output<typeof upstream> & { readonly url: string }
 
 /** The upstreams that always exist. */
 export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = Object.fromEntries(

@@ -94,7 +94,7 @@ export function grown(was: number, here: number, there: number, isLost: boolean)
 }
 
 /** What two replicas counted apart: in one run, whose transcript both may have read, or in a sum of other counts. */
-export type Joined = 'run' | 'sum'
+type Joined = 'run' | 'sum'
 
 /**
  * Returns the counts of two replicas as one. `base`: what both began with; unset if one of them began with nothing.

@@ -7,7 +7,7 @@ import type { Counts } from './counters.ts'
 import type { Pattern } from './loop/patterns.ts'
 
 /** How Governor ended a run: at a limit of steps, at one of cost, tokens or time, in a loop, or by an operator. */
-export type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
+type TerminalState = 'tool_limit_reached' | 'budget_exceeded' | 'loop_detected' | 'stopped'
 /** What blocks calls (`guards.ts`) and may end a run with that. */
 export type CallGuardName = keyof typeof GUARD_REASONS
 export type TerminalReason = LimitReason | CallGuardName | 'operator' | 'paused'

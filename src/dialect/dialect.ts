@@ -128,7 +128,7 @@ export interface DialectRequest {
 }
 
 /** Changes that make a provider drop reasoning which was made for another prompt. */
-export interface ThinkingRemoval {
+interface ThinkingRemoval {
   readonly edits: readonly Edit[]
   /** A value to add to those that a header has already; `name` in lower case. */
   readonly header: { readonly name: string; readonly value: string }

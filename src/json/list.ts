@@ -70,7 +70,7 @@ export function restOf({ json, object, fields, list }: ListIndex<Span>) {
 }
 
 /** Reads the list item that starts `at`. @throws {JsonScanError} */
-export type ReadItem<Item extends Span> = (json: Buffer, at: number, work: Work) => Item
+type ReadItem<Item extends Span> = (json: Buffer, at: number, work: Work) => Item
 
 const LETTER_N = 0x6e
 

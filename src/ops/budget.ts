@@ -47,7 +47,7 @@ const scopeRow = z
   })
   .meta({ id: 'ScopeBudget' })
 
-export const budgetReply = z.strictObject({ time_zone: z.string(), budget: z.array(scopeRow) }).meta({ id: 'Budget' })
+const budgetReply = z.strictObject({ time_zone: z.string(), budget: z.array(scopeRow) }).meta({ id: 'Budget' })
 
 /** The limits of scopes of time as the API shows them. */
 export type BudgetView = z.output<typeof budgetReply>
@@ -122,7 +122,7 @@ async function placesOf(sources: BudgetSources, isAsked = (_: ScopeLimits) => tr
 }
 
 /** Returns what is used of all limits of scopes of time. Rejects if the store fails. */
-export async function budgetView(sources: BudgetSources): Promise<BudgetView> {
+async function budgetView(sources: BudgetSources): Promise<BudgetView> {
   const { ledger, policies } = sources
   const budget: BudgetView['budget'] = []
   for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))

@@ -2,7 +2,7 @@
 import type { FastifyPluginAsync } from 'fastify'
 import { type AdminSettings, adminAccess, unauthorized } from './admin-access.ts'
 
-export interface OpsSources {
+interface OpsSources {
   readonly version: string
   /** False while Governor drains: new requests should go elsewhere. */
   readonly isReady: () => boolean

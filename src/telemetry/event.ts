@@ -226,7 +226,7 @@ export interface Message {
 }
 
 /** What is made of the events of one kind. A part that is unset is not made. */
-export interface EventRow<Event> {
+interface EventRow<Event> {
   /** A log line never holds a key or a prompt. */
   readonly log?: Line | ((event: Event) => Line | undefined)
   readonly metrics?: Readonly<Record<string, Metric<Event> | Measure<Event>>>

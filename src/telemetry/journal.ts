@@ -80,7 +80,7 @@ export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & Re
 }
 
 /** The environment of a journal. */
-export interface JournalOptions {
+interface JournalOptions {
   /** A path that begins with `~/` is in the home folder. */
   readonly path: string
   readonly now: () => number

@@ -4,7 +4,7 @@ import { isLabel, OTHER } from '../core/by-name.ts'
 import { type Amount, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
 /** The current numbers for gauges. */
-export interface Levels {
+interface Levels {
   readonly sessions: number
   readonly openRequests: number
   readonly isStoreUp: boolean

@@ -22,7 +22,7 @@ import {
 } from './event.ts'
 
 /** The settings of the receiver. */
-export interface WebhookSettings {
+interface WebhookSettings {
   readonly url: string
   /** Unset: messages are not signed. */
   readonly secret?: string | undefined

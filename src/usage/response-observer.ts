@@ -32,7 +32,7 @@ const TAIL_WITH_CALLS = 1_048_576
 const MAX_DECODED = 16 * 1_048_576
 
 /** A response to observe, and what to report. */
-export interface ObserverTarget {
+interface ObserverTarget {
   readonly dialect: Dialect
   readonly head: Head
   /** Bytes of the request that was sent, for an estimate. */

@@ -26,7 +26,7 @@ interface Kept {
 }
 
 /** The environment of the file. */
-export interface UsageStateOptions {
+interface UsageStateOptions {
   readonly path: string
   readonly ledger: Pick<Ledger, 'own' | 'time' | 'names' | 'merge'>
   /** Called once until the file can be written again; `problem`: why it can't, for people. */

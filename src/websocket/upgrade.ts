@@ -19,7 +19,7 @@ import type { Services } from '../proxy/services.ts'
 import { carry, type SocketPair } from './connection.ts'
 
 /** Milliseconds; 0 is no limit. */
-export interface SocketLimits {
+interface SocketLimits {
   readonly connect: number
   readonly carry: SocketPair['limits']
 }

@@ -29,7 +29,7 @@ export interface ByRule<Settings> {
 }
 
 /** The facts of a request that rules match. */
-export interface RuleSubject {
+interface RuleSubject {
   readonly model: string
   readonly upstream: string
   header(name: string): string | undefined

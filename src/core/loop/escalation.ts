@@ -76,7 +76,7 @@ export interface LoopFinding extends Loop {
 }
 
 /** A call that is blocked. */
-export interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
+interface BlockedCall extends Pick<Loop, 'pattern' | 'count'> {
   readonly tool: string
   /** Hash of the call, or of all calls of a response that has too many to compare one by one. */
   readonly call: Hash

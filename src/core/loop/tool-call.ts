@@ -83,7 +83,7 @@ const CHANGES = new RegExp(
 )
 
 /** All that is known of a call before its result. */
-export type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'>
+type CallSignature = Pick<ToolCallRecord, 'tool' | 'call' | 'isPoll' | 'isChange'>
 
 /** Returns the signature of a call as the model wrote it; `work` counts the hashing. Throws `TooMuchToRead`. */
 export function signatureOf(made: Pick<ToolCall, 'name' | 'arguments'>, work?: Work): CallSignature {
@@ -131,7 +131,7 @@ export function pendingCallsOf(calls: readonly ToolCall[], policy: LoopPolicy): 
 }
 
 /** A call in the transcript, with its result if there is one. */
-export interface TranscriptCall extends CallSignature {
+interface TranscriptCall extends CallSignature {
   /** Its place among the calls of its response. */
   readonly at: number
   readonly result: TranscriptResult | undefined

@@ -10,7 +10,7 @@ import { type CountedRequest, threadOf, withThread } from '../session/transition
 const MAX_DONE = 16
 
 /** The number of a thread; unset: all threads of the session. */
-export type ThreadNumber = number | undefined
+type ThreadNumber = number | undefined
 
 function changeThreads(session: Session, only: ThreadNumber, change: (thread: Thread) => Partial<Thread>): Session {
   const threads = session.threads.map((thread) =>

@@ -24,7 +24,7 @@ const MAX_TOOL_NAME = 64
 /**
  * An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it.
  */
-export interface RequestError {
+interface RequestError {
   readonly status: number
   readonly code?: string | undefined
 }

@@ -19,7 +19,7 @@ const DAY = 86_400_000
 const COLOURS = 5
 
 /** What the address says after `#/usage`: `/model/30`. */
-export function usageIn(view: string): { readonly by: Grouping; readonly days: number } {
+function usageIn(view: string): { readonly by: Grouping; readonly days: number } {
   const [, by, days] = view.split('/')
   return {
     by: GROUPINGS.find((one) => one === by) ?? 'model',

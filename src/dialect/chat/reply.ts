@@ -10,7 +10,7 @@ import { statedIn } from '../shared/stated-usage.ts'
 import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 
 /** Returns arguments as text. They are a string of JSON; some servers and clients send the JSON value itself. */
-export function argumentsOf(args: unknown): string {
+function argumentsOf(args: unknown): string {
   return typeof args === 'object' && args !== null ? JSON.stringify(args) : textOf(args)
 }
 
@@ -70,7 +70,7 @@ export function withAddedText(message: Json, text: string): Json {
 }
 
 /** Returns the finish reason that is true once the calls are removed. */
-export function finishWithoutCalls(reason: unknown): unknown {
+function finishWithoutCalls(reason: unknown): unknown {
   return reason === 'tool_calls' || reason === 'function_call' ? 'stop' : reason
 }
 

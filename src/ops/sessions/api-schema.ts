@@ -341,7 +341,7 @@ export const listQuery = z.strictObject({
 })
 export type ListQuery = z.output<typeof listQuery>
 
-export const pausedReply = named('Paused', { paused: pauses })
+const pausedReply = named('Paused', { paused: pauses })
 
 const scopeName = z.string().min(1).max(4_096).optional()
 export const resumeBody = z

@@ -17,7 +17,7 @@ import { sessionIn, validated } from './session-in.ts'
 import { createSessionList } from './session-list.ts'
 import { answerView, type ContextOf, detailOf, transcriptOf } from './view.ts'
 
-export interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources, BudgetSources {
+interface SessionSources extends Omit<ActionContext, 'idempotencyKey'>, PauseSources, BudgetSources {
   readonly version: string
   readonly store: Store
   readonly access: AdminSettings

@@ -29,7 +29,7 @@ const SORTED = 250
 type Filter = Omit<ListQuery, 'limit' | 'cursor'> & Pick<Viewer, 'seesNames' | 'pauses'>
 
 /** What a list shows beside the sessions of its store. */
-export interface ListSources extends BudgetSources {
+interface ListSources extends BudgetSources {
   readonly store: Store
   readonly now: () => number
   /** Names snapshots. */
