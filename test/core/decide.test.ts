@@ -317,6 +317,13 @@ describe('what the model is told', () => {
     expect(noticeOf([])).toBeUndefined()
     expect(noticeOf(['search'])).toContain('18 of 20')
   })
+
+  it('by a tracker is said with the last call even where it may state nothing, and drops tools', () => {
+    const thresholds = { ...POLICY.thresholds, style: 'tracker' } as const
+    const policy = { ...POLICY, thresholds, dropTools: ['search'] }
+    const speech = decide({ runState: at(20), policy, mayState: false }).speech
+    expect(speech).toMatchObject({ notice: DEFAULT_TEXTS.trackerLast, dropTools: ['search'] })
+  })
 })
 
 describe('the terminal object', () => {

@@ -4,7 +4,7 @@ import { amountsBy } from '../../src/core/budget/meters.ts'
 import { add, type Counts } from '../../src/core/counters.ts'
 import { hashOf } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE } from '../../src/core/loop/loop-state.ts'
-import { mergeSessions } from '../../src/core/session/merge.ts'
+import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { runWith, threadWith } from './transcript.ts'
@@ -270,5 +270,15 @@ describe('two copies of a session', () => {
       expect(joined.gaps?.toSorted()).toEqual(['no_channel', 'no_identity'])
       expect(joined.record).toMatchObject({ name: 'mine', threads: 3 })
     }
+  })
+})
+
+describe('a copy that the store could not confirm', () => {
+  it('is the same but for the newest run of each thread, which is in doubt', () => {
+    const session = sessionOf([threadOf(runOf(2, 1)), threadOf(runOf(3, 1), ['go'], 'thread 2')], 2, 5)
+    const { threads, ...rest } = doubted(session)
+    expect(rest).toEqual({ ...session, threads: undefined })
+    expect(threads).toEqual(session.threads.map((one) => ({ ...one, run: { ...one.run, isDoubted: true } })))
+    expect(doubted(doubted(session))).toEqual(doubted(session))
   })
 })

@@ -298,3 +298,16 @@ describe('the beginning of a reply that streams in', () => {
     },
   )
 })
+
+describe('a reply that comes in pieces', () => {
+  it.each(['<think>', '◁think▷', '[TOOL_REQUEST]', '```tool_code\n'])(
+    'is not kept while a mark hides it: %s',
+    (mark) => {
+      const start = beginReply(false)
+      for (const piece of [mark, ...Array.from({ length: 50 }, () => 'So we look at this. ')]) {
+        expect(mayStillBeMarkup(start, piece)).toBe(true)
+        expect(start.rest.length).toBeLessThanOrEqual(500)
+      }
+    },
+  )
+})

@@ -146,6 +146,7 @@ describe('requests that wait', () => {
             waiting = waiting.filter((other) => other !== one)
             running.push(one)
           }
+          expect(new Set(queue.map(({ id }) => id)).size).toBe(queue.length)
         }
         const pass = (ms: number) => {
           const end = now + ms

@@ -243,6 +243,16 @@ describe('a response with very many tool calls', () => {
     expect(stepsOf(320)).toBeLessThan(17 * stepsOf(20))
   })
 
+  it.each([0, 1, 4])(
+    'is skipped with all before it: of %i answers the newest is the one that was read last',
+    (count) => {
+      const steps = Array.from({ length: count }, (_, at) => stepOf([{ tool: 'a', given: '' }], at))
+      const conversation = conversationOf([user('go'), ...steps.flat()])
+      const { newestIndex } = takeFrom(INITIAL_LOOP_STATE, conversation, POLICY, skipTranscript, conversation.length)
+      expect(newestIndex).toBe(count === 0 ? -1 : conversation.length - 2)
+    },
+  )
+
   it('is skipped if it would take too much work, but later messages are read', () => {
     const messages = messagesWith(2_500)
     expect(() => takeFrom(known, conversationOf(messages), POLICY)).toThrow(TooMuchToRead)

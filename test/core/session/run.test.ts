@@ -1,7 +1,15 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { namesOf } from '../../../src/core/names.ts'
-import { endBefore, endOf, nextQuietEnd, QUIET_MS, recordOf, reportEnds } from '../../../src/core/session/run.ts'
+import {
+  endBefore,
+  endOf,
+  nextQuietEnd,
+  QUIET_MS,
+  recordOf,
+  reportEnds,
+  usedUntilEnd,
+} from '../../../src/core/session/run.ts'
 import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { GUARD_REASONS, type Limit, terminalOf } from '../../../src/core/terminal.ts'
 import { called, requestFacts, result, runWith, said, steps, system, threadWith, user } from '../transcript.ts'
@@ -69,6 +77,19 @@ describe('a run whose end the client knows', () => {
     const run = runOf({ ownEnd: terminal, isAnswered: true })
     expect(endOf(run, run.askedAt)).toBe('tool_limit_reached')
     expect(recordOf(run, 1, endOf(run, over)).terminal).toEqual(terminal)
+  })
+})
+
+describe('the clock of a run', () => {
+  const ended = { at: 31_000, counts: {} }
+  it.each<[string, number, Partial<Run>]>([
+    ['goes on while its agent works', 99, {}],
+    ['stops with its answer', 59, { isAnswered: true }],
+    ['stops where its agent ended it', 59, { ownEnd: finalAnswer().terminal }],
+    ['stops with a failure', 59, { failedAs: 'no_response' }],
+    ['stops when Governor ended it', 30, { finalAnswer: { ...finalAnswer(), ended }, isAnswered: true }],
+  ])('%s', (_, seconds, changes) => {
+    expect(usedUntilEnd(runOf(changes), 100_000).seconds).toBe(seconds)
   })
 })
 

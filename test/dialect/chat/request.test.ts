@@ -259,6 +259,15 @@ describe('a ban of tools in a Chat Completions request', () => {
   })
 })
 
+describe('a Chat Completions request with fewer tools', () => {
+  it.each(['function', 'custom'])('loses the one with that name, which stands in its %s', (type) => {
+    const tool = (name: string) => ({ type, [type]: { name } })
+    const before = JSON.stringify({ messages: [], tools: [tool('search'), tool('read'), tool('function')] })
+    const after = parsed(altered(before, (request) => request.dropTools((name) => name === 'search', [])))
+    expect(after['tools']).toEqual([tool('read'), tool('function')])
+  })
+})
+
 describe('a Chat Completions request that is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
     'a request without a list of messages has no message: %s',

@@ -355,6 +355,26 @@ describe('a Messages request that is read', () => {
   })
 })
 
+describe('a Messages request in a thread that the provider stores', () => {
+  it.each([
+    ['continue', 'msg_1'],
+    ['new', undefined],
+  ])('of type %s continues from %s', (type, previous) => {
+    const thread = { type, previous_message_id: 'msg_1' }
+    const { stored } = requestOf(JSON.stringify({ model: 'm', thread, messages: [user('Go.')] }))
+    expect([stored !== undefined, stored?.previous]).toEqual([true, previous])
+  })
+
+  it.each([
+    ['beside other results of that response', [user([result])], [user(['late', result])]],
+    ['else in a message before all others', [user('Go on.')], [user(['late']), user('Go on.')]],
+  ])('gets results of the response from which it continues, %s', (_, given, expected) => {
+    const text = JSON.stringify({ thread: { type: 'continue', previous_message_id: 'msg_2' }, messages: given })
+    const after = altered(text, ({ stored }) => stored?.injectPendingResults(['"late"'], 'msg_1'))
+    expect(parsed(after)).toEqual({ thread: { type: 'continue', previous_message_id: 'msg_1' }, messages: expected })
+  })
+})
+
 describe('reasoning that is bound to its prompt', () => {
   const isBound = (more: object) =>
     messages
