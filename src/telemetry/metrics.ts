@@ -1,5 +1,5 @@
 /** Prometheus metrics, made from events. The values of every label are a closed set or come from the configuration. */
-import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry, register } from 'prom-client'
 import { isLabel, OTHER } from '../core/by-name.ts'
 import { type Amount, type Labels, type Measure, type Metric, type ProxyEvent, ROWS } from './event.ts'
 
@@ -63,10 +63,10 @@ const GAUGES: readonly (readonly [name: string, help: string, level: keyof Level
   ['governor_pauses', 'Pauses that operators have set: above 0, some or all agents get no answers.', 'pauses', 'max'],
 ]
 
-/** Creates the metrics of one Governor; they read `levels` each time they are rendered. */
+/** Creates the metrics of one Governor, which read `levels` when rendered, beside those of the process, one for all. */
 export function createMetrics(levels: Levels) {
-  const registry = new Registry()
-  collectDefaultMetrics({ register: registry })
+  if (register.getMetricsAsArray().length === 0) collectDefaultMetrics()
+  const registry = Registry.merge([register])
   for (const [name, help, level, aggregator] of GAUGES) {
     const gauge = new Gauge({
       name,

@@ -2,9 +2,11 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { describe, expect, it, vi } from 'vitest'
 import { parse } from 'yaml'
-import { createMetrics } from '../../src/telemetry/metrics.ts'
+import { createMetrics, type Levels } from '../../src/telemetry/metrics.ts'
 import { describeWith } from '../support/programs.ts'
 
 const CONFIG = join(import.meta.dirname, '..', '..', 'config')
@@ -48,6 +50,28 @@ describe('the monitoring configuration', () => {
     const used = [...expr.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/, */))
     const known = names.flatMap((name) => DOCUMENTED.get(name.replace(/_(?:bucket|count)$/, '')) ?? [])
     for (const label of used.filter((one) => one !== 'le')) expect(known).toContain(label)
+  })
+})
+
+describe('the metrics of one of many Governors in a process', () => {
+  it('are forgotten when it has ended', async () => {
+    const ended = new WeakRef({ sessions: 0, openRequests: 0, isStoreUp: true, pauses: 0 })
+    createMetrics(ended.deref() as Levels)
+    setFlagsFromString('--expose-gc')
+    const collect: () => void = runInNewContext('gc')
+    await vi.waitFor(() => {
+      collect()
+      // The error of a check of the object itself would keep it.
+      expect(ended.deref() === undefined).toBe(true)
+    }, 20_000)
+  })
+
+  it('have those of the process in each', async () => {
+    for (const levels of [1, 2].map((sessions) => ({ sessions, openRequests: 0, isStoreUp: true, pauses: 0 }))) {
+      const { text } = await createMetrics(levels).render()
+      expect(text).toContain(`governor_sessions ${levels.sessions}\n`)
+      expect(text).toMatch(/^process_cpu_user_seconds_total [\d.]+$/m)
+    }
   })
 })
 
