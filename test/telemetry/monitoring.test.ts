@@ -6,7 +6,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { describe, expect, it, vi } from 'vitest'
 import { parse } from 'yaml'
-import { createMetrics, type Levels } from '../../src/telemetry/metrics.ts'
+import { createMetrics } from '../../src/telemetry/metrics.ts'
 import { describeWith } from '../support/programs.ts'
 
 const CONFIG = join(import.meta.dirname, '..', '..', 'config')
@@ -56,7 +56,7 @@ describe('the monitoring configuration', () => {
 describe('the metrics of one of many Governors in a process', () => {
   it('are forgotten when it has ended', async () => {
     const ended = new WeakRef({ sessions: 0, openRequests: 0, isStoreUp: true, pauses: 0 })
-    createMetrics(ended.deref() as Levels)
+    createMetrics(ended.deref() as Parameters<typeof createMetrics>[0])
     setFlagsFromString('--expose-gc')
     const collect: () => void = runInNewContext('gc')
     await vi.waitFor(() => {
