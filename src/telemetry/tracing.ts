@@ -155,17 +155,16 @@ export function endSpan(state: RequestSpan, ended: RequestEnded): void {
   }
 }
 
-/** What names an API in spans, by the names of OpenTelemetry. */
-export interface SpanNames {
-  readonly provider: string
-  readonly operation: string
-}
-
 /**
  * Begins the span of a guarded request; `undefined` if the SDK does not record it. `origin`: scheme, host and port
  * upstream.
  */
-export function beginSpan(tracing: Tracing, headers: RawHeaders, { provider, operation }: SpanNames, origin: string) {
+export function beginSpan(
+  tracing: Tracing,
+  headers: RawHeaders,
+  { provider, operation }: Readonly<Record<'provider' | 'operation', string>>,
+  origin: string,
+) {
   const { names, tracer } = tracing
   try {
     const parent = propagation.extract(ROOT_CONTEXT, headers, GETTER)

@@ -195,12 +195,6 @@ function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {
   }
 }
 
-/** Returns the part with another chunk, which has content. */
-function changed(part: ChatPart, chunk: Json): ChatPart {
-  if (chunk === part.chunk) return part
-  return { ...part, chunk, isChanged: true, isEmpty: false, text: addedText(chunk) }
-}
-
 function render(part: ChatPart, stream: ChatStream): Buffer[] {
   const { frame, chunk, isLater, isChanged, isEmpty, kind } = part
   // The client has received such a beginning with the first response.
@@ -290,7 +284,8 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
     }
     if (responses > 1 && isObject(chunk['usage'])) chunk = { ...chunk, usage }
     if (part === last) chunk = { ...chunk, governor: metadata }
-    bytes.push(...render(changed(part, chunk), stream))
+    const isChanged = part.isChanged || chunk !== part.chunk
+    bytes.push(...render({ ...part, chunk, isChanged }, stream))
   }
   // Some providers send no finish reason. The client needs one, and the terminal state beside it.
   if (fallback !== undefined || (!last && mode === 'answer')) {
