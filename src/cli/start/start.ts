@@ -67,7 +67,8 @@ export function openKeys({ server: { host, access_keys }, upstreams }: Config): 
 
 /**
  * Builds a Governor that listens. `onHeard` gets the label of the session with an event of an agent, where people may
- * see it: log, metrics, journal, webhook and trace never do. Throws `ConfigError`, and `CommandError` if it can't listen.
+ * see it: log, metrics, journal, webhook and trace never do. Throws `ConfigError`, and `CommandError` if it can't
+ * listen.
  */
 export async function listen(
   config: Config,

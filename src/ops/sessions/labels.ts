@@ -179,7 +179,10 @@ const ID = /^[\da-f-]{16,}$/i
 /** A name that a program has made, such as `ses_e04bfed86fferxG8mGERx3BUGe`. */
 const MADE = /^[a-z]{1,8}_\w{16,}$/i
 
-/** Returns the name that a client gave its session, if people can read it: a label says more than a name that a program made. */
+/**
+ * Returns the name that a client gave its session, if people can read it: a label says more than a name that a program
+ * made.
+ */
 export function saidName({ name, label }: Pick<SessionRow, 'name' | 'label'>): string | null {
   return name === null || name === '' || ID.test(name) || (label && MADE.test(name)) ? null : name
 }
