@@ -6,12 +6,15 @@ import { startBoth } from '../support/governor.ts'
 import { STOPPED, STREAM, send, TEXT } from '../support/stopped.ts'
 
 const budget = { max_iterations: 1, adaptive: false }
-const WORDS = 'word '.repeat(60_000)
+/** Words that each are an event: long ones, as Governor's memory is about bytes. */
+const WORDS = `${'word'.repeat(50)} `.repeat(6_000)
+/** Events of 7 MB and more: the system keeps some 4 MB for a client that does not read. */
+const MANY_WORDS = 'word '.repeat(60_000)
 
 describe.each(STOPPED)('a streamed last answer over $name', (api) => {
   it('that is held and has no room in `server.max_buffered` is not given, and the next form is asked for', async () => {
-    const script = () => ({ body: api.frames({ text: `<think>${WORDS}` }).join(''), headers: STREAM })
-    const { url, provider } = await startBoth(script, { budget, server: { max_buffered: '1mb' } })
+    const answer = { body: Buffer.from(api.frames({ text: `<think>${WORDS}` }).join('')), headers: STREAM }
+    const { url, provider } = await startBoth(() => answer, { budget, server: { max_buffered: '1mb' } })
     const { status, text } = await send(url, api, api.request, true)
     expect(status).toBe(200)
     expect(text).toContain('(Reached max iterations: 1)')
@@ -30,7 +33,7 @@ describe.each(STOPPED)('a streamed last answer over $name', (api) => {
   })
 
   it('that its client does not read is recorded, and other requests get it meanwhile', async () => {
-    const { url, provider, until } = await startBoth(() => ({ text: `${WORDS}${TEXT}` }), { budget })
+    const { url, provider, until } = await startBoth(() => ({ text: `${MANY_WORDS}${TEXT}` }), { budget })
     const { hostname, port } = new URL(url)
     const socket = net.connect(Number(port), hostname)
     onTestFinished(() => void socket.destroy())
