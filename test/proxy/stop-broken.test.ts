@@ -48,9 +48,8 @@ describe.each(STOPPED)('a last answer over $name', (api) => {
   it('never gives the client a part of an event that is too large to be read', async () => {
     const long = 'x'.repeat(17_000_000)
     for (const text of [long, `<think>${long}</think>Yes.`]) {
-      const frames = api.frames({ text })
-      const script = () => ({ body: frames.join(''), headers: STREAM })
-      const { url, provider } = await startBoth(script, { budget })
+      const answer = { body: Buffer.from(api.frames({ text }).join('')), headers: STREAM }
+      const { url, provider } = await startBoth(() => answer, { budget })
       const given = await send(url, api, api.request, true)
       expect(given.text.length).toBeLessThan(100_000)
       expect(given.text).toContain('"has_final_answer":false')
