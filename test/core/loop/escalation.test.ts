@@ -57,6 +57,12 @@ describe('a model that repeats itself', () => {
     expect(noticeOf('a=1 a=2 a=3 a=4 a=5 a=6')).toMatch(/though their results may differ.*wait 5 seconds/)
   })
 
+  it('has nothing blocked where the guard only warns or observes, whatever was blocked before', () => {
+    const { memory } = refuse(tell(STUCK).memory, 'a')
+    expect(memory.blockedLoop).toBeDefined()
+    for (const mode of ['warn', 'observe'] as const) expect(mayRefuseAny(memory, policyWith({ mode }))).toBe(false)
+  })
+
   it('has its call blocked after two ignored warnings, when the loop would complete a third time', () => {
     const before = tell('a=1 '.repeat(5)).memory
     expect([mayRefuseAny(before), isRefused(before, 'a')]).toEqual([false, false])
