@@ -99,7 +99,7 @@ export interface UnreadBody {
 }
 
 /** A whole body; or why it is not read. */
-export type ReadBody = Buffer | (UnreadBody & { readonly why: Unread })
+type ReadBody = Buffer | (UnreadBody & { readonly why: Unread })
 
 /**
  * Reads a body of at most `max` bytes for which `lease` has room, at once for an announced length; returns any other as

@@ -17,7 +17,7 @@ const SHARE_LEFT = 1 / 4
 /** Milliseconds between two log lines about refused connections. */
 const SILENCE = 60_000
 
-export interface ServerSettings {
+interface ServerSettings {
   /** Milliseconds that a client may take for its headers, and may pause while it sends a body; 0: any time. */
   readonly clientIdle: number
   /** How many files and connections the process may have open; infinite if that is not known. */

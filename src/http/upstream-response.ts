@@ -36,7 +36,7 @@ export interface ChunkFilter {
 }
 
 /** What observes and what changes the body of a response. */
-export interface BodyWatch {
+interface BodyWatch {
   readonly observer?: ResponseObserver | undefined
   readonly filter?: ChunkFilter | undefined
 }

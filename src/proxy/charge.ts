@@ -62,7 +62,7 @@ function capOf(dialect: Dialect, json: Buffer): number | undefined {
 }
 
 /** What is charged: a request as its dialect reads it, and the limits that apply to it. */
-export interface Charged {
+interface Charged {
   readonly dialect: Dialect
   /** Unset if it could not be read as a whole. */
   readonly json: Buffer | undefined

@@ -44,7 +44,7 @@ export interface UnsupportedEdit {
 }
 
 /** The policies, which a reload may change; read once per request. */
-export interface Policies {
+interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
   /** How Governor handles overflows. */

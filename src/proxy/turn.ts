@@ -53,7 +53,7 @@ export interface Turn {
 }
 
 /** What is known of the response to a counted request so far. */
-export interface ResponseState {
+interface ResponseState {
   /** The decision on the request, for operators to read. */
   decided: Pick<IterationFacts, 'verdict' | 'tier' | 'loop' | 'said'>
   /** The provider said that the request is too large. */
@@ -81,7 +81,7 @@ export interface ResponseState {
 }
 
 /** What a request and its answers say, for the transcript. */
-export interface SaidTexts {
+interface SaidTexts {
   /** What the request shows, as far as it is not kept yet. */
   shown: ShownTexts
   /** The model's answers; they are kept as one. */

@@ -7,7 +7,7 @@ import { createReplicatedStore, type ReplicatedOptions } from './replicated.ts'
 import type { Store } from './store.ts'
 
 /** Where sessions are kept. `tls` names PEM files; an empty text is not set. */
-export interface StoreConfig {
+interface StoreConfig {
   readonly kind: 'memory' | 'redis'
   readonly limits: MemoryLimits
   readonly redis: Omit<RedisSettings, 'tls'> & {

@@ -22,7 +22,7 @@ const PAUSES: ValueKind<StoredPauses> = { name: 'pauses', ttl: 315_360_000_000, 
 const KEY = sessionKey(SHARED, 'pauses')
 
 /** The environment of pauses. */
-export interface PausesOptions {
+interface PausesOptions {
   readonly store: Store
   /** `store`: replicas share them. A path: the file. Unset: they are in memory alone. */
   readonly kept: 'store' | { readonly file: string } | undefined
@@ -33,7 +33,7 @@ export interface PausesOptions {
 }
 
 /** Changes pauses; pure, as it may run twice. */
-export type PausesChange = (pauses: readonly Pause[]) => readonly Pause[]
+type PausesChange = (pauses: readonly Pause[]) => readonly Pause[]
 
 /** Where pauses are kept beside the memory of this process. @throws if that fails. */
 interface Keeper {

@@ -101,7 +101,7 @@ function createRemoteValues<Value>(
 }
 
 /** The environment of a remote store. */
-export interface RemoteOptions {
+interface RemoteOptions {
   readonly ttl: number
   /** Returns milliseconds since the epoch. */
   readonly now: () => number

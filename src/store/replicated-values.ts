@@ -35,7 +35,7 @@ export interface RemoteValues<Value> {
 }
 
 /** How values are kept, merged and bounded. */
-export interface ReplicationOptions<Value> extends CacheLimits<Value> {
+interface ReplicationOptions<Value> extends CacheLimits<Value> {
   readonly remote: RemoteValues<Value>
   /** Merges `local`, which began as `base`, with the store's value. `isLost`: the store has lost its data since. */
   readonly merge: (

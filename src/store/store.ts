@@ -159,7 +159,7 @@ export const TRANSCRIPTS: ValueKind<readonly TranscriptEntry[]> = {
 }
 
 /** Returns a session's next state. Pure: a store runs it again if another process was faster. */
-export type SessionChange<Result> = (session: Session | undefined) => Changed<Result>
+type SessionChange<Result> = (session: Session | undefined) => Changed<Result>
 
 /** Returns a value's next state; `undefined` removes it. Pure: a store may run it again. */
 export type ValueChange<Value, Result> = (value: Value) => {

@@ -15,7 +15,7 @@ export interface AssistantMessage {
 }
 
 /** The first answer after words of a user. */
-export interface Opener {
+interface Opener {
   readonly step: AssistantMessage
   /** How many user messages stand before it. */
   readonly users: number

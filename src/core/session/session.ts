@@ -52,20 +52,20 @@ export interface StopAttempts {
 }
 
 /** What a request demands besides plain text, as a call of a forced tool; identified by a hash of its name. */
-export interface Demand {
+interface Demand {
   readonly name: Hash
   /** Fingerprint of the request that made it after the end of the run; unset if it was made before. */
   readonly lateIn?: string | undefined
 }
 
 /** The settings of an operator for a thread; they take precedence over all others. */
-export interface ThreadSettings {
+interface ThreadSettings {
   readonly budget?: Partial<Amounts> | undefined
   readonly loopMode?: LoopMode | undefined
 }
 
 /** The changes of an operator to one run. */
-export interface RunSettings {
+interface RunSettings {
   /** Limits that were raised. */
   readonly extended?: Partial<Amounts> | undefined
   /** The next request gets the last answer. */
@@ -75,7 +75,7 @@ export interface RunSettings {
 }
 
 /** The settings of an operator for all threads of a session, including later ones. */
-export interface SessionSettings extends ThreadSettings, Pick<RunSettings, 'extended' | 'base'> {
+interface SessionSettings extends ThreadSettings, Pick<RunSettings, 'extended' | 'base'> {
   /** Hashes of the idempotency keys of requests that must not be executed again, oldest first. */
   readonly done?: readonly string[] | undefined
 }

@@ -15,7 +15,7 @@ import { MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } f
 const IDLE_MS = 600_000
 
 /** How a request continues a thread; what is unset is not so, or not shown. */
-export interface Continuation {
+interface Continuation {
   readonly thread: Thread
   /** It begins another run, with a user message that the thread has not shown. */
   readonly isNewRun?: boolean

@@ -83,7 +83,7 @@ export function beginAnswer(
 }
 
 /** Returns the headers that state the end of a run; those of a whole response say whether it has an answer. */
-export function terminalHeaders(terminal: Terminal, isWhole: boolean): GovernorHeaders {
+function terminalHeaders(terminal: Terminal, isWhole: boolean): GovernorHeaders {
   return {
     'x-governor-terminal-state': terminal.terminal_state,
     'x-governor-terminal-reason': terminal.terminal_reason,

@@ -29,7 +29,7 @@ export interface Route {
   readonly api: Api
 }
 
-export interface UpstreamSettings {
+interface UpstreamSettings {
   readonly url: string
   readonly api_key?: string | undefined
   readonly headers: Readonly<Record<string, string>>

@@ -12,7 +12,7 @@ import type { Services } from '../services.ts'
 import { accessKeyOf, allowsSome } from './access-key.ts'
 import { accessRefusal, type Route, routeOf, upstreamHead } from './route.ts'
 
-export interface UpgradeSettings {
+interface UpgradeSettings {
   readonly websocket: 'guard' | 'refuse' | 'tunnel'
   /** Opens a WebSocket whose requests are guarded. */
   readonly guard: (request: IncomingMessage, socket: Duplex, first: Buffer, route: Route) => void

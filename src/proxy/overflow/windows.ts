@@ -15,7 +15,7 @@ import type { ValueKind } from '../../store/store.ts'
 import { type Catalogue, configuredValue, type ModelSettings } from '../../usage/catalogue.ts'
 
 /** A model at an upstream. */
-export interface ModelAt {
+interface ModelAt {
   readonly upstream: Upstream
   readonly model: string
 }

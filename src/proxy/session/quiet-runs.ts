@@ -12,7 +12,7 @@ import { type Emit, runEnded } from '../../telemetry/event.ts'
 const MAX_WAITING = 10_000
 
 /** The environment of quiet runs. */
-export interface QuietRunsOptions {
+interface QuietRunsOptions {
   readonly store: Store
   readonly emit: Emit
   /** Milliseconds since the epoch. */

@@ -18,7 +18,7 @@ import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
 
 /** What is known of all requests that begin with the same bytes: offsets, counts and hashes, but no text. */
-export interface KnownPrefix extends KnownItems {
+interface KnownPrefix extends KnownItems {
   /** The state after the messages that end within these bytes. */
   readonly transcript: TranscriptState
 }

@@ -84,7 +84,7 @@ export async function evaluateUnpaused<Found>(
 }
 
 /** Answers a paused request with Governor's text and the end state. */
-export function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): void {
+function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): void {
   const { model } = sent.conversation
   const names = namesOf(found)
   const meter = { name: 'iterations', used: made, max } as const
