@@ -369,7 +369,7 @@ function noticeAfter(notice: Thread['blockNotice']): Thread['blockNotice'] {
  * Returns the relayed answers of a thread that goes on from one of them, or begins with one that was another thread's.
  */
 function followed({ from, answer, other }: Place): Thread['relayed'] {
-  if (!answer || !(from || other)) return from?.relayed
+  if (!answer) return from?.relayed
   const marked = { ...answer, isFollowed: true } as const
   return other ? [marked] : from?.relayed?.map((one) => (one === answer ? marked : one))
 }
