@@ -37,7 +37,7 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     }
     sum = { ...sum, counts: add(sum.counts, counts) }
   }
-  const flush = (): Promise<readonly Part[]> => {
+  const flush = async (): Promise<readonly Part[]> => {
     clearTimeout(timer)
     timer = undefined
     count({})
