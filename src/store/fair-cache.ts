@@ -24,6 +24,7 @@ interface Tenant {
 interface Entry<V> {
   value: V
   readonly bytes: number
+  readonly tenant: Tenant
 }
 
 /**
@@ -63,13 +64,11 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     updateAgeOnGet: true,
     // Only `nextToDrop` sees expired entries.
     allowStale: true,
-    dispose({ bytes }, key) {
-      const name = tenantOfKey(key)
-      const tenant = tenants.get(name)
-      if (!tenant?.keys.delete(key)) return
+    dispose({ bytes, tenant }, key) {
+      tenant.keys.delete(key)
       tenant.bytes -= bytes
       allBytes -= bytes
-      if (tenant.keys.size === 0) tenants.delete(name)
+      if (tenant.keys.size === 0) tenants.delete(tenantOfKey(key))
     },
     perf: { now },
     ttlResolution: 0,
@@ -80,7 +79,7 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     /** Returns a value and notes its use; `undefined` if there is none. */
     get(key: SessionKey): V | undefined {
       const entry = entries.get(key, FRESH)
-      const keys = entry && tenants.get(tenantOfKey(key))?.keys
+      const keys = entry?.tenant.keys
       // The keys of a set stand in the order in which they were added.
       if (keys?.delete(key)) keys.add(key)
       return entry?.value
@@ -97,10 +96,10 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
       }
       entries.delete(key)
       if (bytes > maxBytes) return
-      entries.set(key, { value, bytes }, { ttl: valueTtl })
       const name = tenantOfKey(key)
       const tenant = tenants.get(name) ?? { keys: new Set(), bytes: 0 }
       tenants.set(name, tenant)
+      entries.set(key, { value, bytes, tenant }, { ttl: valueTtl })
       tenant.keys.add(key)
       tenant.bytes += bytes
       allBytes += bytes
