@@ -226,6 +226,8 @@ describe('a final answer', () => {
     ['Reasoning whose beginning the template wrote.</think>\n\nIt is 42.', true],
     ['Reasoning whose beginning the template wrote.</think>\n', false],
     ['Reasoning.</think><tool_call>{}</tool_call>', false],
+    ['[TOOL_REQUEST]{"name": "a"}[END_TOOL_REQUEST] It shows that 2 > 1.', true],
+    ['[TOOL_REQUEST]{"name": "a"}[END_TOOL_REQUEST]✿FUNCTION✿: read\n✿ARGS✿: {"path": "a.ts"}', false],
   ])('in %j: %s', (text, isAnswer) => {
     expect(isRealAnswer(text)).toBe(isAnswer)
   })
@@ -267,7 +269,12 @@ describe('the beginning of a reply that streams in', () => {
         expect(mayBe(text, pieces)).toBe(mayBe(text))
         expect(mayBe(text, [...text])).toBe(mayBe(text))
       }),
-      { numRuns: 500 },
+      {
+        numRuns: 500,
+        examples: [
+          ['[TOOL_REQUEST]{"name": "a"}[END_TOOL_REQUEST]✿FUNCTION✿: read_file\n✿ARGS✿: {"path": "a.ts"}', [14]],
+        ],
+      },
     )
   })
 

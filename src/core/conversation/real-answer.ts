@@ -51,10 +51,11 @@ function markAt(text: string): Mark | 'so_far' | undefined {
   const isHidden = words.some((word) => HIDDEN.test(word))
   const hasBars = /[|｜]/.test(bars + stated)
   if (!isHidden && !hasBars && !OF_TEMPLATE.test(stated)) return undefined
-  const [rest] = MARK_REST.exec(text.slice(all.length)) ?? []
+  // A mark in square brackets has no attributes: what follows is its text.
+  const isBracketed = text.startsWith('[')
+  const [rest] = (isBracketed ? undefined : MARK_REST.exec(text.slice(all.length))) ?? []
   // A model may be cut off within a mark.
-  if (rest === undefined && !text.startsWith('[') && text.length < LONGEST_MARK && !/.[<◁✿]/u.test(text))
-    return 'so_far'
+  if (rest === undefined && !isBracketed && text.length < LONGEST_MARK && !/.[<◁✿]/u.test(text)) return 'so_far'
   const length = all.length + (rest?.length ?? 0)
   const only = words.join('_')
   if (hasBars && MESSAGE_END.test(only) && (!isHidden || only === 'call')) return { kind: 'closes', name: '', length }
