@@ -383,10 +383,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       await pause(LOAD_MS, undefined, { ref: false })
       await transport.load().catch(ignore)
     },
-    /**
-     * Applies access keys and policies of a configuration (budget, loop guard, overflow, storm) from the next request
-     * on.
-     */
+    /** Applies access keys and policies (budget, loop guard, overflow, storm) from the next request on. */
     reload(next: Config): void {
       Object.assign(services, accessOf(next.server.access_keys, config.ops.admin_token))
       services.policies = policiesOf(next)

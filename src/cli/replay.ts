@@ -65,7 +65,8 @@ function formOf(list: readonly Json[], isInput: boolean, isContents: boolean) {
 
 /**
  * Reads the text of one conversation as the proxy would: a request body (an object with `messages`, with `input` for
- * Responses, or with `contents` for Gemini), or a list of messages. `undefined` if it is neither. Throws `SyntaxError` if it is not JSON.
+ * Responses, or with `contents` for Gemini), or a list of messages. `undefined` if it is neither. Throws `SyntaxError`
+ * if it is not JSON.
  */
 function readRecording(text: string) {
   const value: unknown = JSON.parse(text)

@@ -26,8 +26,8 @@ const API_SEGMENTS: ReadonlySet<string> = new Set([
 const VERSION = /^v\d/
 
 /**
- * Returns the first segment of what stands before an operation, if all behind it is a provider's path with a version, as
- * a name of an upstream would be; `undefined` if that segment may be the provider's own.
+ * Returns the first segment of what stands before an operation, if all behind it is a provider's path with a version,
+ * as a name of an upstream would be; `undefined` if that segment may be the provider's own.
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
   let hasVersion = false

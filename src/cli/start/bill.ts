@@ -18,9 +18,6 @@ export function endText(
   return `${how}, ${hasAnswer ? 'with' : 'without'} an answer`
 }
 
-/** The events that have a line of their own. */
-export const SPOKEN: ReadonlySet<string> = new Set(['stopped', 'call_blocked', 'operator_asked'])
-
 /** Characters of a client's or a session's name. */
 const MAX_NAME = 40
 
@@ -35,17 +32,26 @@ function subjectOf(event: OfAgent & Pick<Heard, 'label'>, seesNames: boolean): s
   return known.length === 0 ? '' : `${known.map((one) => fitted(one, MAX_NAME).trimEnd()).join(' · ')}: `
 }
 
-/** Returns the line for an event that its person wants to know of: a stop, a block, a question. */
+/** An event that its person wants to know of: a stop, a block, a question. */
+type Spoken = Extract<Heard, { readonly kind: 'stopped' | 'call_blocked' | 'operator_asked' }>
+
+/** Returns whether an event has a line of its own. */
+export function isSpoken(event: Heard): event is Spoken {
+  return event.kind === 'stopped' || event.kind === 'call_blocked' || event.kind === 'operator_asked'
+}
+
+function whatOf(event: Spoken): string {
+  if (event.kind === 'stopped') return event.terminal ? endText(event.terminal, event.by === 'agent') : 'stopped'
+  if (event.kind === 'call_blocked') return `blocked a repeated call of ${visible(event.tool).slice(0, MAX_NAME)}`
+  const { meter: name, used, max, seconds } = event
+  return `asks: ${fill('{used} of {max} {unit}', { name, used, max }).trimEnd()}; extend or stop within ${seconds} s`
+}
+
+/** Returns the line for an event, if it has one. */
 export function spokenLine(event: Heard, seesNames: boolean, pageOf: (id: string) => string): string | undefined {
-  let what: string
-  if (event.kind === 'stopped') what = event.terminal ? endText(event.terminal, event.by === 'agent') : 'stopped'
-  else if (event.kind === 'call_blocked') what = `blocked a repeated call of ${visible(event.tool).slice(0, MAX_NAME)}`
-  else if (event.kind === 'operator_asked') {
-    const { meter: name, used, max, seconds } = event
-    what = `asks: ${fill('{used} of {max} {unit}', { name, used, max }).trimEnd()}; extend or stop within ${seconds} s`
-  } else return undefined
+  if (!isSpoken(event)) return undefined
   const { apiId } = event
-  return `${subjectOf(event, seesNames)}${what}${apiId === undefined ? '' : ` · ${pageOf(apiId)}`}`
+  return `${subjectOf(event, seesNames)}${whatOf(event)}${apiId === undefined ? '' : ` · ${pageOf(apiId)}`}`
 }
 
 /** How many stops a bill names; the others are counted. */

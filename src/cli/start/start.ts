@@ -14,7 +14,7 @@ import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import { VERSION } from '../../version.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
 import { jsonLine } from '../terminal-text.ts'
-import { createBill, type Heard, SPOKEN, spokenLine } from './bill.ts'
+import { createBill, type Heard, isSpoken, spokenLine } from './bill.ts'
 import { createLogOutput } from './log-output.ts'
 import { ownWorker, type Running, startWorkers, work } from './workers.ts'
 
@@ -79,7 +79,7 @@ export async function listen(
 ) {
   const hasLabels = config.sessions.labels !== 'none' && config.ops.names !== 'token'
   const onEvent: Emit = (event) => {
-    const id = hasLabels && SPOKEN.has(event.kind) && 'apiId' in event ? event.apiId : undefined
+    const id = hasLabels && isSpoken(event) ? event.apiId : undefined
     if (id === undefined) onHeard(event)
     else void governor.labelOf(id).then((label) => onHeard({ ...event, label }))
   }

@@ -93,8 +93,10 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   for (const one of dialects) {
     const { ownPaths, ownHeader } = one.api
     const hasHeader = ownHeader !== undefined && headerOf(headers, ownHeader) !== undefined
-    if (operation === 0) operation = one.claims(segments, hasHeader)
-    if (operation > 0) claimed ??= one
+    if (!claimed) {
+      operation = one.claims(segments, hasHeader)
+      if (operation > 0) claimed = one
+    }
     if (!marked && (ownPaths?.test(path) || hasHeader)) marked = one
   }
   const dialect = method === 'POST' ? claimed : undefined
