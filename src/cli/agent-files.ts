@@ -1,4 +1,4 @@
-/** Where agents' own settings files lead their requests. Nothing is written to them. */
+/** Where agents' own settings lead their requests. Nothing is written to them. */
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { Environment } from '../config/load.ts'
@@ -16,13 +16,21 @@ export const AGENT_FILES: Readonly<Record<string, readonly string[]>> = {
   cline: ['.cline/data/settings/providers.json'],
 }
 
+/**
+ * A variable with settings of an agent, which win over all its files, and one that names a file, which wins over those
+ * of its user's home.
+ */
+const AGENT_VARIABLES: Readonly<Record<string, { readonly text: string; readonly file: string }>> = {
+  opencode: { text: 'OPENCODE_CONFIG_CONTENT', file: 'OPENCODE_CONFIG' },
+}
+
 /** A key that names a base URL, in JSON, TOML, YAML or a list of variables. */
 const ADDRESS = /\b(\w{0,40}(?:base_?url|api_?base))["']?\s{0,4}[:=]\s{0,4}["']?(https?:\/\/[^\s"'`,}]{1,2000})/gi
 const COMMENT = /^[ \t]{0,200}(?:#|\/\/).*$/gm
 
-/** An address in a file of an agent. */
+/** An address in the settings of an agent. */
 export interface OwnAddress {
-  /** The file, as people write it. */
+  /** The file, as people write it, or the variable. */
   readonly file: string
   /** What has it there, such as `ANTHROPIC_BASE_URL`. */
   readonly keys: ReadonlySet<string>
@@ -74,20 +82,27 @@ function inHome(file: string, env: Environment): readonly (readonly [path: strin
   return home ? [[`${home}/${file}`, `~/${file}`]] : []
 }
 
-/** Returns the addresses in an agent's files, those of its folder before those of its home. `name`: of its program. */
+/** Returns the addresses in an agent's settings, in the order in which they win. `name`: of its program. */
 export function ownAddresses(name: string, env: Environment): readonly OwnAddress[] {
   const found = new Map<string, OwnAddress & { readonly keys: Set<string> }>()
-  const files = Object.hasOwn(AGENT_FILES, name) ? (AGENT_FILES[name] ?? []) : []
-  const here = files.map((file) => [file, file] as const)
-  for (const [place, file] of [...here, ...files.flatMap((one) => inHome(one, env))]) {
+  const of = <Value>(table: Readonly<Record<string, Value>>) => (Object.hasOwn(table, name) ? table[name] : undefined)
+  const files = of(AGENT_FILES) ?? []
+  const variables = of(AGENT_VARIABLES)
+  const named = (variables && env[variables.file]) || undefined
+  const here = [...files, ...(named ? [named] : [])].map((file) => [file, file] as const)
+  const inFiles = [...here, ...files.flatMap((one) => inHome(one, env))].map(([place, file]) => {
     const path = resolve(place)
-    const text = read(path).replace(COMMENT, '')
-    const variables = variablesIn(text)
+    return { path, file, all: read(path) }
+  })
+  const given = variables ? [{ path: '', file: variables.text, all: env[variables.text] ?? '' }] : []
+  for (const { path, file, all } of [...given, ...inFiles]) {
+    const text = all.replace(COMMENT, '')
+    const stands = variablesIn(text)
     for (const [, key = '', url = ''] of text.matchAll(ADDRESS)) {
       if (!URL.canParse(url)) continue
       const { keys } = found.get(`${path} ${url}`) ?? { keys: new Set() }
       // A file of both folders keeps its place, and is named as one of the home.
-      keys.add(key.toUpperCase()).add(variables.get(url) ?? '')
+      keys.add(key.toUpperCase()).add(stands.get(url) ?? '')
       found.set(`${path} ${url}`, { file, keys, url: new URL(url) })
     }
   }

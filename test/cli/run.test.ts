@@ -1,7 +1,7 @@
 /** `governor run -- COMMAND`: the built program, with programs of its own. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { MAIN, temporaryFolder } from '../support/process.ts'
@@ -251,6 +251,24 @@ describe('a program that governor run guards', () => {
       expect(provider.requests).toHaveLength(1)
     },
   )
+
+  it.each<[string, (file: string) => Readonly<Record<string, string>>]>([
+    ['the settings in its variable', (file) => ({ OPENCODE_CONFIG_CONTENT: readFileSync(file, 'utf8') })],
+    ['the file that its variable names', (file) => ({ OPENCODE_CONFIG: file })],
+  ])('goes through Governor to the address in %s: opencode', async (_, env) => {
+    const provider = await startProvider(() => ({ text: 'Hello.' }))
+    onTestFinished(() => provider.close())
+    const own = (baseURL: string) => ({ theme: 'mine', provider: { openai: { options: { timeout: 5, baseURL } } } })
+    const file = join(temporaryFolder(), 'mine.json')
+    writeFileSync(file, JSON.stringify(own(`${provider.url}/v1`)))
+    const { ended, printed } = runStandIn('opencode', FILES['opencode']?.('http://127.0.0.1:1') ?? {}, {
+      OPENCODE_CONFIG_CONTENT: JSON.stringify({ theme: 'mine', provider: { openai: { options: { timeout: 5 } } } }),
+      ...env(file),
+    })
+    expect(await ended, printed.err).toBe(0)
+    expect(printed.err).toMatch(/\ngovernor: guards \S+\ngovernor: 1 request, /)
+    expect(provider.requests).toHaveLength(1)
+  })
 
   it.each([
     ['of its folder before those of its home', (url: string) => ({ ANTHROPIC_BASE_URL: url })],
