@@ -154,4 +154,45 @@ describe('a request to Gemini', () => {
       }),
     )
   })
+
+  it('without a list of contents is not read', () => {
+    for (const body of ['', '[]', '{"contents":{"parts":[]}}'])
+      expect(gemini.read({ path: PATH, body: Buffer.from(body) })).toBeUndefined()
+  })
+
+  it('gets a notice at the end of its last text, and after its results', () => {
+    const user = (...parts: object[]) => JSON.stringify({ contents: [{ role: 'user', parts }] })
+    const result = { functionResponse: { name: 'read', response: { output: 'x' } } }
+    const partsAfter = (body: string) => edited(body, read(body).notice('A notice.', 'auto')).contents[0].parts
+    expect(partsAfter(user({ text: 'Go.' }))).toEqual([{ text: 'Go.\n\nA notice.' }])
+    expect(partsAfter(user(result, { text: 'Go.' }))).toEqual([result, { text: 'Go.' }, { text: 'A notice.' }])
+  })
+
+  it('forces the tool that Governor names, in place of the client’s choice', () => {
+    const { toolConfig } = edited(BODY, read(BODY).banTools('all_but_forced', 'write'))
+    expect(toolConfig).toEqual({ functionCallingConfig: { mode: 'ANY', allowedFunctionNames: ['write'] } })
+  })
+
+  it('goes on after blocked calls, with the message that made them and the reason for each', () => {
+    const message = '[{"functionCall":{"id":"a","name":"read","args":{"n":1.0}}}]'
+    const calls = [{ id: 'a', name: 'read', arguments: '{"n":1.0}' }]
+    const edits = read(BODY).continueAfterBlock([{ buffered: { calls, text: '', message }, results: ['Not run.'] }])
+    const text = applyEdits(Buffer.from(BODY), edits ?? []).toString()
+    expect(text).toContain(`{"role":"model","parts":${message}}`)
+    expect(JSON.parse(text).contents.at(-1)).toEqual({
+      role: 'user',
+      parts: [{ functionResponse: { id: 'a', name: 'read', response: { error: 'Not run.' } } }],
+    })
+  })
+
+  it('shows another result where a tool returned another picture', () => {
+    const textWith = (data: string) => {
+      const parts = [{ inlineData: { mimeType: 'image/png', data } }]
+      const functionResponse = { name: 'screen', response: { output: 'done' }, parts }
+      const body = JSON.stringify({ contents: [{ role: 'user', parts: [{ functionResponse }] }] })
+      return read(body).conversation.results(0)[0]?.text
+    }
+    expect(textWith('aGk=')).toBe(textWith('aGk='))
+    expect(textWith('aGk=')).not.toBe(textWith('aGo='))
+  })
 })
