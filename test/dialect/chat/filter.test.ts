@@ -70,8 +70,8 @@ describe('a Chat Completions stream whose calls are held', () => {
       filter,
       Buffer.from(
         [
-          delta({ role: 'assistant', reasoning_content: 'I ' }),
-          delta({ reasoning_content: 'think' }),
+          delta({ role: 'assistant', reasoning_content: 'I ', reasoning_details: [{ text: 'I ' }] }),
+          delta({ reasoning_content: 'think', reasoning_details: [{ text: 'think' }] }),
           delta({
             tool_calls: [
               {
@@ -91,6 +91,7 @@ describe('a Chat Completions stream whose calls are held', () => {
       role: 'assistant',
       content: null,
       reasoning_content: 'I think',
+      reasoning_details: [{ text: 'I ' }, { text: 'think' }],
       tool_calls: [{ id: 'a', type: 'function', extra_content: signature, function: { name: 'f', arguments: '{}' } }],
     })
   })

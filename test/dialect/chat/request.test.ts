@@ -268,6 +268,30 @@ describe('a Chat Completions request with fewer tools', () => {
   })
 })
 
+describe('the tools that a Chat Completions request forces', () => {
+  const nested = (levels: number): object => ({
+    name: `f${levels}`,
+    ...(levels > 0 ? { tools: [nested(levels - 1)] } : {}),
+  })
+
+  it.each([
+    [0, ['f0']],
+    [1, ['f0']],
+    [4, ['f0']],
+    [5, ['f1']],
+    [6, ['f2']],
+  ])(
+    'are those in its lists of tools, the names of a list in the %sth one included as far as the fifth: %j',
+    (levels, names) => {
+      const request = chat.read({
+        path: '',
+        body: Buffer.from(JSON.stringify({ messages: [], tools: [nested(levels)], tool_choice: 'required' })),
+      })
+      expect(request?.forcedTools()).toEqual({ isNamed: false, names })
+    },
+  )
+})
+
 describe('a Chat Completions request that is read', () => {
   it.each(['{}', '{"messages":null}', '{"messages":[{}],"messages":null}'])(
     'a request without a list of messages has no message: %s',

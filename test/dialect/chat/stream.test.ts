@@ -284,3 +284,21 @@ describe('any Chat Completions stream that ends a run', () => {
     )
   })
 })
+
+describe('a Chat Completions stream of several responses', () => {
+  it('states the role once, in the first chunk that the client gets', () => {
+    const silent = [chunk({ tool_calls: [{ index: 0, id: 'c' }] }), CALLED, DONE]
+    const answer = [
+      chunk({ role: 'assistant', content: 'It ' }),
+      chunk({ role: 'assistant', content: 'is.' }),
+      STOP,
+      DONE,
+    ]
+    const { chunks } = run([silent, answer])
+    expect(chunks.map((one) => one.choices[0].delta)).toEqual([
+      { role: 'assistant', content: 'It ' },
+      { content: 'is.' },
+      {},
+    ])
+  })
+})

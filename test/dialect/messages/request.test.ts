@@ -395,3 +395,48 @@ describe('reasoning that is bound to its prompt', () => {
     ).toEqual([false, false, false, true, false])
   })
 })
+
+describe('a Messages request', () => {
+  const budgetOf = (task_budget: unknown) => {
+    const text = JSON.stringify({ model: 'm', messages: [user('Go.')], output_config: { task_budget } })
+    return requestOf(text).conversation.taskBudget
+  }
+
+  it.each([
+    [
+      { total: 100, remaining: 30 },
+      { total: 100, spent: 70 },
+    ],
+    [
+      { total: 100, remaining: 130 },
+      { total: 100, spent: 0 },
+    ],
+    [{ total: 1 }, { total: 1, spent: 0 }],
+    [{ total: 0, remaining: 0 }, undefined],
+    [{ total: '100' }, undefined],
+    [null, undefined],
+  ])('with the task budget %j has the budget %j', (stated, expected) => {
+    expect(budgetOf(stated)).toEqual(expected)
+  })
+
+  it('whose tools are banned keeps them in a thread that the provider stores, which has them as well', () => {
+    const text = (thread?: object) => JSON.stringify({ thread, tools: [{ name: 'f' }], messages: [user('Go.')] })
+    const banned = (body: string) => parsed(altered(body, (request) => request.banTools('no_tools')))
+    expect(banned(text())).toEqual({ messages: [user('Go.')] })
+    const thread = { type: 'continue', previous_message_id: 'msg_1' }
+    expect(banned(text(thread))).toEqual({ ...parsed(text(thread)), tool_choice: { type: 'none' } })
+  })
+
+  const drop = { prefix_mismatch_behavior: 'drop_block' }
+  it.each([
+    ['{"n":1.0}', `{"n":1.0,"thinking":{"type":"adaptive","block_binding":${JSON.stringify(drop)}}}`],
+    ['{"thinking":null}', `{"thinking":{"type":"adaptive","block_binding":${JSON.stringify(drop)}}}`],
+    ['{"thinking":{"type":"enabled"}}', `{"thinking":{"type":"enabled","block_binding":${JSON.stringify(drop)}}}`],
+    ['{"thinking":{"type":"disabled"}}', undefined],
+    ['{"thinking":{"type":"enabled","block_binding":{}}}', undefined],
+    ['{"thinking":"enabled"}', undefined],
+  ])('%s whose reasoning is bound to another conversation asks to drop it: %s', (text, expected) => {
+    const change = messages.boundThinking?.dropBoundThinking(Buffer.from(text))
+    expect(change && applyEdits(Buffer.from(text), change.edits).toString()).toBe(expected)
+  })
+})

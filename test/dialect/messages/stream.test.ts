@@ -282,3 +282,13 @@ describe('any Messages stream that ends a run', () => {
     )
   })
 })
+
+describe('a Messages stream of an agent that ends its run itself', () => {
+  it('gets nothing but the terminal state, also where its provider leaves a block open', () => {
+    const events = [start(), ...textAt(0, 'It is 42.').slice(0, -1)]
+    const all = [...events, ...end()]
+    const { raw } = runFrames([all.map(frameOf)], false)
+    expect(raw.replace(`,"governor":${JSON.stringify(terminal(true))}`, '')).toBe(rawOf(all))
+    expect(raw).toContain('"governor"')
+  })
+})

@@ -79,6 +79,16 @@ describe('the usage of a Messages response', () => {
     expect(factsOf(text, true)).toEqual({ usage: { input: 12, output: 9 } })
   })
 
+  it.each([
+    [{ output_tokens: 30 }, { input: 0, output: 30 }],
+    [{ input_tokens: 4 }, { input: 4, output: 0 }],
+    [{ total_tokens: 34 }, { input: 0, output: 34 }],
+    [{ cache_read_input_tokens: 4 }, undefined],
+  ])('of which only %j is stated is %j', (usage, expected) => {
+    expect(factsOf(JSON.stringify({ id: 'a', usage }), false).usage).toMatchObject(expected ?? {})
+    expect(factsOf(JSON.stringify({ id: 'a', usage }), false).usage === undefined).toBe(expected === undefined)
+  })
+
   it.each(['', '{}', '[]', '<html>', 'data: {"type":"ping"}\n\n'])('a body without usage has none: %j', (text) => {
     expect([factsOf(text, false), factsOf(text, true)]).toEqual([{}, {}])
   })

@@ -139,6 +139,11 @@ describe('a Responses conversation', () => {
     expect([conversation.callCount(1), conversation.texts(1)]).toEqual([1, ['msg_1']])
   })
 
+  it('reasoning that is readable is no text of the answer', () => {
+    const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], content: [{ type: 'reasoning_text', text: 'Hm.' }] }
+    expect(conversationOf([user('Hi'), reasoning, answer('Done.')]).texts(1)).toEqual(['Done.'])
+  })
+
   it('an item of an unknown kind belongs neither to the user nor to the model', () => {
     const conversation = conversationOf([{ type: 'memo', text: 'x' }, { role: 'critic', content: 'y' }, user('Hi')])
     expect([0, 1, 2].map((at) => conversation.role(at))).toEqual(['system', 'system', 'user'])

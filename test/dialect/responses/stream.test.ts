@@ -222,3 +222,47 @@ describe('a Responses stream that ends a run', () => {
     )
   })
 })
+
+describe('a Responses stream that its provider changes on the way', () => {
+  const through = (events: readonly object[], { dropCalls = true, footer = '', isCut = false } = {}) => {
+    const stream = responses.openStream(dropCalls, false, footer !== '')
+    const reader = createFrameReader()
+    const frames = [...reader.push(Buffer.from(textOf(events as Item[]))), ...reader.end()]
+    const shown = frames.flatMap((frame) => stream.push(frame))
+    stream.endResponse(isCut)
+    const ended = stream.finish(terminal, undefined, footer || undefined)
+    return received(Buffer.concat([...shown, ...ended]))
+  }
+
+  it('has the text of a response whose end is missing once', () => {
+    const { text, items, response } = through(eventsOf({ text: 'It is 42.' }).slice(0, -1), { isCut: true })
+    expect([text, items.length]).toEqual(['It is 42.', 1])
+    expect(response).toMatchObject({ status: 'completed', output: items, governor: terminal(true) })
+  })
+
+  it('has the footer in the part of the message that is its last text', () => {
+    const events = eventsOf({ text: 'It is 42.' }).map((event) =>
+      'content_index' in event ? { ...event, content_index: 1 } : event,
+    )
+    const { events: sent } = through(events, { footer: '(stopped)' })
+    const deltas = sent.filter(({ type }) => type === 'response.output_text.delta')
+    expect(deltas.at(-1)).toMatchObject({ delta: expect.stringContaining('(stopped)'), content_index: 1 })
+  })
+
+  it.each([true, false])(
+    'keeps its id and counts its events where its end does neither, if calls are removed: %s',
+    (dropCalls) => {
+      const events = eventsOf({ text: 'It is 42.' })
+      const last = events.at(-1) as Item & { response: Item }
+      const id = events[0]?.['response'] as Item
+      for (const end of [
+        { ...last, sequence_number: 99 },
+        { ...last, response: { ...last.response, id: 'resp_other' } },
+      ]) {
+        const { response } = through([...events.slice(0, -1), end], { dropCalls })
+        expect(response['id']).toBe(id['id'])
+        expect(response['governor']).toEqual(terminal(true))
+      }
+    },
+  )
+})
