@@ -312,9 +312,10 @@ describe('what the model is told', () => {
 
   it('by a tracker is nothing where it may not state anything and no tools are to be dropped', () => {
     const policy = { ...POLICY, thresholds: { ...POLICY.thresholds, style: 'tracker' } } as const
-    const noticeOf = (dropTools: readonly string[]) =>
-      decide({ runState: at(18), policy: { ...policy, dropTools }, mayState: false }).speech?.notice
+    const noticeOf = (dropTools: readonly string[], iteration = 18) =>
+      decide({ runState: at(iteration), policy: { ...policy, dropTools }, mayState: false }).speech?.notice
     expect(noticeOf([])).toBeUndefined()
+    expect(noticeOf(['search'], 17)).toBeUndefined()
     expect(noticeOf(['search'])).toContain('18 of 20')
   })
 

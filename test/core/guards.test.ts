@@ -36,7 +36,8 @@ function agent(loop: LoopPolicy = POLICY, budget = BUDGET) {
       session = judged.session
       return judged.result
     }
-    return { request, runState, judge, notice: decide({ runState, policy: BUDGET })?.speech?.notice }
+    const blockNotice = () => session.threads[0]?.blockNotice
+    return { request, runState, judge, blockNotice, notice: decide({ runState, policy: BUDGET })?.speech?.notice }
   }
   return {
     next,
@@ -58,6 +59,7 @@ describe('the calls of a response', () => {
     const turn = agent().next()
     expect(mayBlock(turn)).toBe(false)
     expect(turn.judge(AGAIN, NEW)).toEqual({ blocked: [undefined, undefined], faults: [] })
+    expect(turn.blockNotice()).toBeUndefined()
   })
 
   it('are blocked one by one, with what the model reads in place of a result', () => {

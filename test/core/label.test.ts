@@ -17,6 +17,7 @@ describe('the label of a session', () => {
     ['Working directory: ~/\n', ''],
     ['Working directory: C:\\\n', ''],
     ['Working directory: /home/../..\n', ''],
+    ['<cwd>/home/..</cwd>', ''],
     ['Working directory: /home/of the user\n', ''],
     ['Read /home/me/shop first.', ''],
   ])('is the last segment of the folder that an agent states: %j gives %j', (text, label) => {

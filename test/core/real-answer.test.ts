@@ -148,6 +148,7 @@ describe('a final answer', () => {
 
   it('is an object that was cut off, unless all its keys are those of a call', () => {
     expect(isRealAnswer('{"name": "search", "temperature": 4, "hum')).toBe(true)
+    expect(isRealAnswer('{"name": "search", "arguments": {of the tool}}')).toBe(true)
     expect(isRealAnswer('{"name": "search", "arguments": {"temperature": 4, "hum')).toBe(false)
   })
 

@@ -283,7 +283,6 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
 /** Returns whether `shown` begins with `count` user messages that end with `known`. */
 function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: number): boolean {
   const from = count - known.length
-  if (shown.length < count) return false
   for (let at = 0; at < known.length; at++) if (known[at] !== shown[from + at]) return false
   return true
 }

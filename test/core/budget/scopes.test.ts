@@ -72,6 +72,14 @@ describe('periods of the calendar', () => {
     )
   })
 
+  it('end where the clock is set within an hour, and the next one begins there', () => {
+    // Newfoundland went from 00:01 to 01:01 then.
+    const set = Date.parse('2006-04-02T03:31:00Z')
+    const hourOf = (at: number) => createCalendar('America/St_Johns').periodOf('hour', at)
+    expect(hourOf(set - 30_000)).toMatchObject({ start: set - 60_000, end: set })
+    expect(hourOf(set)).toMatchObject({ start: set, end: set + HOUR - 60_000 })
+  })
+
   it('have 23 and 25 hours where the clock is set, and an hour is never longer than an hour', () => {
     const berlin = createCalendar('Europe/Berlin')
     const lengthOf = (date: string) => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { isStagnating } from '../../../src/core/loop/call-history.ts'
 import { policyWith, tell } from './loop-story.ts'
 
 describe('a loop in the history of calls', () => {
@@ -188,5 +189,19 @@ describe('the settings of a loop', () => {
     const story = 'get?=run '.repeat(9)
     expect(tell(story, policyWith({ poll_multiplier: 1 })).found).toEqual(['2:repetition', '5:repetition'])
     expect(tell(story, policyWith({ poll_multiplier: 3 })).found).toEqual(['8:repetition'])
+  })
+})
+
+describe('a window without progress', () => {
+  it.each([
+    ['a=1 a=1 a=1 a=1', false],
+    ['a=1 a=1 a=1 a=1 a=1', false],
+    ['a=1 a=1 a=1 a=1 a=1 a=1', true],
+    ['a=1 b=1 a=1 b=1 a=1 b=1', false],
+    ['a=1 b=1 a=1 b=1 a=1 b=1 a=1', true],
+    ['a=1 a=1 a=1 a=1 a=1 a=1 a=2', false],
+    ['a=2 a=1 a=1 a=1 a=1 a=1', false],
+  ])('is one whose last five calls, with their results, were made before: %s', (story, isSo) => {
+    expect(isStagnating(tell(story).memory.history)).toBe(isSo)
   })
 })

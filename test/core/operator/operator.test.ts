@@ -1,6 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Amounts, amountsBy, LIMITS } from '../../../src/core/budget/meters.ts'
+import { NO_LOOP } from '../../../src/core/loop/escalation.ts'
+import { INITIAL_LOOP_STATE } from '../../../src/core/loop/loop-state.ts'
 import {
   type Extension,
   extendRuns,
@@ -20,6 +22,7 @@ import {
   usedSinceReset,
 } from '../../../src/core/session/session.ts'
 import type { FinalAnswer } from '../../../src/core/terminal.ts'
+import { tell } from '../loop/loop-story.ts'
 import { runWith, threadWith } from '../transcript.ts'
 
 const NONE: Amounts = amountsBy(() => 0)
@@ -261,4 +264,13 @@ it('each change of an operator gives the same when a store makes it twice, and c
       }
     }),
   )
+})
+
+describe('the loop guard of a run that is reset', () => {
+  it('forgets the calls of the run, and keeps what it has read', () => {
+    const loopState = { ...INITIAL_LOOP_STATE, memory: tell('a=1 a=1 a=1').memory, newestIndex: 5, isWarned: true }
+    const [thread] = resetRuns(sessionOf({ ...threadOf(1), loopState }), undefined, NOW).threads
+    expect(thread?.loopState).toEqual({ ...loopState, memory: NO_LOOP, isWarned: false })
+    expect(resetRuns(two, undefined, NOW).threads.map((one) => one.loopState)).toEqual([undefined, undefined])
+  })
 })

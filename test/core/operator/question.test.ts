@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { amountsBy } from '../../../src/core/budget/meters.ts'
 import {
   askOperator,
@@ -27,7 +27,11 @@ const run = runWith({
   limits,
 })
 const session = { ...NEW_SESSION, threads: [threadWith(run)] }
-const asked = askOperator(session, request, limit, NOW + 20_000)
+const ask = () => askOperator(session, request, limit, NOW + 20_000)
+let asked: ReturnType<typeof ask>
+beforeEach(() => {
+  asked = ask()
+})
 const open = (of: Session, now = NOW) => {
   const [thread] = of.threads
   return thread && openQuestion(of, thread, now)

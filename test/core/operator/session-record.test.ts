@@ -137,3 +137,16 @@ describe('the record of a session', () => {
     )
   })
 })
+
+describe('the minutes of a record', () => {
+  const minutesOf = (record: SessionRecord) => record.minutes?.map(({ counts }) => counts)
+
+  it('count an iteration once, and none for a price that became known later', () => {
+    const first = withIteration(EMPTY_RECORD, 1, 1, facts(), usage(90, 10))
+    expect(minutesOf(first)).toEqual([{ iterations: 1, input: 90, output: 10 }])
+    const again = withIteration(first, 1, 1, facts(), usage(50, 5))
+    expect(minutesOf(again)).toEqual([{ iterations: 1, input: 140, output: 15 }])
+    expect(minutesOf(withIteration(EMPTY_RECORD, 1, 1, facts(), usage(0, 0, 0.25)))).toMatchObject([{ cost: 0.25 }])
+    expect(minutesOf(withIteration(EMPTY_RECORD, 1, 1, facts(), usage(0, 0, 0.25)))?.[0]?.iterations).toBeUndefined()
+  })
+})

@@ -138,3 +138,14 @@ describe('the limits of a tree of agents', () => {
     expect(tree({}).ask('', 0, [SPAWN, TWO])).toEqual([undefined, undefined])
   })
 })
+
+describe('a main agent that is seen after its agents, as after a restart', () => {
+  it('leaves what is remembered of them as it is', () => {
+    const { ask, times, depthOf } = tree({ total: 9 })
+    ask('a', 0, [SPAWN])
+    expect(times()).toHaveLength(1)
+    ask('', 1)
+    expect(times()).toHaveLength(1)
+    expect([depthOf('a'), depthOf('')]).toEqual([undefined, undefined])
+  })
+})

@@ -28,6 +28,9 @@ describe('an agent that goes back to an older answer', () => {
     session.relay(back(1), ['b0'])
     expect(session.iteration([...back(1), ...steps('b', 1)], { now: 11 })).toBe(7)
     expect(session.session.threads).toHaveLength(2)
+    const [, branch] = session.session.threads
+    const { fingerprint } = countedOf(back(1))
+    expect(branch?.run.recentRequests).toMatchObject([{ fingerprint, iteration: 6 }, { iteration: 7 }])
     // It is no agent that another one has started.
     expect(session.session.threads.map(({ depth }) => depth)).toEqual([undefined, undefined])
     expect(session.session.guards).toBeUndefined()

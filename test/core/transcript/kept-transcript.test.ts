@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
+  joinedText,
   MAX_ENTRIES,
   MAX_ENTRY_TEXT,
   MAX_TRANSCRIPT_TEXT,
@@ -65,6 +66,19 @@ describe('what a request shows', () => {
       said('The answer is'),
     ]
     expect(linesOf(shows(messages))).toEqual(['user: Go.'])
+  })
+})
+
+describe('the texts of a request', () => {
+  it('are read from the newest back, until they are as long as a transcript may be', () => {
+    const long = 'x'.repeat(MAX_TRANSCRIPT_TEXT / 8)
+    const read = shows(Array.from({ length: 20 }, (_, at) => user(`${at} ${long}`)))
+    expect(read.map(({ text }) => text.split(' ')[0])).toEqual(['12', '13', '14', '15', '16', '17', '18', '19'])
+  })
+
+  it('of several responses are one text, without empty ones', () => {
+    expect(joinedText(['', 'One.', '', 'Two.'])).toBe('One.\n\nTwo.')
+    expect(joinedText(['', ''])).toBe('')
   })
 })
 
@@ -133,6 +147,18 @@ describe('a kept transcript', () => {
     const entries = answer(request(NOTHING, [user('Find it.'), said('Yes?'), user('A.')], true), 'No A.', 'one')
     const next = request(entries, [user('Find it.'), said('Yes?'), user('B.')], true)
     expect(linesOf(next).slice(-3)).toEqual(['user: A.', 'assistant: No A.', 'user: B.'])
+  })
+
+  it('is added whole where a client shows other texts in the same order', () => {
+    const entries = answer(request(NOTHING, [user('Find it.')], true), 'Found.', 'one')
+    const next = request(entries, [user('Where is she?'), said('At home.'), user('Why?')], true)
+    expect(linesOf(next)).toEqual([
+      'user: Find it.',
+      'assistant: Found.',
+      'user: Where is she?',
+      'assistant: At home.',
+      'user: Why?',
+    ])
   })
 
   it('is as long as is allowed, and says so', () => {
