@@ -7,11 +7,12 @@ import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transc
 import { add, type Counts } from '../../../src/core/counters.ts'
 import { buildRegistry } from '../../../src/core/harness/match.ts'
 import { mergeSessions } from '../../../src/core/session/merge.ts'
-import { countsByTool, resultTokens } from '../../../src/core/session/result-tokens.ts'
-import { NEW_SESSION, type ThreadContext, withAnswer } from '../../../src/core/session/session.ts'
+import { addedTokens, countsByTool, resultTokens } from '../../../src/core/session/result-tokens.ts'
+import { NEW_SESSION, type RunState, type ThreadContext, withAnswer } from '../../../src/core/session/session.ts'
 import { DIALECTS } from '../../../src/dialect/index.ts'
 import { detailOf } from '../../../src/ops/sessions/view.ts'
 import { sessionKey } from '../../../src/store/store.ts'
+import { called, conversationOf, requestFacts, requestOf, result, runWith, threadWith, user } from '../transcript.ts'
 
 /** One step of an agent: its calls, by tool, with their results. */
 type Step = readonly { readonly tool: string; readonly result: string }[]
@@ -218,5 +219,36 @@ describe('what costs a session', () => {
     expect(joinByName([], [{ name: '__proto__', amount: { input: 1 } }], [], false)).toEqual([
       { name: '__proto__', amount: { input: 1 } },
     ])
+  })
+})
+
+describe('the tokens that results add to a prompt', () => {
+  const messages = [user('Go.'), called('a'), result('a', 'x'.repeat(1_000))]
+  const conversation = conversationOf(messages)
+  const request = requestOf({ ...requestFacts(messages), bytes: 4_000 }, { conversation })
+  const [size = 0] = conversation.resultSizes?.(2).map(({ bytes }) => bytes) ?? []
+  const addedAfter = (context: ThreadContext | undefined, isRetry = false) =>
+    addedTokens(request, { thread: threadWith(runWith(), { context }), isRetry } as RunState, 400)
+
+  it.each<[string, ThreadContext | undefined, number]>([
+    ['their share of its bytes where nothing is known of the one before', undefined, Math.round(size / 10)],
+    ['what it has grown by', { tokens: 150, requestBytes: 4_000 - size, messages: 1 }, 250],
+    [
+      'their share where its history was changed',
+      { tokens: 150, requestBytes: 3_500, messages: 1 },
+      Math.round(size / 10),
+    ],
+    [
+      'their share where another answer came between',
+      { tokens: 150, requestBytes: 100, messages: 0 },
+      Math.round(size / 10),
+    ],
+  ])('are %s', (_, context, expected) => {
+    expect(addedAfter(context)).toBe(expected)
+  })
+
+  it('are none where the prompt was answered before', () => {
+    expect(addedAfter({ tokens: 400, requestBytes: 4_000, messages: 3 }, true)).toBe(0)
+    expect(addedAfter(undefined, true)).toBe(Math.round(size / 10))
   })
 })

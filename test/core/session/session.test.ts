@@ -429,3 +429,17 @@ it('a session of replicas whose clocks differ has used no negative time', () => 
   const { used: run, usedBySession: whole } = session.see(second, { now: 40_000 })
   expect([run.seconds, whole.seconds]).toEqual([0, 0])
 })
+
+describe('a conversation in which a human’s message was replaced after its answer', () => {
+  const FIRST = [SYSTEM, user('Fix the bug.'), said('It is fixed.')]
+  it.each<[string, Message[], boolean]>([
+    ['an answer without calls', [said('The tests pass.')], true],
+    ['a call and its result', steps('a', 1), false],
+  ])('has a new run where another message follows %s: %s', (_, answer, isNewRun) => {
+    const session = newSession()
+    session.see(FIRST.slice(0, 2))
+    session.see([...FIRST, user('Run the tests.')])
+    expect(session.see([...FIRST, ...answer, user('And now the docs.')]).isNewRun).toBe(isNewRun)
+    expect(session.session.threads).toHaveLength(1)
+  })
+})
