@@ -344,3 +344,11 @@ describe('a call that was made although it was to be blocked', () => {
     expect(endingLoop(memory, POLICY)).toBeDefined()
   })
 })
+
+describe('a call that is made again beside a loop', () => {
+  it('is not blocked as long as the model was warned about the other call alone', () => {
+    const { memory, findings } = tell(`c=1 ${STUCK} c=1`)
+    expect(new Set(findings.flatMap(({ warnedCalls }) => warnedCalls))).toEqual(new Set([callOf('a').call]))
+    expect(refuse(memory, 'c+a').blocked.map((block) => block?.tool)).toEqual([undefined, 'a'])
+  })
+})
