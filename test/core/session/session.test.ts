@@ -435,11 +435,22 @@ describe('a conversation in which a human’s message was replaced after its ans
   it.each<[string, Message[], boolean]>([
     ['an answer without calls', [said('The tests pass.')], true],
     ['a call and its result', steps('a', 1), false],
-  ])('has a new run where another message follows %s: %s', (_, answer, isNewRun) => {
+  ])('has a new run only where the next message follows no call, here %s', (_, answer, isNewRun) => {
     const session = newSession()
     session.see(FIRST.slice(0, 2))
     session.see([...FIRST, user('Run the tests.')])
     expect(session.see([...FIRST, ...answer, user('And now the docs.')]).isNewRun).toBe(isNewRun)
     expect(session.session.threads).toHaveLength(1)
+  })
+})
+
+describe('a request that is sent again', () => {
+  it.each([
+    ['is', 'a prompt', true, TASK],
+    ['is not', 'a later step', undefined, [...TASK, ...steps('a', 1)]],
+  ])('%s a sign of another agent with the same task where it is %s', (_is, _what, isPromptRepeated, messages) => {
+    const session = newSession()
+    for (const sent of [messages, messages]) session.see(sent)
+    expect(session.session.threads.map((thread) => thread.isPromptRepeated || undefined)).toEqual([isPromptRepeated])
   })
 })

@@ -280,16 +280,13 @@ describe('the tools that a Chat Completions request forces', () => {
     [4, ['f0']],
     [5, ['f1']],
     [6, ['f2']],
-  ])(
-    'are those in its lists of tools, the names of a list in the %sth one included as far as the fifth: %j',
-    (levels, names) => {
-      const request = chat.read({
-        path: '',
-        body: Buffer.from(JSON.stringify({ messages: [], tools: [nested(levels)], tool_choice: 'required' })),
-      })
-      expect(request?.forcedTools()).toEqual({ isNamed: false, names })
-    },
-  )
+  ])('are those in its lists of tools as far as the fifth; of %s levels of lists they are %j', (levels, names) => {
+    const request = chat.read({
+      path: '',
+      body: Buffer.from(JSON.stringify({ messages: [], tools: [nested(levels)], tool_choice: 'required' })),
+    })
+    expect(request?.forcedTools()).toEqual({ isNamed: false, names })
+  })
 })
 
 describe('a Chat Completions request that is read', () => {
