@@ -262,6 +262,11 @@ describe('two copies of a session', () => {
     expect(mergeSessions(base, { ...here, reductions: undefined }, there).reductions).toBe(there.reductions)
   })
 
+  it('have what the store has of a thread whose newest request came at the same time in both', () => {
+    const noted = (sent: string): Session => ({ ...NEW_SESSION, threads: [{ ...threadOf(runOf(5, 1)), name: sent }] })
+    expect(mergeSessions(undefined, noted('here'), noted('there')).threads[0]?.name).toBe('there')
+  })
+
   it('have the gaps, the name and the number of threads of both, and the smaller windows that the replica found', () => {
     const record = { name: undefined, threads: 1, iterations: [], runs: [] }
     const one: Session = { ...single(5, 10), gaps: ['no_identity'], record: { ...record, name: 'mine', threads: 3 } }

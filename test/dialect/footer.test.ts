@@ -255,4 +255,26 @@ describe('the footer in a stream of Responses', () => {
       response: { output_text: stated.join(''), governor: { has_final_answer: true } },
     })
   })
+
+  it('goes on with the text that it follows, and not with one before it', () => {
+    const second = { ...place, content_index: 1 }
+    const events = [
+      created,
+      added,
+      partAdded,
+      { ...delta, delta: 'So. ' },
+      { ...partAdded, ...second },
+      { ...delta, ...second },
+      { ...textDone, ...second },
+      { ...partDone, ...second },
+      itemDone([said('So. '), said(whole)]),
+      {
+        type: 'response.completed',
+        response: { id: 'resp_1', status: 'completed', output: [item([said('So. '), said(whole)])] },
+      },
+    ]
+    const sent = through(responses, numbered(events))
+    const footers = sent.filter(({ delta: added }) => String(added).includes(FOOTER))
+    expect(footers).toMatchObject([{ content_index: 1, delta: `\n\n${FOOTER}` }])
+  })
 })

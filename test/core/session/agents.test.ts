@@ -83,6 +83,12 @@ describe('the limits of a tree of agents', () => {
     expect(one.depthOf('')).toBeUndefined()
   })
 
+  it('count the agents that came before the one without a name', () => {
+    const one = tree({ total: 9 })
+    for (const thread of ['a', 'b', 'c', '']) one.ask(thread, 0)
+    expect(one.count(0).total).toBe(2)
+  })
+
   it('remember nothing of a response that starts no agent', () => {
     const one = tree({ total: 9 })
     one.ask('', 0, [READ])

@@ -189,3 +189,15 @@ describe('a Chat Completions reply of Governor itself', () => {
     expect(end).toBe('[DONE]')
   })
 })
+
+it('the tier of a Chat Completions response stands in it, in its last chunk, or in its usage', () => {
+  const tierOf = (text: string, streams: boolean) => {
+    const body = Buffer.from(text)
+    return chat.metadata({ head: body, tail: body, whole: body, streams, withCalls: false }).bill?.tier
+  }
+  const [first, last] = ['auto', 'flex'].map((tier) => `data: {"choices":[],"service_tier":"${tier}"}\n\n`)
+  expect(tierOf(`${first}${last}`, true)).toBe('flex')
+  expect(tierOf('{"choices":[{"service_tier":"auto"}],"service_tier":"flex"}', false)).toBe('flex')
+  expect(tierOf('{"service_tier":"auto","usage":{"total_tokens":1,"service_tier":"flex"}}', false)).toBe('flex')
+  expect(tierOf('{"choices":[{"service_tier":"auto"}]}', false)).toBeUndefined()
+})

@@ -157,6 +157,7 @@ describe('a Chat Completions stream that ends a run', () => {
     ['a call', [callChunk()]],
     ['usage', [usageChunk(10)]],
     ['nothing', []],
+    ['its end mark alone', [DONE]],
   ])('a stream that ends after %s stays incomplete', (_, events) => {
     const { end, data, governor } = run([events])
     expect([end, governor]).toEqual(['broken', []])

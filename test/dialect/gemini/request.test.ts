@@ -123,6 +123,183 @@ describe('a request to Gemini', () => {
     })
   })
 
+  it('shows an answer in several contents, as SDKs send the events of one, as one message', () => {
+    const call = (name: string) => ({ functionCall: { name, args: { n: 1 } } })
+    const contents = [
+      { role: 'user', parts: [{ text: 'Go.' }] },
+      { role: 'model', parts: [{ text: 'Let ' }, { text: 'Hm.', thought: true }] },
+      { role: 'model', parts: [{ text: 'me see.', thought: false }, call('a')] },
+      { role: 'model' },
+      { role: 'model', parts: [{ functionCall: { name: 'b' } }] },
+      { role: 'user', parts: [{ text: 'Well?' }] },
+    ]
+    const { conversation } = read(JSON.stringify({ contents }))
+    expect(contents.map((_, at) => conversation.role(at))).toEqual([
+      ...['user', 'assistant', 'part', 'part', 'part', 'user'],
+    ])
+    expect(contents.map((_, at) => conversation.texts(at).join(''))).toEqual([
+      ...['Go.', 'Let me see.', '', '', '', 'Well?'],
+    ])
+    expect(conversation.calls(1)).toEqual([
+      { id: '', name: 'a', arguments: '{"n":1}' },
+      { id: '', name: 'b', arguments: '{}' },
+    ])
+    expect(conversation.calls(2)).toEqual([])
+  })
+
+  it('takes the only text of a result for its words, and else shows the whole in JSON, with what is attached', () => {
+    const attached = { inlineData: { mimeType: 'image/png', data: 'aGk=' } }
+    const responses: readonly [object, string | RegExp][] = [
+      [{ response: { output: 'one' } }, 'one'],
+      [{ response: { anything: 'one' } }, 'one'],
+      [{ response: { output: 7 } }, '{"output":7}'],
+      [{ response: { output: 'one', error: 'two' } }, '{"output":"one","error":"two"}'],
+      [{ response: ['one'] }, '["one"]'],
+      [{}, '""'],
+      [{ response: { output: 'one' }, parts: [attached] }, /^one\n\[ [g-v]+\]$/],
+    ]
+    const parts = [
+      { text: 'See:' },
+      ...responses.map(([response], at) => ({ functionResponse: { id: `i${at}`, name: 'f', ...response } })),
+    ]
+    const body = JSON.stringify({ contents: [{ role: 'user', parts }, { parts: [{ text: 'Go.' }] }] })
+    const { conversation } = read(body)
+    for (const [at, { text }] of conversation.results(0).entries()) {
+      const [, expected = ''] = responses[at] ?? []
+      if (typeof expected === 'string') expect(text).toBe(expected)
+      else expect(text).toMatch(expected)
+    }
+    const sizes = conversation.resultSizes?.(0) ?? []
+    expect(sizes.map(({ callId, name }) => [callId, name])).toEqual(responses.map((_, at) => [`i${at}`, 'f']))
+    expect(sizes.map(({ bytes }) => bytes)).toEqual(parts.slice(1).map((part) => JSON.stringify(part).length))
+    expect(conversation.resultSizes?.(1)).toEqual([])
+  })
+
+  it('shows the pictures of a user alone, and no texts, calls or thoughts as such', () => {
+    const inlineData = { mimeType: 'image/png', data: 'aGk=' }
+    const parts = [{ text: 'a' }, { text: 'b', thought: true }, { functionCall: { name: 'f' } }, { inlineData }]
+    const { conversation } = read(JSON.stringify({ contents: [{ parts }, { role: 'model', parts }] }))
+    expect(conversation.pictures?.(0)).toHaveLength(1)
+    expect(conversation.pictures?.(1)).toEqual([])
+    expect([conversation.calls(0), conversation.results(1)]).toEqual([[], []])
+  })
+
+  it.each([
+    ['a paragraph of its last text', { parts: [{ text: 'Go.' }] }, { parts: [{ text: 'Go.\n\nN.' }] }],
+    [
+      'a part after results',
+      { parts: [{ functionResponse: { name: 'f' } }, { text: 'Go.' }] },
+      { parts: [{ functionResponse: { name: 'f' } }, { text: 'Go.' }, { text: 'N.' }] },
+    ],
+    [
+      'a part behind an only part without a text',
+      { parts: { inlineData: {} } },
+      { parts: [{ inlineData: {} }, { text: 'N.' }] },
+    ],
+    ['a part behind an only part with no words', { parts: { text: 7 } }, { parts: [{ text: 7 }, { text: 'N.' }] }],
+    ['its only part', { role: 'user' }, { role: 'user', parts: [{ text: 'N.' }] }],
+  ])('gets a notice as %s', (_, content, after) => {
+    const body = JSON.stringify({ contents: [content] })
+    expect(edited(body, read(body).notice('N.', 'auto')).contents).toEqual([after])
+  })
+
+  it('gets no notice where it has no contents, or something else in place of the parts', () => {
+    for (const body of ['{"contents":[]}', '{"contents":[{"parts":"Go."}]}', '{"contents":[{"parts":null}]}'])
+      expect(read(body).notice('N.', 'auto')).toBeUndefined()
+  })
+
+  it('gets an announcement at the end of its system text, and else one', () => {
+    const announced = (systemInstruction: unknown, name = 'systemInstruction') => {
+      const body = JSON.stringify({ [name]: systemInstruction, contents: [] })
+      return edited(body, read(body).announce('A.'))
+    }
+    const parts = [{ text: 'A.' }]
+    expect(edited('{"contents":[]}', read('{"contents":[]}').announce('A.'))).toEqual({
+      contents: [],
+      systemInstruction: { parts },
+    })
+    expect(announced({ role: 'user' })).toEqual({ contents: [], systemInstruction: { parts } })
+    expect(announced({}, 'system_instruction')).toEqual({ contents: [], system_instruction: { parts } })
+    const listed = { parts: [{ text: 'Be short.' }] }
+    expect(announced(listed).systemInstruction).toEqual({ parts: [{ text: 'Be short.\n\nA.' }] })
+  })
+
+  it('states how tools may be called only if it offers some, and no more than asked', () => {
+    const tools = [{ functionDeclarations: [{ name: 'read' }] }]
+    const banned = (more: object, ...[ban, forced]: Parameters<DialectRequest['banTools']>) => {
+      const body = JSON.stringify({ contents: [], ...more })
+      return edited(body, read(body).banTools(ban, forced))
+    }
+    const none = { functionCallingConfig: { mode: 'NONE' } }
+    expect(banned({}, 'choice_none')).toEqual({ contents: [] })
+    expect(banned({ tools }, 'choice_none').toolConfig).toEqual(none)
+    expect(banned({ tools, toolConfig: null }, 'choice_none').toolConfig).toEqual(none)
+    expect(banned({ tools, tool_config: 7 }, 'choice_none')).toEqual({ contents: [], tools, tool_config: none })
+    const other = { retrievalConfig: {} }
+    expect(banned({ tools, toolConfig: other }, 'choice_none').toolConfig).toEqual({ ...other, ...none })
+    expect(banned({ tools }, 'all_but_forced')).toEqual({ contents: [], tools })
+    expect(banned({ tools }, 'all_but_forced', 'read').toolConfig).toEqual({
+      functionCallingConfig: { mode: 'ANY', allowedFunctionNames: ['read'] },
+    })
+    const counted = (candidateCount: unknown) =>
+      banned({ generationConfig: { candidateCount } }, 'no_tools').generationConfig.candidateCount
+    expect([1, 2, 'x'].map(counted)).toEqual([1, 1, 'x'])
+  })
+
+  it('demands a format by a schema, or by a type that is JSON', () => {
+    const demands = (generationConfig: unknown) => read(JSON.stringify({ contents: [], generationConfig })).demands()
+    const schema = { type: 'OBJECT' }
+    for (const asked of [{ responseSchema: schema }, { responseJsonSchema: schema }, { response_schema: schema }])
+      expect(demands(asked)).toMatchObject({ hasFormat: true, hashes: [expect.anything()] })
+    expect(demands({ responseMimeType: 'application/json' }).hasFormat).toBe(true)
+    for (const asked of [{ responseSchema: null }, { responseMimeType: 'text/plain' }, { responseMimeType: 7 }, {}, 7])
+      expect(demands(asked)).toEqual({ hasFormat: false, hashes: [] })
+  })
+
+  it('forces the tools that it allows, all of them if it names none, and none in another mode', () => {
+    const forced = (functionCallingConfig: object) => {
+      const tools = [{ functionDeclarations: [{ name: 'a' }, { name: 'b' }] }, { googleSearch: {} }]
+      return read(JSON.stringify({ contents: [], tools, toolConfig: { functionCallingConfig } })).forcedTools()
+    }
+    expect(forced({ mode: 'any', allowedFunctionNames: ['a', 7] })).toEqual({ isNamed: true, names: ['a'] })
+    expect(forced({ mode: 'ANY', allowedFunctionNames: ['a', 'b'] })).toEqual({ isNamed: false, names: ['a', 'b'] })
+    for (const allowedFunctionNames of [[], 'a', undefined])
+      expect(forced({ mode: 'ANY', allowedFunctionNames })).toEqual({
+        isNamed: false,
+        names: ['a', 'b', 'googleSearch'],
+      })
+    for (const mode of ['AUTO', 'NONE', 7]) expect(forced({ mode })).toEqual({ isNamed: false, names: [] })
+  })
+
+  it('is none in a body that is no object, or has something else in place of its contents', () => {
+    for (const body of ['[]', '7', '{"contents":7}'])
+      expect(gemini.read({ path: PATH, body: Buffer.from(body) })).toBeUndefined()
+  })
+
+  it('has no model on another path, and does not ask for a stream there', () => {
+    const request = read('{"contents":[]}', '/v1beta/other')
+    expect([request.conversation.model, request.conversation.streams, request.isList]).toEqual(['', false, false])
+    expect(gemini.modelOf({ path: '/v1beta/other', body: Buffer.from('{"model":"m"}') })).toBeUndefined()
+    for (const path of ['/v1/models/m:countTokens', '/v1/m:generateContent', '/v1/models/m:generateContent/x'])
+      expect(gemini.claims(path.split('/').slice(1))).toBe(0)
+  })
+
+  it('that is too long gets an error of its API, with the numbers that are known', () => {
+    const { overflowError } = gemini.api
+    const message = (...numbers: Parameters<typeof overflowError>) =>
+      (overflowError(...numbers) as { message: string }).message
+    const exceeds = 'exceeds the maximum number of tokens allowed'
+    expect(message(100, 120)).toBe(`The input token count (120) ${exceeds} (100).`)
+    expect(message(undefined, undefined)).toBe(`The input token count ${exceeds}.`)
+    expect(overflowError(0, 0)).toMatchObject({ code: 400, status: 'INVALID_ARGUMENT' })
+    expect(gemini.api.errorReply({ code: 400 })).toEqual({ error: { code: 400 } })
+  })
+
+  it('is sent with a key, or with a token of OAuth', () => {
+    expect(gemini.api.credentialHeader('AIza', undefined)).toBe('x-goog-api-key')
+    expect(gemini.api.credentialHeader('ya29.a', undefined)).toBe('authorization')
+  })
+
   it('shows each call without an id the result that names its tool, in order, however the tools are mixed', () => {
     const made = fc.array(fc.tuple(fc.constantFrom('read', 'search', 'write'), fc.integer()), {
       minLength: 1,

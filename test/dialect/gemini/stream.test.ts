@@ -1,109 +1,262 @@
 import { describe, expect, it } from 'vitest'
-import { terminalOf } from '../../../src/core/terminal.ts'
+import type { AnswerStream } from '../../../src/dialect/dialect.ts'
 import { gemini } from '../../../src/dialect/gemini/index.ts'
-import { createFrameReader } from '../../../src/sse/frames.ts'
-import { answerIn, chunksIn, generatedEvents, type Part } from '../../support/gemini.ts'
+import {
+  call,
+  chunk,
+  eventOf,
+  feed,
+  feedBytes,
+  last,
+  named,
+  received,
+  SIGNED,
+  say,
+  TERMINAL,
+  terminal,
+  thought,
+  usage,
+} from './chunks.ts'
 
-const TERMINAL = terminalOf({ meter: { name: 'iterations', used: 4, max: 3 } }, 'abc', true)
-const CALLS = ['read', 'search'].map((name, at) => ({ id: `c${at}`, name, arguments: { at } }))
+const FALLBACK = '(Reached max iterations: 3)'
+const open = (mayHaveFooter = false) => gemini.openStream(true, false, mayHaveFooter)
 
-const framesOf = (events: readonly string[]) => {
-  const reader = createFrameReader()
-  return [...reader.push(Buffer.from(events.join(''))), ...reader.end()]
+/** Feeds one list of chunks per attempt, as the proxy does, and ends the client's stream. */
+function run(tries: readonly (readonly unknown[])[], dropCalls = true, footer?: string) {
+  const stream: AnswerStream = gemini.openStream(dropCalls, false, footer !== undefined)
+  let end: ReturnType<AnswerStream['endResponse']> = 'silent'
+  const bytes: Buffer[] = []
+  for (const data of tries) {
+    bytes.push(feed(stream, ...data))
+    end = stream.endResponse()
+    if (end !== 'silent') break
+  }
+  if (end === 'broken') bytes.push(...stream.abandon())
+  else bytes.push(...stream.finish(terminal, end === 'answered' || !dropCalls ? undefined : FALLBACK, footer))
+  return { end, ...received(Buffer.concat(bytes)), raw: Buffer.concat(bytes).toString(), kept: stream.text }
 }
-/** Feeds events; returns the bytes that the client gets at once. */
-const feed = (stream: Pick<ReturnType<typeof gemini.openFilter>, 'push'>, events: readonly string[]) =>
-  Buffer.concat(framesOf(events).flatMap((frame) => stream.push(frame))).toString()
-const event = (parts: readonly Part[], more: object = {}, beside: object = {}) =>
-  `data: ${JSON.stringify({ candidates: [{ content: { parts, role: 'model' }, index: 0, ...more }], ...beside })}\n\n`
-const called = (name: string): Part => ({ functionCall: { name, args: {} } })
-const ENDS = { finishReason: 'STOP' }
 
-describe('a Gemini stream whose calls are held', () => {
-  it('shows its text at once, and its calls only when they are released', () => {
-    const filter = gemini.openFilter()
-    const events = [
-      ...generatedEvents({ text: 'Let me see. ' }, 1).slice(0, -1),
-      ...generatedEvents({ calls: CALLS }, 1),
-    ]
-    const shown = feed(filter, events)
-    expect([answerIn(shown).text, answerIn(shown).calls]).toEqual(['Let me see. ', []])
-    expect(filter.endResponse()?.calls.map(({ name }) => name)).toEqual(['read', 'search'])
-    const rest = answerIn(Buffer.concat(filter.release(new Set([0]))).toString())
-    expect(rest.calls).toMatchObject([{ functionCall: { name: 'search' } }])
+describe('a Gemini stream that ends a run', () => {
+  it('changes only in the chunk with its finish reason', () => {
+    const data = [say('It '), say('is 42.', usage(8)), last([{ text: '' }], 'STOP', usage(9))]
+    const { raw, kept, end } = run([data])
+    const ended = JSON.stringify({ ...data[2], governor: TERMINAL })
+    expect(raw).toBe(`${eventOf(data[0])}${eventOf(data[1])}data: ${ended}\n\n`)
+    expect([kept, end]).toEqual(['It is 42.', 'answered'])
   })
 
-  it('gives the text beside its blocked calls, and nothing of its end, when a later response follows', () => {
-    const filter = gemini.openFilter()
-    feed(filter, [event([called('read')]), event([{ text: 'I look.' }]), event([called('search')], ENDS)])
-    filter.endResponse()
-    const shown = chunksIn(feed(filter, [event([{ text: 'Now.' }]), event([called('write')], ENDS)]))
-    expect(shown.map(({ candidates }) => candidates[0]?.content?.parts)).toEqual([
-      [{ text: 'I look.' }],
-      [{ text: '\n\n' }],
-      [{ text: 'Now.' }],
+  it('shows text at once, byte for byte, and holds its end and all after it', () => {
+    const stream = open()
+    const text = ' { "n" : 1.0, "candidates":[{"content":{"parts":[{"text":"Hi"}]}}]}'
+    expect(feed(stream, text).toString()).toBe(eventOf(text))
+    expect(stream.hasText).toBe(true)
+    expect(feed(stream, last([])).length).toBe(0)
+    expect(feed(stream, usage(7)).length).toBe(0)
+    expect(feedBytes(stream, ': still here\n\n').toString()).toBe(': still here\n\n')
+  })
+
+  it('has begun with the first candidate, and has text with the first content or comment', () => {
+    const commented = open()
+    feedBytes(commented, ': still here\n\n')
+    expect([commented.hasBegun, commented.hasText]).toEqual([false, true])
+    const stream = open()
+    feed(stream, usage(3))
+    expect(stream.hasBegun).toBe(false)
+    feed(stream, say(''))
+    expect([stream.hasBegun, stream.hasText]).toEqual([true, false])
+    feed(stream, say('Hi'))
+    expect(stream.hasText).toBe(true)
+  })
+
+  it('takes an event that is not JSON for a comment, which the client gets as it is', () => {
+    const stream = open()
+    expect(feed(stream, 'no JSON').toString()).toBe(eventOf('no JSON'))
+    expect(stream.hasBegun).toBe(false)
+  })
+
+  it('passes thoughts on at once, which are no answer', () => {
+    const stream = open()
+    expect(received(feed(stream, chunk([thought('Hm.')]))).parts).toEqual([thought('Hm.')])
+    const { end, text, kept, governor } = run([[chunk([thought('Hm.')]), last([{ text: '' }])]])
+    expect([end, text, kept]).toEqual(['silent', FALLBACK, FALLBACK])
+    expect(governor).toEqual([terminal(false)])
+  })
+
+  it('holds text that may be markup until it is an answer', () => {
+    const stream = open()
+    expect(feed(stream, say('<th'), say('ink>Hm.</think>')).length).toBe(0)
+    expect(received(feed(stream, say('It is 42.'))).text).toBe('<think>Hm.</think>It is 42.')
+  })
+
+  it('loses its calls, in one chunk and over several, and keeps what stands beside them', () => {
+    const data = [
+      say('It '),
+      chunk([{ text: 'is ' }, call('a', SIGNED), { text: '42.' }, call('b')]),
+      chunk([call('c')]),
+      last([call('d')]),
+    ]
+    const { end, text, calls, reasons, chunks, governor } = run([data])
+    expect([end, text, calls, reasons, governor]).toEqual(['answered', 'It is 42.', [], ['STOP'], [TERMINAL]])
+    // Each chunk has a part, as the SDK forgets the answer otherwise; a chunk of calls alone is left out.
+    expect(chunks.map(({ candidates }) => candidates?.[0]?.content?.parts)).toEqual([
+      [{ text: 'It ' }],
+      [{ text: 'is ' }, { text: '42.' }],
+      [{ text: '' }],
     ])
-    expect(filter.endResponse()).toMatchObject({
-      calls: [{ name: 'write' }],
-      text: 'Now.',
-      message: JSON.stringify([{ text: 'Now.' }, called('write')]),
+  })
+
+  it('shows the text beside a removed call as text, which may be markup', () => {
+    const stream = open()
+    expect(feed(stream, chunk([{ text: '<think>' }, call('a')])).length).toBe(0)
+    const { parts } = received(feed(open(), chunk([thought('Hm.'), call('a')])))
+    expect(parts).toEqual([thought('Hm.')])
+  })
+
+  it('loses the calls of every candidate', () => {
+    const both = {
+      ...named(),
+      candidates: [
+        { content: { parts: [{ text: 'It is 42.' }] }, index: 0, finishReason: 'STOP' },
+        { content: { parts: [{ text: 'B' }, call('b')] }, index: 1, finishReason: 'MAX_TOKENS' },
+      ],
+    }
+    const { chunks, governor } = run([[both]])
+    expect(chunks).toEqual([
+      {
+        ...both,
+        candidates: [both.candidates[0], { content: { parts: [{ text: 'B' }] }, index: 1, finishReason: 'STOP' }],
+        governor: TERMINAL,
+      },
+    ])
+    expect(governor).toEqual([TERMINAL])
+  })
+
+  it.each([
+    ['STOP', undefined],
+    ['MAX_TOKENS', true],
+    ['SAFETY', true],
+    ['MALFORMED_FUNCTION_CALL', true],
+  ])('ends whole with the reason %s, and its terminal state says whether it was cut off', (reason, truncated) => {
+    const { reasons, governor } = run([[say('a'), last([], reason)]])
+    expect(reasons).toEqual(['STOP'])
+    expect(governor).toEqual([{ ...TERMINAL, ...(truncated ? { truncated } : {}) }])
+  })
+
+  it('ends if the provider blocks the prompt, without an answer', () => {
+    const { end, text, governor } = run([[{ promptFeedback: { blockReason: 'SAFETY' } }]])
+    expect([end, text, governor]).toEqual(['silent', FALLBACK, [terminal(false)]])
+    const stream = open()
+    expect(feed(stream, { promptFeedback: { blockReason: 'SAFETY' } }).length).toBe(0)
+  })
+
+  it('is broken without a finish reason, and after an error, whose bytes the client gets', () => {
+    const error = { error: { code: 503, message: 'overloaded' } }
+    expect(run([[say('a')]])).toMatchObject({ end: 'broken', raw: eventOf(say('a')), governor: [] })
+    for (const broken of [error, { ...last([call('a')]), ...error }, { ...say('b'), ...error }]) {
+      for (const dropCalls of [true, false]) {
+        const { end, raw } = run([[say('a'), say('<'), broken, last([])]], dropCalls)
+        expect([end, raw]).toEqual(['broken', [say('a'), say('<'), broken, last([])].map(eventOf).join('')])
+      }
+    }
+  })
+
+  it('gets an end with usage and terminal state if it has none and Governor reads no more', () => {
+    const stream = open()
+    feed(stream, say('It is 42.', usage(9)))
+    expect(stream.endResponse(true)).toBe('answered')
+    expect(received(Buffer.concat(stream.finish(terminal, undefined))).chunks).toEqual([
+      { ...last([{ text: '' }]), ...usage(9), governor: TERMINAL },
+    ])
+  })
+
+  it('gets a blank line after its last event if that lacks one', () => {
+    const stream = open()
+    feed(stream, say('a'))
+    feedBytes(stream, `data: ${JSON.stringify(last([{ text: 'b' }]))}`)
+    expect(stream.endResponse()).toBe('answered')
+    const bytes = Buffer.concat(stream.finish(terminal, undefined)).toString()
+    expect(bytes).toBe(`data: ${JSON.stringify({ ...last([{ text: 'b' }]), governor: TERMINAL })}\n\n`)
+  })
+
+  it('that the agent ends itself keeps its calls and its reason, and gets no end that it lacks', () => {
+    const data = [say('<think>'), chunk([call('a')]), last([call('b')], 'MAX_TOKENS')]
+    const { raw, governor } = run([data], false)
+    const [first, second, third] = data
+    const ended = { ...third, governor: { ...terminal(false), truncated: true } }
+    expect(governor).toEqual([terminal(false, true)])
+    expect(raw).toBe(
+      `${eventOf(first)}${eventOf(second)}data: ${JSON.stringify({ ...third, governor: governor[0] })}\n\n`,
+    )
+    expect(received(Buffer.from(raw)).chunks[2]).toEqual(ended)
+    const stream = gemini.openStream(false, false)
+    feed(stream, say('a'))
+    stream.endResponse(true)
+    expect(stream.finish(terminal, undefined)).toEqual([])
+  })
+})
+
+describe('a Gemini stream of several responses', () => {
+  const SILENT = [
+    [chunk([call('a')], {}, usage(4)), last([call('b')], 'STOP', usage(10))],
+    [say('<think>Hm.', usage(4)), last([{ text: '</think>' }], 'STOP', usage(10))],
+    [last([], 'STOP', usage(4)), usage(10)],
+  ]
+
+  it.each(SILENT)('continues one without an answer, and states the sum of what was used: %j', (...first) => {
+    const second = [
+      say('It is ', { ...named('two'), ...usage(3) }),
+      last([{ text: '42.' }], 'STOP', { ...named('two'), ...usage(5) }),
+    ]
+    const { text, kept, chunks, governor, reasons } = run([first, second])
+    expect([text, kept, governor]).toEqual(['It is 42.', 'It is 42.', [TERMINAL]])
+    expect(chunks.at(-1)?.usageMetadata).toEqual({ totalTokenCount: 15 })
+    expect(reasons).toEqual(['STOP'])
+  })
+
+  it.each(SILENT)('without an answer ends with the fallback, under the name of the first: %j', (...silent) => {
+    const other = silent.map((one) => ({ ...one, ...named('two') }))
+    const { text, kept, chunks, governor } = run([silent, other])
+    expect([text, kept, governor]).toEqual([FALLBACK, FALLBACK, [terminal(false)]])
+    expect(chunks.at(-1)).toEqual({
+      ...last([{ text: FALLBACK }]),
+      usageMetadata: { totalTokenCount: 20 },
+      governor: terminal(false),
     })
   })
 
-  it('keeps the first response if a later one has no candidate', () => {
-    const filter = gemini.openFilter()
-    feed(filter, generatedEvents({ calls: CALLS }, 1))
-    filter.endResponse()
-    feed(filter, ['data: {"usageMetadata":{"promptTokenCount":1}}\n\n'])
-    expect(filter.endResponse()).toBeUndefined()
-    const { calls, reason } = answerIn(Buffer.concat(filter.release(new Set([1]))).toString())
-    expect([calls.length, reason]).toEqual([1, 'STOP'])
+  it('states its own usage if it is the only response', () => {
+    const { chunks } = run([[say('a', usage(3)), last([], 'STOP', usage(5))]])
+    expect(chunks.map(({ usageMetadata }) => usageMetadata?.['totalTokenCount'])).toEqual([3, 5])
+  })
+
+  it('has no usage in its end if none was stated', () => {
+    expect(run([[last([])]]).chunks[0]).not.toHaveProperty('usageMetadata')
+    expect(run([[{ ...last([]), usageMetadata: 7 }]]).chunks[0]).not.toHaveProperty('usageMetadata')
   })
 })
 
-describe('a Gemini stream that ends a run', () => {
-  const ended = (tries: readonly (readonly string[])[]) => {
-    const stream = gemini.openStream(true, false)
-    let bytes = ''
-    for (const events of tries) {
-      bytes += feed(stream, events)
-      stream.endResponse()
-    }
-    return bytes + Buffer.concat(stream.finish(() => TERMINAL, undefined)).toString()
-  }
+describe('the footer of a Gemini stream', () => {
+  const FOOTER = 'A footer.'
 
-  it('keeps every byte of the events before its end, and the usage of its provider', () => {
-    const text = event([{ text: 'It is 42.' }]).replace('data: {', 'data:{ "n": 1.0, ')
-    const end = event([{ text: '' }], ENDS, { usageMetadata: { totalTokenCount: 9 } })
-    expect(ended([[text, end]])).toBe(text + end.replace(/\}\n/, `,"governor":${JSON.stringify(TERMINAL)}}\n`))
+  it('follows the last text that is still held, in its part', () => {
+    const { chunks } = run([[say('It is '), last([{ text: '42' }, { text: '.' }, thought('Hm.')])]], true, FOOTER)
+    expect(chunks.map(({ candidates }) => candidates?.[0]?.content?.parts)).toEqual([
+      [{ text: 'It is ' }],
+      [{ text: '42' }, { text: `.\n\n${FOOTER}` }, thought('Hm.')],
+    ])
   })
 
-  it('states the usage of all its responses', () => {
-    const used = (tokens: number) => ({ usageMetadata: { promptTokenCount: tokens, totalTokenCount: tokens + 1 } })
-    const silent = [event([called('read')], ENDS, used(10))]
-    const answer = [event([{ text: 'It is 42.' }], {}, used(20)), event([{ text: '' }], ENDS, used(30))]
-    expect(answerIn(ended([silent, answer])).usage).toEqual({ promptTokenCount: 40, totalTokenCount: 42 })
-  })
-})
-
-describe('a whole Gemini response', () => {
-  const body = (parts: readonly Part[], more: object = ENDS) => Buffer.from(event(parts, more).slice('data: '.length))
-
-  it.each([
-    [undefined, 'complete'],
-    ['STOP', 'complete'],
-    ['MAX_TOKENS', 'truncated'],
-    ['SAFETY', 'truncated'],
-  ])('with the finish reason %s is %s', (finishReason, end) => {
-    expect(gemini.readAnswer(body([{ text: 'It is 42.' }], { finishReason }))?.end).toBe(end)
+  it('is a chunk of its own before the end if the text has gone', () => {
+    const { chunks, reasons } = run([[say('It is 42.'), last([{ text: '' }]), usage(3)]], true, FOOTER)
+    expect(chunks.slice(1)).toEqual([say(`\n\n${FOOTER}`), { ...last([{ text: '' }]), governor: TERMINAL }, usage(3)])
+    expect(reasons).toEqual(['STOP'])
   })
 
-  it.each<[string, Part[], Part[]]>([
-    ['follows its last text', [{ text: '42' }, called('f')], [{ text: '42, stopped' }, called('f')]],
-    ['is a part of its own where there is no text', [called('f')], [called('f'), { text: ', stopped' }]],
-    ['is the only part where there is none', [], [{ text: ', stopped' }]],
-  ])('gets a footer, which %s', (_, parts, expected) => {
-    const change = { terminal: TERMINAL, dropCalls: false, footer: ', stopped', earlier: [] }
-    expect(answerIn(gemini.writeAnswer(body(parts), change).toString()).parts).toEqual(expected)
+  it('stands in the newest of several texts that are held', () => {
+    const { chunks } = run([[last([{ text: 'It is ' }]), last([{ text: '42.' }])]], true, FOOTER)
+    expect(chunks).toEqual([
+      last([{ text: 'It is ' }]),
+      { ...last([{ text: `42.\n\n${FOOTER}` }]), governor: TERMINAL },
+    ])
   })
 })

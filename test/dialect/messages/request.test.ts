@@ -375,6 +375,24 @@ describe('a Messages request in a thread that the provider stores', () => {
   })
 })
 
+describe('the tools of a Messages request', () => {
+  it('are called by the provider in an answer alone', () => {
+    const block = { type: 'server_tool_use', id: 's', name: 'web_search', input: {} }
+    const { conversation } = requestOf(body(user([block]), { role: 'assistant', content: [block] }))
+    expect([0, 1].map((at) => conversation.ranByProvider?.(at))).toEqual([[], ['s']])
+  })
+
+  it('are read in lists within lists, but no deeper than any client nests them', () => {
+    const nested = (depth: number): object =>
+      depth === 0 ? { name: 'deep' } : { name: 'space', tools: [nested(depth - 1)] }
+    const namesAt = (depth: number) =>
+      requestOf(JSON.stringify({ messages: [], tools: [nested(depth)], tool_choice: { type: 'any' } })).forcedTools()
+        .names
+    expect([0, 1, 4].map(namesAt)).toEqual([['deep'], ['deep'], ['deep']])
+    expect([5, 9].map(namesAt)).toEqual([['space'], ['space']])
+  })
+})
+
 describe('reasoning that is bound to its prompt', () => {
   const isBound = (more: object) =>
     messages

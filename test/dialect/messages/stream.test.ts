@@ -86,6 +86,15 @@ function run(tries: readonly (readonly Event[])[], dropCalls = true) {
 
 const rawOf = (events: readonly Event[]) => Buffer.concat(events.map((event) => frameOf(event).raw)).toString()
 
+describe('a Messages stream of an agent that ends its run itself', () => {
+  it('gets no end of what it has left open', () => {
+    const stream = messages.openStream(false, false)
+    for (const event of [start(), ...textAt(0, 'It is 42.').slice(0, 2)]) stream.push(frameOf(event))
+    stream.endResponse(true)
+    expect(stream.finish(terminal, undefined)).toEqual([])
+  })
+})
+
 describe('a Messages stream that ends a run', () => {
   it('a stream changes only in its `message_delta`', () => {
     const events = [start(), PING, ...thinkingAt(0), ...textAt(1, 'It ', 'is 42.')]

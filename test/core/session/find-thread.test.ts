@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest'
+import { releaseIteration } from '../../../src/core/session/transitions.ts'
+import { called, countedOf, type Message, newSession, result, said, steps, system, user } from '../transcript.ts'
+
+const SYSTEM = system('You are an agent.')
+const TASK = [SYSTEM, user('Fix the bug.')]
+const SUMMARY = user('This session is being continued from a previous conversation that ran out of context: …')
+/** The same request in other bytes. */
+const other = { extra: { temperature: 0 } }
+
+/** A session whose agent has sent its task, and so many steps `a0`, `a1`, … one after the other. */
+function worked(count: number, task: readonly Message[] = TASK) {
+  const session = newSession()
+  for (let at = 0; at <= count; at++) session.see([...task, ...steps('a', at)])
+  return session
+}
+
+/** The iterations of each thread, the least recently used first. */
+const iterations = ({ session }: ReturnType<typeof newSession>) =>
+  session.threads.map(({ run }) => run.counts['iterations'])
+
+describe('of several threads that a transcript fits', () => {
+  it('it continues the one that knows the most of it, whichever was used last', () => {
+    for (const isLastAhead of [true, false]) {
+      const session = worked(2)
+      // Another agent, whose model has answered with the same words.
+      for (const at of [0, 1]) session.see([...TASK, ...steps('a', at)], other)
+      if (isLastAhead) session.see([...TASK, ...steps('a', 2)])
+      session.see([...TASK, ...steps('a', 3)])
+      expect(iterations(session)).toEqual([2, 4])
+    }
+  })
+})
+
+describe('a message that its answer comes without', () => {
+  it('was written by a harness also where no answer stood before it, but not if it is the only message', () => {
+    const session = newSession()
+    session.see([...TASK, user('Hurry.')])
+    expect(session.see([...TASK, ...steps('a', 1)])).toMatchObject({ iteration: 2, isNewRun: false })
+    expect(session.session.threads).toHaveLength(1)
+    const single = newSession()
+    single.see(TASK)
+    single.see([SYSTEM, ...steps('a', 1)])
+    expect(single.session.threads).toHaveLength(2)
+  })
+
+  it('was another’s if the history before it differs as well', () => {
+    const session = newSession()
+    session.see([...TASK, user('Hurry.')])
+    session.see([SYSTEM, user('Find the docs.'), ...steps('a', 1)])
+    expect(session.session.threads).toHaveLength(2)
+    session.see([...TASK, user('Another task.'), ...steps('a', 1)])
+    expect(session.session.threads).toHaveLength(3)
+  })
+})
+
+describe('steps after answers that broke off', () => {
+  /** A session whose newest request, after so many steps, got no whole answer. */
+  const broken = (count: number) => {
+    const session = worked(count)
+    session.change((now) => releaseIteration(now, countedOf([...TASK, ...steps('a', count)])))
+    return session
+  }
+
+  it('count, as they were executed; without calls they do not', () => {
+    expect(broken(3).iteration([...TASK, ...steps('a', 3), ...steps('b', 1)])).toBe(5)
+    expect(broken(3).iteration([...TASK, ...steps('a', 3), ...steps('b', 2)])).toBe(6)
+    expect(broken(3).iteration([...TASK, ...steps('a', 3), said('I look.')])).toBe(4)
+  })
+
+  it('count once where the history before them was cut off', () => {
+    const session = newSession()
+    for (let at = 0; at <= 4; at++) session.see([...TASK, ...steps('a', at)], { thread: 'main' })
+    const counted = countedOf([...TASK, ...steps('a', 4)], 'main')
+    session.change((now) => releaseIteration(now, counted))
+    const cut = [...TASK, ...steps('b', 3)]
+    expect(session.iteration(cut, { thread: 'main' })).toBe(6)
+  })
+})
+
+describe('a transcript with answers that were not relayed', () => {
+  const relayed = (count: number) => {
+    const session = newSession()
+    for (let at = 0; at <= count; at++) {
+      session.see([...TASK, ...steps('a', at)])
+      session.relay([...TASK, ...steps('a', at)], [`a${at}`])
+    }
+    return session
+  }
+
+  it('counts as one request with one more of them, and as all of them with several', () => {
+    const elsewhere = (count: number) => [...TASK, ...steps('a', 2), ...steps('x', count)]
+    expect(relayed(1).iteration(elsewhere(0))).toBe(3)
+    expect(relayed(1).iteration(elsewhere(1))).toBe(3)
+    expect(relayed(1).iteration(elsewhere(2))).toBe(5)
+  })
+})
+
+describe('a newest step alone', () => {
+  const newestStep = [...TASK, ...steps('z', 1)]
+
+  it('goes on with its run also where a step before it was sent twice', () => {
+    const session = worked(7)
+    session.see([...TASK, ...steps('a', 7)])
+    expect(session.see(newestStep)).toMatchObject({ iteration: 9, isNewRun: false })
+  })
+
+  it('begins a thread where the prompt was sent twice, and a step again after it', () => {
+    const session = newSession()
+    session.see(TASK)
+    session.see(TASK)
+    session.see(TASK)
+    for (let at = 1; at <= 7; at++) session.see([...TASK, ...steps('a', at)])
+    session.see([...TASK, ...steps('a', 7)])
+    expect(session.iteration(newestStep)).toBe(2)
+  })
+
+  it('begins a thread if it is not shorter than the history, or shows a message that the thread has not', () => {
+    expect(worked(1).iteration([...TASK, called('z'), result('z'), called('y'), result('y')])).toBe(3)
+    expect(worked(7).iteration([SYSTEM, user('Find the docs.'), ...steps('z', 1)])).toBe(2)
+    expect(worked(7).iteration([system('You review.'), user('Fix the bug.'), ...steps('z', 1)])).toBe(2)
+  })
+})
+
+describe('a summary in place of a history', () => {
+  const IDLE = 600_000
+
+  it.each([
+    [IDLE - 1, 4],
+    [IDLE, 1],
+  ])('%i ms after the newest request has the iteration %i', (later, iteration) => {
+    const session = newSession()
+    for (let at = 0; at <= 2; at++) session.see([...TASK, ...steps('a', at)], { now: 1_000 })
+    expect(session.iteration([SYSTEM, SUMMARY], { now: 1_000 + later })).toBe(iteration)
+  })
+
+  it('goes on with no run if two conversations may have had it', () => {
+    const session = worked(3)
+    const find = [SYSTEM, user('Find the docs.')]
+    for (let at = 0; at <= 3; at++) session.see([...find, ...steps('d', at)])
+    expect(session.iteration([SYSTEM, SUMMARY])).toBe(1)
+    expect(session.iteration([...TASK, SUMMARY])).toBe(5)
+  })
+})
+
+describe('the threads of an agent that goes back', () => {
+  it('have only the requests that they were sent', () => {
+    const session = newSession()
+    for (let at = 0; at <= 4; at++) {
+      session.see([...TASK, ...steps('a', at)])
+      session.relay([...TASK, ...steps('a', at)], [`a${at}`])
+    }
+    session.see([...TASK, ...steps('a', 1), called('a1'), result('a1', 'other')])
+    expect(session.session.threads.map(({ run }) => run.recentRequests.length)).toEqual([4, 1])
+  })
+})
