@@ -136,7 +136,8 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
   const { services } = x
   const { observesOnly, stop } = services.policies
   await awaitStanding(x, charge)
-  const runs = Number(runState?.iteration === 1)
+  // A run begins once, also if its first answer broke off and the client asks again.
+  const runs = Number(runState?.iteration === 1 && runState.used.tokens === 0)
   if (runs !== charge.ask.counts.runs) {
     charge.ask = { ...charge.ask, counts: { ...charge.ask.counts, runs } }
     await holdAgain(x, charge, observesOnly)

@@ -189,6 +189,16 @@ describe('limits of several scopes', () => {
     })
   })
 
+  it('count a run once whose first answer broke off, or was lost, and is asked for again', async () => {
+    const { url } = await startBoth(CALLS, config({ week: { max_runs: 1 } }))
+    const asked = { ...plain('one'), tools: [{ type: 'function', function: { name: 'search' } }] }
+    const again = () => closedBy(post(url, asked, { 'x-governor-session': 'a' }))
+    expect([await again(), await again(), await again()]).toEqual([undefined, undefined, undefined])
+    const { json: body } = await ask(url, '/governor/budget')
+    expect(body).toMatchObject({ budget: [{ used: { iterations: 3, runs: 1 } }] })
+    expect(await closedBy(post(url, asked, { 'x-governor-session': 'b' }))).toMatchObject({ terminal_reason: 'max_runs' })
+  })
+
   it('let runs under way go on where no more may begin', async () => {
     const { url, provider } = await startBoth(CALLS, config({ max_iterations: 4, week: { max_runs: 1 } }))
     const { steps } = await runAgent(url, START, { max: 10 })
