@@ -282,8 +282,10 @@ export function adoptFirst(
   const { number } = before
   const outcome = { status: 200, verdict: 'allow', tier: undefined, loop: undefined, overflow: undefined } as const
   const first = record && withIteration(record, number, 1, { askedAt, endedAt, ...outcome }, usage)
+  const paid = withAnswer(withThread(session, before, { run }), counts, { agent: number, model: run.model ?? '' })
   const after: Session = {
-    ...withAnswer(withThread(session, before, { run }), counts, { agent: number, model: run.model ?? '' }),
+    ...paid,
+    counts: add(paid.counts, { iterations: 1 }),
     record: first && withTools(first, number, tools),
     startedAt: askedAt,
   }
