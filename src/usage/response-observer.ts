@@ -302,11 +302,13 @@ function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buf
     if (!isUnreadable) fault(error)
   }
   let usage: CallUsage
-  if (metadata.usage) usage = { estimated: false, ...metadata.usage }
+  const { usage: stated, isBegun } = metadata
+  if (stated && !isBegun) usage = { estimated: false, ...stated }
   else {
     // The characters that the model wrote in the tail, in proportion to the whole body.
     const written = tail.length === 0 ? 0 : (dialect.writtenCharacters(tail) * length) / tail.length
-    usage = { input: estimateTokens(requestBytes), output: estimateTokens(written), estimated: true }
+    const output = Math.max(stated?.output ?? 0, estimateTokens(written))
+    usage = { input: estimateTokens(requestBytes), ...stated, output, estimated: true }
   }
   const text = observed.text && readTextOf(observed, observed.text)
   const isCut = ending === 'failed' || (streams && ending === undefined && observed.search !== undefined)

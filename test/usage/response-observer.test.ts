@@ -3,11 +3,14 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { CallUsage } from '../../src/core/usage.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
+import type { Dialect } from '../../src/dialect/dialect.ts'
+import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { type Answered, observeResponse } from '../../src/usage/response-observer.ts'
 import { callModel, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { events as messageEvents } from '../support/messages.ts'
 import { chunks, completion } from '../support/provider.ts'
 import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 
@@ -21,11 +24,12 @@ async function tapped(
   pieces: readonly Buffer[],
   headers: readonly string[] = [],
   requestBytes = 400,
+  dialect: Dialect = chat,
 ): Promise<Answered> {
   const told: Answered[] = []
   await new Promise<void>((resolve, reject) => {
     const tap = observeResponse({
-      dialect: chat,
+      dialect,
       head: { status: 200, reason: 'OK', headers },
       requestBytes,
       completed(answered) {
@@ -149,6 +153,21 @@ describe('a response observer', async () => {
       estimated: false,
     })
   })
+
+  it('counts all that a Messages stream wrote, wherever it broke off, and what it states where it is whole', () =>
+    fc.assert(
+      fc.asyncProperty(fc.nat(3_000), fc.nat(40), async (words, left) => {
+        const frames = messageEvents(request, { text: 'word '.repeat(words) }, 1)
+        const kept = frames.slice(0, Math.max(1, frames.length - left))
+        const { usage } = await tapped([Buffer.from(kept.join(''))], EVENT_STREAM, 400, messages)
+        const written = kept.join('').match(/word /g)?.length ?? 0
+        const isWhole = left < 2
+        expect(usage.estimated).toBe(!isWhole)
+        expect(usage.input).toBe(100)
+        if (isWhole) expect(usage.output).toBe(10)
+        else expect(usage.output).toBeGreaterThanOrEqual(Math.ceil((written * 5) / 4))
+      }),
+    ))
 
   it('reads a compressed response from a copy', async () => {
     const zipped = gzipSync(whole)

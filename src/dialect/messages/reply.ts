@@ -203,18 +203,19 @@ export const messagesReplies = {
   metadata(response) {
     const { withCalls, head, tail, whole, streams } = response
     const { usage, bill, id } = statedIn(response)
+    const isBegun = (streams && usage && !tail.includes('"message_delta"')) || undefined
+    const stated = { usage: messagesUsage(usage), isBegun, bill }
     if (!withCalls || id === '') {
       const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
       const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
       const summary = head.includes('"compaction"') ? SUMMARY.exec((whole ?? head).toString('utf8'))?.[1] : undefined
       return {
-        usage: messagesUsage(usage),
-        bill,
+        ...stated,
         id: called ?? (summary && nameOf(textOf(parseObject(`{"is":${summary}}`)?.['is']))),
       }
     }
     const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
-    return { usage: messagesUsage(usage), bill, id, calls: buffered?.calls }
+    return { ...stated, id, calls: buffered?.calls }
   },
   callsNothing({ tail }) {
     const reason = lastText(tail, 'stop_reason')
