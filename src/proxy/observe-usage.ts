@@ -86,13 +86,13 @@ export function observeAside(
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
     completed(answer) {
-      if (!key || !found) return countBill(x, model, policy, answer, () => undefined)
       // The history goes on from the compaction.
-      const linked = linkResponses(store, found, answer.item === undefined ? [] : [presentable(answer.item)])
-      void unlessLost(emit, linked, undefined)
+      const item = answer.item === undefined ? [] : [presentable(answer.item)]
+      if (found) void unlessLost(emit, linkResponses(store, found, item), undefined)
       countBill(x, model, policy, answer, (usage, isLater) => {
         const place = { thread: 0, isNewRun: false, iteration: 0, counts: NO_COUNTS }
         emitAnswered(x, { model, ...namesOf(found), ...place, usage })
+        if (!key) return
         const billed = store.update(key, (session = NEW_SESSION) => ({
           session: withAside(session, countsOf(usage), model, now(), isLater),
           result: undefined,
