@@ -24,7 +24,7 @@ import { costOf, lacksPrice } from '../usage/catalogue.ts'
 import { type Place, placeOf, type Settled } from '../usage/ledger.ts'
 import { sendAnswer } from './answer/answer-response.ts'
 import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from './begin-exchange.ts'
-import { unlessLost } from './fault.ts'
+import { isOfBody, unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
 import { namesOf } from './session/find-session.ts'
@@ -51,13 +51,17 @@ function subjectOf({ client, route, accessKey }: Exchange, per: string, model: s
   }
 }
 
-/** Returns the cap of a request on its answer, in tokens. */
+/** Returns the cap of a request on its answer, in tokens; a body that can't be read has none. */
 function capOf(dialect: Dialect, json: Buffer): number | undefined {
   let found: number | undefined
-  dialect.withLowerOutput?.(json, ({ cap }) => {
-    found = cap
-    return undefined
-  })
+  try {
+    dialect.withLowerOutput?.(json, ({ cap }) => {
+      found = cap
+      return undefined
+    })
+  } catch (error) {
+    if (!isOfBody(error)) throw error
+  }
   return found
 }
 

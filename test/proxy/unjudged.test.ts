@@ -1,5 +1,7 @@
 /** Scopes of time count and end requests that Governor cannot read or judge. */
+import { once } from 'node:events'
 import http from 'node:http'
+import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DIALECTS as GUARDED } from '../../src/dialect/index.ts'
@@ -109,6 +111,38 @@ describe('a body that is too large to be read', () => {
       for (let at = 0; at < 3; at++) expect((await send(url, 'chat', false, 'last', LONG)).status).toBe(200)
       expect(model.requests).toHaveLength(3)
     }
+  })
+})
+
+describe('a body that is small, but can not be read', () => {
+  const bodies: readonly (readonly [string, string, Record<string, string>])[] = [
+    ['cut JSON', '{"model":"gpt-test","messages":[', {}],
+    ['cut JSON of a stream', '{"stream":true,"input":[', {}],
+    ['no JSON', 'hello', {}],
+    ['an unknown coding', 'hello', { 'content-encoding': 'x-unknown' }],
+  ]
+  const ways = DIALECTS.flatMap((dialect) => bodies.map(([name, body, more]) => ({ dialect, name, body, more })))
+
+  it.each(ways)('goes to its provider, is counted, and ended at a limit: $dialect, $name', async (one) => {
+    const { dialect, body, more } = one
+    let requests = 0
+    const provider = http.createServer((request, response) => {
+      requests++
+      request.resume().once('end', () => response.setHeader('content-type', 'application/json').end('{}'))
+    })
+    await once(provider.listen(0, '127.0.0.1'), 'listening')
+    onTestFinished(() => void provider.close())
+    const { port } = provider.address() as AddressInfo
+    const { url } = await startGovernor(`http://127.0.0.1:${port}`, { budget: { day: { max_iterations: 1 } } })
+    const { path, headers } = FORMS[dialect]
+    const next = () => fetch(url + path, { method: 'POST', headers: { ...headers('sk-1'), ...more }, body })
+    const first = await next()
+    expect([first.status, await first.text()]).toEqual([200, '{}'])
+    expect((await ask(url, '/governor/budget')).json).toMatchObject({ budget: [{ used: { iterations: 1 } }] })
+    const second = await next()
+    expect(second.status).toBe(200)
+    expect(await second.text()).toContain("today's iteration limit, 1, is used up")
+    expect(requests).toBe(1)
   })
 })
 
