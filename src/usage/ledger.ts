@@ -7,7 +7,7 @@ import {
   type Ask,
   LEASE_MS,
   limitsIn,
-  type Part,
+  mergedAccount,
   type PartChange,
   partAfter,
   type ScopeLimits,
@@ -67,8 +67,8 @@ function newState(store: Store, now: () => number, own: PartName) {
     own,
     /** Milliseconds since the epoch, by the clock of the store. */
     time: () => now() + (store.ahead?.() ?? 0),
-    /** This process's own parts: if the store loses its data, each process writes its part again. */
-    parts: new LRUCache<string, { readonly part: Part; readonly end: number }>(atMost(MAX_ACCOUNTS)),
+    /** Own parts, and the limits of operators: if the store loses its data, each process writes them again. */
+    parts: new LRUCache<string, { readonly kept: Account; readonly end: number }>(atMost(MAX_ACCOUNTS)),
     /** The names of all accounts that were changed here, or read from a file. */
     known: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
     inFlight: new Map<string, { readonly place: Place; requests: number }>(),
@@ -96,13 +96,16 @@ async function change<Result>(
 ): Promise<Result> {
   const { store, own, parts } = state
   const at = state.time()
-  const mine = parts.get(name)?.part
+  const before = parts.get(name)?.kept ?? {}
   state.known.set(name, true)
-  const { part, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (before) => {
-    const { account, result } = by(mine && !before[own] ? { ...before, [own]: mine } : before, at)
-    return { value: account, result: { part: account[own], result } }
+  const { kept, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (stored) => {
+    // A part that the store has is newer; a limit that an operator has set may be newer here.
+    const { [own]: _, ...limit } = before
+    const { account, result } = by(mergedAccount(stored[own] ? limit : before, stored, own), at)
+    const { [own]: part, limits } = account
+    return { value: account, result: { kept: part && { [own]: part, ...(limits && { limits }) }, result } }
   })
-  if (part) parts.set(name, { part, end })
+  if (kept) parts.set(name, { kept, end })
   return result
 }
 

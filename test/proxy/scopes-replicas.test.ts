@@ -100,6 +100,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const place = dayAt(one.time())
     await one.settle(place, { cost: 60 }, undefined)
     await other.settle(place, { cost: 20 }, undefined)
+    await one.setLimits(place, { cost: 99 })
     await one.settle(place, { cost: 1 }, undefined)
     await redis.kill()
     await other.settle(place, { cost: 5 }, undefined)
@@ -109,12 +110,13 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     await one.settle(place, { cost: 30 }, late?.hold)
     expect((await one.hold([place], asks(1), false))[0]?.hold).toBeUndefined()
     await redis.restart()
-    // Redis has lost everything: each writes its own part again.
+    // Redis has lost everything: each writes its own part, and what an operator has set, again.
     const sums = async () => {
       for (const ledger of [one, other]) await ledger.settle(place, {}, undefined)
       return [(await one.read(place)).used, (await other.read(place)).used]
     }
     await expect.poll(sums).toEqual([{ cost: 116 }, { cost: 116 }])
+    expect((await other.read(place)).limits).toMatchObject({ cost: 99 })
   })
 
   it('let about ten of fifty requests at once through three Governors where there is room for ten', async () => {

@@ -196,7 +196,9 @@ describe('limits of several scopes', () => {
     expect([await again(), await again(), await again()]).toEqual([undefined, undefined, undefined])
     const { json: body } = await ask(url, '/governor/budget')
     expect(body).toMatchObject({ budget: [{ used: { iterations: 3, runs: 1 } }] })
-    expect(await closedBy(post(url, asked, { 'x-governor-session': 'b' }))).toMatchObject({ terminal_reason: 'max_runs' })
+    expect(await closedBy(post(url, asked, { 'x-governor-session': 'b' }))).toMatchObject({
+      terminal_reason: 'max_runs',
+    })
   })
 
   it('agree with metrics, journal and the cost of the day about requests without tools and without a session', async () => {
