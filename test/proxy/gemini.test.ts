@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { answerIn, EVENTS, LIST, RESULT, runawayGemini, runGemini, TOOLS, WHOLE } from '../support/gemini.ts'
+import { answerIn, EVENTS, LIST, mayCall, RESULT, runawayGemini, runGemini, TOOLS, WHOLE } from '../support/gemini.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Script, serve } from '../support/provider.ts'
 
@@ -54,6 +54,16 @@ describe.each(WAYS)('an agent over Gemini that reads %s', (_, path) => {
     expect(again.headers.get('content-type')).toContain(path === EVENTS ? 'text/event-stream' : 'application/json')
     expect(provider.requests).toHaveLength(4)
     expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  })
+
+  it('reaches a limit on tool calls with equal calls, which have no ids', async () => {
+    const { url } = await startBoth(
+      (request) => (mayCall(request) ? { calls: [{ name: 'search', arguments: {} }] } : { text: 'Enough.' }),
+      { budget: { run: { max_tool_calls: 3 } }, loop_guard: { mode: 'observe' } },
+    )
+    const { last, seen } = await runGemini(url, path)
+    expect(last?.governor).toMatchObject({ terminal_reason: 'max_tool_calls', budget_used: 3, has_final_answer: true })
+    expect(seen).toHaveLength(4)
   })
 
   it('gets Governor’s text where the model calls tools in its last answer too', async () => {

@@ -218,10 +218,16 @@ function numberOf(
   }
 }
 
+/** Returns whether the newest answer that a request shows is that of its thread, and not another with equal content. */
+function showsNewestOf(thread: Thread | undefined, { assistantHashes, iteration }: RequestFacts): boolean {
+  const { newest, shownIteration = iteration } = thread ?? {}
+  return assistantHashes.at(-1) === newest && iteration <= shownIteration
+}
+
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
 function reactionOf(known: Thread | undefined, { facts, conversation }: Request, isRetry: boolean) {
   const shown = facts.transcript.assistantMessages.at(-1)
-  if (!known?.run.isWarned || isRetry || facts.assistantHashes.at(-1) === known.newest || !shown) return undefined
+  if (!known?.run.isWarned || isRetry || showsNewestOf(known, facts) || !shown) return undefined
   const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
   return speaks ? 'acknowledged' : 'ignored'
 }
@@ -348,7 +354,7 @@ function toolCallsAfter(
   const { tool_calls = 0 } = run.counts
   const newest = facts.assistantHashes.at(-1)
   // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
-  const isCounted = isRetry || newest === undefined || newest === known?.newest || skipsHistory
+  const isCounted = isRetry || newest === undefined || showsNewestOf(known, facts) || skipsHistory
   const inRun = run.recentRequests.length > 0 ? (facts.callCounts.at(-1) ?? 0) : facts.newToolCalls
   const after = isCounted ? tool_calls : tool_calls + (answer ? countShown(answer, facts) : inRun)
   return isUnknown ? Math.max(facts.toolCalls - (run.inherited?.tool_calls ?? 0), after) : after
@@ -397,7 +403,7 @@ function threadAfter(
   // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
   const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
   // The request that ends a run shows the calls of its newest answer.
-  const newCalls = from?.newest === newest ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
+  const newCalls = showsNewestOf(from, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
   const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,
@@ -415,6 +421,7 @@ function threadAfter(
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
+    shownIteration: facts.iteration,
     interrupted: continued && {
       run: { ...continued, counts: add(continued.counts, { tool_calls: newCalls }) },
       loopState: interrupted,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type Message, newSession, said, steps, system, user } from '../transcript.ts'
+import { called, type Message, newSession, result, said, steps, system, user } from '../transcript.ts'
 
 /** One agent's conversation: each request has one step more, and the system text may contain a clock. */
 interface Agent {
@@ -79,5 +79,50 @@ describe('the totals of a session', () => {
     expect(session.session.counts).toMatchObject({ iterations: 2, tool_calls: 9 })
     session.see([system('You are an agent of another kind.'), user('Fix the bug.'), ...steps('a', 10)])
     expect(session.session.counts).toMatchObject({ iterations: 3, tool_calls: 10 })
+  })
+
+  it('count each of any number of equal calls once, whether ids tell them apart or not', () => {
+    const idOf = { fresh: (at: number) => `call ${at}`, same: () => 'call', none: () => '' }
+    const world = fc.record({
+      ids: fc.constantFrom<keyof typeof idOf>('fresh', 'same', 'none'),
+      // How many answers came before each human message, and whether the request after each of them was sent twice.
+      runs: fc.array(fc.array(fc.boolean(), { minLength: 1, maxLength: 8 }), { minLength: 1, maxLength: 3 }),
+    })
+    fc.assert(
+      fc.property(world, ({ ids, runs }) => {
+        const session = newSession()
+        const messages: Message[] = [system('You are an agent.')]
+        let [total, at] = [0, 0]
+        for (const [number, answers] of runs.entries()) {
+          messages.push(user(`Task ${number}.`))
+          expect(session.see(messages).toolCalls).toBe(0)
+          for (const [before, isSentTwice] of answers.entries()) {
+            const id = idOf[ids](at++)
+            messages.push(called(id), result(id, `${at}`))
+            for (let sent = 0; sent <= Number(isSentTwice); sent++)
+              expect(session.see(messages, { extra: { temperature: sent } }).toolCalls).toBe(before + 1)
+          }
+          total += answers.length
+          messages.push(said(`Done with ${number}.`))
+        }
+        expect(session.session.counts.tool_calls).toBe(total)
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('count the reaction to each warning, also where the model gives the same answer again', () => {
+    const session = newSession()
+    const messages: Message[] = [system('You are an agent.'), user('Fix the bug.')]
+    const seen = [1, 2, 3].map((at) => {
+      const { reaction } = session.see([...messages])
+      session.change((one) => ({
+        ...one,
+        threads: one.threads.map((thread) => ({ ...thread, run: { ...thread.run, isWarned: true } })),
+      }))
+      messages.push(called(''), result('', `${at}`))
+      return reaction
+    })
+    expect([...seen, session.see(messages).reaction]).toEqual([undefined, 'ignored', 'ignored', 'ignored'])
   })
 })
