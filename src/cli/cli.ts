@@ -3,7 +3,7 @@
 import { parseArgs } from 'node:util'
 import { didYouMean } from '../config/did-you-mean.ts'
 import { ConfigError } from '../config/load.ts'
-import { SETTINGS, variableOf } from '../config/settings.ts'
+import { type FlagName, SETTINGS, variableOf } from '../config/settings.ts'
 import { isNameIn, namesOf } from '../core/names.ts'
 import { errorOf } from '../core/thrown.ts'
 import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
@@ -18,8 +18,8 @@ interface Command {
   readonly takes?: readonly [least: number, most: number, missing: string]
   /** Those of `COMMAND_FLAGS` that it takes. */
   readonly flags?: readonly (keyof typeof COMMAND_FLAGS)[]
-  /** It reads the configuration, so it takes the flags of settings too. */
-  readonly takesSettings?: true
+  /** It reads the configuration, so it takes the flags of settings too: all, or these. */
+  readonly takesSettings?: true | readonly (FlagName | 'config')[]
 }
 
 const AN_ID = 'the id of a session (governor sessions lists them)'
@@ -41,6 +41,7 @@ const COMMANDS = {
   report: {
     help: 'what agents cost: the journal (--journal) as a table',
     flags: ['by', 'since', 'until', 'json', 'csv'],
+    takesSettings: ['config', 'journal'],
   },
   'check-config': {
     usage: '[FILE]',
@@ -55,6 +56,7 @@ const COMMANDS = {
       'a request body, or a message a line; - is standard input',
     takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
     flags: ['json'],
+    takesSettings: ['config', 'observe'],
   },
   demo: { help: 'watch an agent run away and be stopped; needs no key and no network' },
   top: {
@@ -83,8 +85,9 @@ const COMMANDS = {
   pause: {
     help: 'one switch for all agents: they get an end, and the model is not asked, until resume',
     flags: ['session', 'key', 'for', 'hold', 'reason', 'json', 'url'],
+    takesSettings: ['upstream'],
   },
-  resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'] },
+  resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'], takesSettings: ['upstream'] },
   budget: {
     usage: '[SCOPE DOLLARS [SUBJECT]]',
     help:
@@ -100,6 +103,7 @@ const COMMANDS = {
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
     flags: ['json', 'url'],
+    takesSettings: ['config', 'journal'],
   },
 } as const satisfies Readonly<Record<string, Command>>
 
@@ -146,23 +150,30 @@ async function runCommand(name: CommandName, call: Call, terminal: Terminal): Pr
   }
 }
 
+const isTaken = (flag: string, taken: Command['takesSettings'] = []) =>
+  taken === true || taken.some((name) => name === flag)
+
 const COLUMN = 28
 
-/** Returns an entry of the help, broken where it is too long for 100 columns. */
+/** Returns an entry of the help, broken where it is too long for 100 columns; a long name has a line of its own. */
 function entry(name: string, value = '', text = ''): string {
-  const lines = wordLines(text, 100 - COLUMN)
-  return `  ${`${name} ${value}`.padEnd(COLUMN - 2)}${lines.join(`\n${' '.repeat(COLUMN)}`)}\n`
+  const [title, margin] = [`${name} ${value}`.trimEnd(), `\n${' '.repeat(COLUMN)}`]
+  const begin = title.length > COLUMN - 4 ? title + margin : title.padEnd(COLUMN - 2)
+  return `  ${begin}${wordLines(text, 100 - COLUMN).join(margin)}\n`
 }
 
-function settingsHelp(): string {
-  let flags = entry(
-    '--config',
-    'FILE',
-    'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
-      '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]',
-  )
+function settingsHelp(taken: Command['takesSettings'] = true): string {
+  let flags = ''
+  if (isTaken('config', taken))
+    flags = entry(
+      '--config',
+      'FILE',
+      'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
+        '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]',
+    )
   for (const setting of SETTINGS)
-    if (setting.flag) flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
+    if (setting.flag && isTaken(setting.flag, taken))
+      flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
   return flags
 }
 
@@ -173,9 +184,11 @@ function flagsHelp(names: readonly (keyof typeof COMMAND_FLAGS)[]): string {
 
 /** Returns the help of one command. */
 function commandHelp(name: string, { usage = '', help, flags = [], takesSettings }: Command): string {
-  const title = `Usage: governor ${name} ${takesSettings && usage.startsWith('--') ? `[flags] ${usage}` : usage}`
+  const title = `Usage: governor ${name} ${usage.startsWith('--') ? `[flags] ${usage}` : usage}`
   const port = flags.includes('url') ? entry('--port', 'NUMBER', 'the running Governor on this machine [PORT]') : ''
-  const own = flagsHelp(flags) + port + (takesSettings ? settingsHelp() : '') + entry('--help', '', 'this text')
+  // To pause, an upstream is a name alone, which the help of --key says.
+  const settings = flags.includes('key') ? '' : settingsHelp(takesSettings ?? [])
+  const own = flagsHelp(flags) + port + settings + entry('--help', '', 'this text')
   return `${title.trimEnd()}\n\n${wordLines(help, 100).join('\n')}\n\nFlags\n${own}`
 }
 
@@ -198,6 +211,11 @@ Variables alone: ${BUILT_IN_UPSTREAMS.map(({ variable }) => variable).join(' ')}
 A flag wins over the environment, the environment over the file, the file over the defaults.
 Then point your agent at it: OPENAI_BASE_URL=http://127.0.0.1:8787/v1
 `
+}
+
+function takesFlag({ flags = [], takesSettings }: Command, flag: string): boolean {
+  const isOwn = flags.some((name) => name === flag || (name === 'url' && flag === 'port'))
+  return isOwn || (!isNameIn(COMMAND_FLAGS, flag) && isTaken(flag, takesSettings))
 }
 
 /** The settings that a flag switches on or off. */
@@ -259,17 +277,17 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
       terminal.out(commandHelp(name, command))
       return 0
     }
-    const { takes: [least, most, missing] = [0, 0, ''], flags: taken = [] } = command
+    const { takes: [least, most, missing] = [0, 0, ''] } = command
     const extra = args[most]
     if (extra !== undefined)
       throw new UsageError(
         `unexpected argument ${extra}${/\.ya?ml$/.test(extra) ? `: did you mean --config ${extra}?` : ''}`,
       )
     if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
-    for (const flag of namesOf(COMMAND_FLAGS)) {
-      if (values[flag] === undefined || taken.includes(flag)) continue
+    for (const flag of Object.keys(values)) {
+      if (takesFlag(command, flag)) continue
       const takers: string[] = []
-      for (const [taker, { flags }] of BY_NAME) if (flags?.includes(flag)) takers.push(taker)
+      for (const [taker, one] of BY_NAME) if (takesFlag(one, flag)) takers.push(taker)
       throw new UsageError(`--${flag} is for ${takers.join(', ')}`)
     }
     return await runCommand(name as CommandName, { args, flags: values as Call['flags'] }, terminal)

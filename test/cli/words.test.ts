@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest'
 import { jsonSchema } from '../../scripts/documents.ts'
 import { run } from '../../src/cli/cli.ts'
 import { ConfigError, checkConfig, type Environment, loadConfig } from '../../src/config/load.ts'
+import { SETTINGS } from '../../src/config/settings.ts'
 import { temporaryFolder } from '../support/process.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
@@ -256,6 +257,34 @@ describe('--help after a command', () => {
     expect(out).not.toContain('\nCommands\n')
     expect(await governor(['help', name])).toEqual({ code, out, err })
     for (const [, flag = ''] of out.matchAll(/^ {2}--([a-z-]+)/gm)) expect(FLAGS).toContain(`--${flag}`)
+  })
+
+  it.each(COMMANDS)('refuses every flag that its own help does not name: %s', async (name) => {
+    const { out } = await governor([name, '--help'])
+    const named = [...out.matchAll(/--[a-z-]+/g)].map(([flag]) => flag)
+    const others = [...HELP.matchAll(/^ {2}(--[a-z-]+)( [A-Z]+)?/gm)].filter(
+      ([, flag = '']) => !['--version', '--observe', '--footer', ...named].includes(flag),
+    )
+    for (const [, flag = '', value] of others) {
+      const args = /^Usage: governor \S+ [A-Z]/.test(out) ? ['x'] : []
+      const given = await governor([name, value ? `${flag}=x` : flag, ...args, ...(name === 'run' ? ['--', 'x'] : [])])
+      expect(given).toMatchObject({ code: 2, out: '' })
+      expect(given.err).toMatch(new RegExp(`^governor: ${flag} is for [a-z, -]+: --help shows`))
+    }
+  })
+
+  it('names the flags of settings that the command reads, and refuses others', async () => {
+    expect((await governor(['report', '--help'])).out).toMatch(/--config FILE[\s\S]+--journal FILE/)
+    expect((await governor(['replay', '--help'])).out).toMatch(/--config FILE[\s\S]+--observe/)
+    const { code, err } = await governor(['init', '--yes', '--max-cost', '3'])
+    expect(code).toBe(2)
+    expect(err).toContain('--max-cost is for start, doctor, run, check-config: --help shows')
+  })
+
+  it('leaves room between a name with its value and what it means', () => {
+    for (const { flag = '', value = '' } of SETTINGS)
+      if (flag) expect(HELP).toMatch(new RegExp(`^ {2}--${`${flag} ${value}`.trimEnd()}(?: {2}|$)`, 'm'))
+    expect(HELP).toContain('  budget [SCOPE DOLLARS [SUBJECT]]\n')
   })
 
   it('names what the command takes', async () => {
