@@ -135,6 +135,7 @@ describe('a program that governor run guards', () => {
     const missing = governorRun(['--', 'no-such-command'])
     expect(await missing.ended).toBe(127)
     expect(missing.printed.err).toContain('governor: no-such-command: no such command\n')
+    expect(missing.printed.err).not.toContain('was not guarded')
   })
 
   it('that does not read the variables is told on its command line', async () => {

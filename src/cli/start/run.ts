@@ -57,9 +57,9 @@ function unguardedText(command: string, own: readonly OwnAddress[], terminal: Te
   return lines.map((line) => `          ${line}\n`).join('')
 }
 
-/** Runs a program, passes signals on to it, and returns its exit code as a shell states it. */
-function runProgram(file: string, args: readonly string[], env: Environment, terminal: Terminal): Promise<number> {
-  return new Promise((resolve) => {
+/** Runs a program, passes signals on to it, and returns whether it began and its exit code as a shell states it. */
+function runProgram(file: string, args: readonly string[], env: Environment, terminal: Terminal) {
+  return new Promise<{ readonly code: number; readonly hasBegun: boolean }>((resolve) => {
     const child = spawn(file, args, { stdio: 'inherit', env })
     for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
       terminal.onSignal(name, () => {
@@ -68,9 +68,11 @@ function runProgram(file: string, args: readonly string[], env: Environment, ter
       })
     child.once('error', (error: NodeJS.ErrnoException) => {
       terminal.err(`governor: ${file}: ${error.code === 'ENOENT' ? 'no such command' : error.message}\n`)
-      resolve(error.code === 'ENOENT' ? 127 : 126)
+      resolve({ code: error.code === 'ENOENT' ? 127 : 126, hasBegun: false })
     })
-    child.once('exit', (code, signal) => resolve(code ?? 128 + (signal ? constants.signals[signal] : 0)))
+    child.once('exit', (code, signal) =>
+      resolve({ code: code ?? 128 + (signal ? constants.signals[signal] : 0), hasBegun: true }),
+    )
   })
 }
 
@@ -109,10 +111,10 @@ export async function run({ args: [file = '', ...args], flags }: Call, terminal:
     no_proxy: noProxy,
   }
   const started = redirected(basename(file), { args, env }, { address, openAiBase: base })
-  const code = await runProgram(file, started.args, started.env, terminal)
+  const { code, hasBegun } = await runProgram(file, started.args, started.env, terminal)
   started.tidy?.()
   await governor.close()
   terminal.err(bill.text(config.mode === 'observe'))
-  if (!isGuarded) terminal.err(unguardedText(file, own, terminal))
+  if (hasBegun && !isGuarded) terminal.err(unguardedText(file, own, terminal))
   return code
 }
