@@ -179,8 +179,11 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
   const own = fitting.filter(({ only }) => only !== undefined)
   const [rule, other] = own.length > 0 ? own : fitting
   const names = rules.map((one) => `${one.scope} per ${one.per}${one.only === undefined ? '' : ` ${one.only}`}`)
-  if (!rule || (rule.per === 'all') !== (subject === null))
-    throw new RequestProblem(404, 'unknown_limit', `There is no such limit; there are: ${names.join(', ') || 'none'}.`)
+  if (!rule || (rule.per === 'all') !== (subject === null)) {
+    const there =
+      names.length > 0 ? `such limit; there are: ${names.join(', ')}` : 'limit of an hour, a day, a week or a month'
+    throw new RequestProblem(404, 'unknown_limit', `There is no ${there}.`)
+  }
   if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)
   const place = placeOf(rule, policies().budget.settings.policy.calendar().periodOf(scope, ledger.time()), subject)
   const changed: Partial<Record<TimeLimitName, number | undefined>> = {}

@@ -35,6 +35,14 @@ describe('governor sessions', () => {
     expect(printed).not.toContain('\u001b')
   })
 
+  it('begins with what is paused, as the table of top in a pipe does', async () => {
+    const { url } = await started()
+    await called(url, 'pause', '--reason', 'new prices')
+    const lines = (await called(url, 'sessions')).printed
+    expect(lines).toMatch(/^PAUSED: all agents, since \d\d:\d\d: new prices\nSESSION /)
+    expect((await called(url, 'top')).printed).toBe(lines)
+  })
+
   it('lists sessions as JSON lines with --json', async () => {
     const { url } = await started()
     const { printed } = await called(url, 'sessions', '--json')
@@ -70,7 +78,11 @@ describe('governor sessions', () => {
     })
     expect(await called(url, 'extend', 'night job', 'much')).toMatchObject({
       code: 1,
-      complaints: expect.stringContaining('25%'),
+      complaints: 'governor: by: expected a share such as "25%", or a number of iterations\n',
+    })
+    expect(await called(url, 'extend', 'night job', '0')).toMatchObject({
+      code: 1,
+      complaints: 'governor: by: expected 1 or more\n',
     })
     expect(await called('http://127.0.0.1:1', 'top')).toMatchObject({
       code: 1,

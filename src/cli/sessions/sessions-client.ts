@@ -43,7 +43,8 @@ export async function send<Reply>(
   } catch {
     // It is no Governor, or something between refuses.
   }
-  const problem = reply?.error?.message
+  // What was typed is the body of the request.
+  const problem = reply?.error?.message?.replace(/^body: /, '')
   const { status } = response
   if (status === 401) throw new CommandError(`${base} refuses: ${problem ?? 'set GOVERNOR_ADMIN_TOKEN'}`)
   if (!response.ok)

@@ -7,6 +7,7 @@ import type { SessionDetail, SessionRow } from '../../ops/sessions/api-schema.ts
 import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
 import { coloured, fitted, showsColours, wrapped } from '../terminal-text.ts'
+import { pausedLines } from './pause.ts'
 import { sessionLines, sessionTable, tableLines } from './sessions.ts'
 import { askSession, type Connection, connect, INCOMPLETE, listSessions } from './sessions-client.ts'
 
@@ -242,8 +243,8 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
 
 /** Shows sessions until q is pressed; once if the output is no terminal. Throws `CommandError` at the start. */
 export async function top({ flags }: Call, terminal: Terminal): Promise<number> {
-  const { sessions } = await listSessions(connect(flags, terminal.env), { limit: MOST_ROWS })
+  const { sessions, summary } = await listSessions(connect(flags, terminal.env), { limit: MOST_ROWS })
   if (terminal.isInteractive && terminal.onKey) await live(flags, terminal)
-  else terminal.out(sessionTable(sessions, terminal.columns))
+  else terminal.out(pausedLines({ paused: summary?.paused ?? [] }, terminal) + sessionTable(sessions, terminal.columns))
   return 0
 }

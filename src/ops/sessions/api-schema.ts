@@ -366,7 +366,7 @@ export const pauseBody = resumeBody
   .describe('Whose requests get no answer of a model; nothing: those of all agents.')
 
 const only = z.int().min(1).optional().describe('One agent alone; else all current runs of the session.')
-const iterations = z.int().min(1).max(1_000_000)
+const iterations = z.int().min(1, { error: 'expected 1 or more' }).max(1_000_000)
 const percent = z
   .string()
   .regex(/^\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
