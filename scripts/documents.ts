@@ -43,7 +43,7 @@ This file is written by \`npm run schema\` from src/config.
 
 Governor reads the file that --config or GOVERNOR_CONFIG names, else the first of governor.yaml and config/governor.yaml in the
 directory it is started in, and ~/.config/governor/governor.yaml. A flag wins over the environment, the environment over this file, this file over the defaults.
-${VARIABLES.join('')}REDIS_URL also sets store: redis; GOVERNOR_UPSTREAM sets both upstreams, or one as NAME=URL.
+${VARIABLES.join('')}REDIS_URL also sets store: redis; GOVERNOR_UPSTREAM sets all built-in upstreams, or one as NAME=URL.
 
 Governor replaces \${VAR} and \${VAR:-default} in values; an empty variable counts as one that is not set.
 $\${ is a plain \${.
