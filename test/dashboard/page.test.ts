@@ -59,7 +59,17 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(await page.title()).toContain('PAUSED')
     expect((await callModel(url, START, named('one'))).governor).toMatchObject({ terminal_reason: 'paused' })
     await picture(page, 'paused')
-    await page.getByRole('button', { name: 'Resume' }).click()
+    await ask(url, '/governor/pause', {
+      method: 'POST',
+      body: { session: 'one', reason: 'it spends a lot '.repeat(9) },
+    })
+    await page.setViewportSize({ width: 390, height: 800 })
+    const resume = page.getByRole('button', { name: 'Resume' })
+    await resume.nth(1).waitFor()
+    for (const button of await resume.all()) expect((await button.boundingBox())?.height).toBeLessThan(50)
+    expect((await ask(url, '/governor/resume', { method: 'POST', body: { session: 'one' } })).status).toBe(200)
+    await resume.nth(1).waitFor({ state: 'detached' })
+    await resume.click()
     await page.locator('.paused').waitFor({ state: 'detached' })
     expect((await ask(url, '/governor/pause')).json).toEqual({ paused: [] })
     expect(problems).toEqual([])
@@ -138,6 +148,20 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByRole('button', { name: 'Extend', exact: true }).click()
     await page.locator('.facts').getByText('4 of 4').waitFor()
     expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
+    expect(problems).toEqual([])
+  })
+
+  it('goes to the sessions with the arrow keys, whatever had the focus before', async () => {
+    const { url } = await startBoth(stuck)
+    for (const name of ['one', 'two']) await runAgent(url, START, { ...named(name), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    const names = page.locator('#list a')
+    await names.nth(1).waitFor()
+    const second = await names.nth(1).textContent()
+    for (const key of ['?', 'Escape', 'ArrowDown', 'ArrowDown']) await page.keyboard.press(key)
+    expect(await page.evaluate('document.activeElement.textContent')).toBe(second)
+    await page.keyboard.press('Enter')
+    await page.locator('#detail').waitFor()
     expect(problems).toEqual([])
   })
 

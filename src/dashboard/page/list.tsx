@@ -282,8 +282,8 @@ function More({ store }: { store: Store }) {
   )
 }
 
-/** Up and down go from session to session. */
-function moveFocus(event: KeyboardEvent): void {
+/** Up and down go from session to session, the first time to the first one. */
+export function moveFocus(event: KeyboardEvent): void {
   const by = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key]
   if (!by) return
   const links = [...document.querySelectorAll<HTMLElement>('#list a')]

@@ -6,7 +6,7 @@ import { headParts, headText, OBSERVES, ORDERS, pausedText, toneOf } from '../..
 import { raiseQuestion } from './actions.tsx'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
-import { List } from './list.tsx'
+import { List, moveFocus } from './list.tsx'
 import { Bar } from './parts.tsx'
 import { askFor, change, connectionOf, openStore, type Store, setForAll, show, signIn, signOut } from './state.ts'
 import { Usage } from './usage.tsx'
@@ -275,5 +275,7 @@ document.addEventListener('keydown', (event) => {
     search.focus()
     event.preventDefault()
   }
+  // The list has its own keys while the focus is in it.
+  if (target === document.body) moveFocus(event)
   if (key === 'x' || key === 'e') askFor(opened, key === 'x' ? 'stop' : 'extend')
 })
