@@ -4,7 +4,8 @@ import { setMaxListeners } from 'node:events'
 import { PassThrough, Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import type * as z from 'zod'
-import { checkConfig } from '../config/load.ts'
+import { didYouMean } from '../config/did-you-mean.ts'
+import { ConfigError, checkConfig } from '../config/load.ts'
 import type { configSchema } from '../config/schema.ts'
 import { limitsCost } from '../core/budget/policy.ts'
 import { ignore } from '../core/thrown.ts'
@@ -18,10 +19,22 @@ import { createMemoryStore } from '../store/memory.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
 
 type Fetch = typeof globalThis.fetch
-type Section = 'budget' | 'loop_guard' | 'mode' | 'models' | 'overflow' | 'overrides' | 'sessions' | 'stop' | 'storm'
+
+const SECTIONS = [
+  'agents',
+  'budget',
+  'loop_guard',
+  'mode',
+  'models',
+  'overflow',
+  'overrides',
+  'sessions',
+  'stop',
+  'storm',
+] as const satisfies readonly (keyof z.input<typeof configSchema>)[]
 
 /** Sections of `governor.yaml`, and who gets the events that it logs and counts. */
-export interface GovernedOptions extends Pick<z.input<typeof configSchema>, Section> {
+export interface GovernedOptions extends Pick<z.input<typeof configSchema>, (typeof SECTIONS)[number]> {
   readonly onEvent?: (event: ProxyEvent) => void
 }
 
@@ -100,6 +113,10 @@ function clientInside(
  */
 export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptions = {}): Fetch {
   const { onEvent: emit = () => undefined, ...sections } = options
+  // A section about a server or a file would be valid, and do nothing here.
+  const wrong = Object.keys(sections).find((name) => !SECTIONS.some((one) => one === name))
+  if (wrong !== undefined)
+    throw new ConfigError(`governed: ${wrong}: expected one of ${SECTIONS.join(', ')}${didYouMean(wrong, SECTIONS)}`)
   const config = checkConfig(sections, 'governed')
   const { max, ttl, max_bytes: maxBytes } = config.sessions
   const { signal: draining } = new AbortController()

@@ -334,4 +334,7 @@ it('the built export works without packages, and a program that uses it ends by 
 it('an option that is wrong is an error that names it', () => {
   const wrong = { budget: { max_iterations: -1 } }
   expect(() => governed(fetch, wrong)).toThrow(/governed: budget\.max_iterations: found -1/)
+  for (const section of ['server', 'upstreams', 'usage', 'store', 'budgets'])
+    expect(() => governed(fetch, { [section]: {} } as object)).toThrow(`governed: ${section}: expected one of agents, `)
+  expect(() => governed(fetch, { agents: { spawn_tools: ['start'] } })).not.toThrow()
 })
