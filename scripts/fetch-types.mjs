@@ -1,7 +1,18 @@
 // Writes the declarations of `agent-governor/fetch` from config/schema.json: a user's compiler needs none of the packages in the bundle.
 
 /** The sections that mean something without a server; GovernedOptions in src/fetch/index.ts has the same. */
-const SECTIONS = ['budget', 'loop_guard', 'mode', 'models', 'overflow', 'overrides', 'sessions', 'stop', 'storm']
+const SECTIONS = [
+  'agents',
+  'budget',
+  'loop_guard',
+  'mode',
+  'models',
+  'overflow',
+  'overrides',
+  'sessions',
+  'stop',
+  'storm',
+]
 
 /** The TypeScript type of a JSON Schema. */
 function typeOf(schema, indent) {

@@ -97,7 +97,7 @@ describe('the API of sessions', () => {
     expect(reply.status).toBe(415)
   })
 
-  it("shows a client's own name for a session to whoever may stop it", async () => {
+  it("shows a client's own name for a session to clients that may stop it", async () => {
     const { url } = await started({ admin_token: TOKEN })
     const { json } = await ask(url, '/governor/sessions')
     expect(json).toMatchObject({ sessions: [{ name: 'a secret name' }] })

@@ -127,7 +127,7 @@ describe('the state of a session', () => {
 })
 
 describe('the limit that a session shows', () => {
-  it('is the one of which the largest share is used, over all limits of its runs at work, of the session, of time and of the rate', () => {
+  it('is the one with the largest share used, over all limits of its runs at work, of the session, of time and of the rate', () => {
     const amounts = fc.record(
       Object.fromEntries(LIMITS.map((name) => [name, fc.constantFrom(0, 1, 4, 10, 1e6)])),
     ) as fc.Arbitrary<Amounts>

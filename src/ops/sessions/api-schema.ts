@@ -275,7 +275,7 @@ const summary = named('Summary', {
   today: spent.extend({ since: time.describe('Midnight, or when the store began to count.') }),
   limits: z
     .array(limitUse.extend({ resets_at: time }).meta({ id: 'TimeLimitUse' }))
-    .describe('Of each period with a limit for all requests together: the one of which the largest share is used.'),
+    .describe('Of each period with a limit for all requests together: the one with the largest share used.'),
   paused: pauses,
 })
 

@@ -111,7 +111,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   return {
     upstream,
     path: prefix + rest + whole.slice(asked.length),
-    // A name in the path of the default upstream's URL is none of another upstream.
+    // A name in the path of the default upstream's URL belongs to no other upstream.
     unknownName: name !== undefined && segmentsOf(prefix).includes(name) ? undefined : name,
     leavesPrefix: prefix !== '' && climbsOut(rest),
     asked,

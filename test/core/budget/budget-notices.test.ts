@@ -65,7 +65,7 @@ describe('a notice', () => {
     },
   )
 
-  it('is about the meter of the highest tier; of several, about the one of which the largest share is used', () => {
+  it('is about the meter of the highest tier; of several, about the one with the largest share used', () => {
     const thresholds = { style: 'tiers', caution: 0.7, warning: 0.9, adaptive: false } as const
     const meters = [iterations(75, 100), toolCalls(80, 100), iterations(10, 100), toolCalls(78, 100)]
     expect(pressureOf(meters, thresholds)).toEqual({ tier: 'caution', meter: toolCalls(80, 100) })

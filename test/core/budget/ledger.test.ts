@@ -126,7 +126,7 @@ describe('the meters of a request in an account', () => {
 })
 
 describe('the fullest limit of an account', () => {
-  it('is that of which the largest share is used; limits of 0 are none', () => {
+  it('is the one with the largest share used; a limit of 0 does not count', () => {
     const limits = { ...amountsIn({}), cost: 100, runs: 10 }
     expect(fullestOf({ cost: 50, runs: 6, input: 900 }, limits)).toMatchObject({
       name: 'runs',
