@@ -8,14 +8,14 @@ const user = (content: string): ChatMessage => ({ role: 'user', content })
 const TASK = user('Find out everything.')
 
 /** `count` steps of an agent that asks for something new each time, or for the same. */
-function steps(count: number, query = (at: number) => `query ${at}`): ChatMessage[] {
+function steps(count: number, query = (at: number) => `query ${at}`, id = (at: number) => `c${at}`): ChatMessage[] {
   return Array.from({ length: count }, (_, at): ChatMessage[] => [
     {
       role: 'assistant',
       content: null,
-      tool_calls: [{ id: `c${at}`, function: { name: 'search', arguments: JSON.stringify({ query: query(at) }) } }],
+      tool_calls: [{ id: id(at), function: { name: 'search', arguments: JSON.stringify({ query: query(at) }) } }],
     },
-    { role: 'tool', tool_call_id: `c${at}`, content: `found ${query(at)}` },
+    { role: 'tool', tool_call_id: id(at), content: `found ${query(at)}` },
   ]).flat()
 }
 
@@ -56,6 +56,38 @@ describe.each([
       loops.push((await callModel(url, messages, options)).headers.get('x-governor-loop'))
     }
     expect(loops.some((loop) => loop?.startsWith('repetition'))).toBe(true)
+  })
+})
+
+describe.each([
+  ['the same id each time', () => 'call_0'],
+  ['no id', () => ''],
+])('an agent that makes the same call in each step, with %s,', (_, id) => {
+  const status = (at: number) => user(`Time: 10:0${at}.`)
+  const clock = (at: number): ChatMessage => ({ role: 'system', content: `You are a research agent. It is 10:0${at}.` })
+  const same = (count: number) => steps(count, () => 'same', id)
+  const last = (count: number) => same(Math.min(count, 3))
+
+  it.each<[string, (at: number) => ChatMessage[]]>([
+    ['ends in a message that the next one drops', (at) => [SYSTEM, TASK, ...same(at), status(at)]],
+    ['shows the last steps and such a message', (at) => [SYSTEM, TASK, ...last(at), status(at)]],
+    ['shows the last steps after another system text', (at) => [clock(at), TASK, ...last(at)]],
+  ])('has each step counted where its request %s', async (_title, request) => {
+    const requests = Array.from({ length: 9 }, (_, at) => request(at))
+    expect(await iterations(requests)).toEqual(upTo(9))
+  })
+
+  it('has a request counted once that is sent again in other bytes after an error', async () => {
+    let isDown = false
+    const work = runaway()
+    const { url } = await startBoth((received, number) => (isDown ? { status: 429 } : work(received, number)))
+    const seen: unknown[] = []
+    for (let at = 0; at < 6; at++)
+      for (isDown of [true, false]) {
+        const messages = [SYSTEM, TASK, ...same(at), user(`Time: 10:0${at}, ${isDown}.`)]
+        seen.push((await callModel(url, messages, NAMED)).headers.get('x-governor-iteration'))
+      }
+    expect(seen).toEqual(upTo(6).flatMap((one) => [one, one]))
   })
 })
 

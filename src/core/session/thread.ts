@@ -243,16 +243,17 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
  * thread has none. Kinds:
  * - `whole`: its user messages begin with those of the thread;
  * - `lost_beginning`: they begin with the newest of those, as the history lost its beginning;
- * - `dropped_message`: they lack the thread's last one, but the answer to it is there: the harness wrote that message
- *   for one request;
+ * - `dropped_message`: they lack the thread's last one, but the answer to it is there, or it got none: the harness wrote
+ *   that message for one request;
  * - `summary`: it got shorter, and all new user messages stand before the answer: they are a summary.
  */
 function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   // A transcript does not show the ids by which a thread has continued from answers that the provider keeps.
   const newest = thread.continuedFrom ? undefined : thread.newest
   const { assistantHashes, iteration } = facts
-  const at = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
-  if (newest !== undefined && at === -1) return undefined
+  const last = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
+  if (newest !== undefined && last === -1) return undefined
+  const at = last - Number(last > 0 && repeatsAnswer(thread, facts))
   const newer = assistantHashes.length - 1 - at
   const known = thread.userMessageHashes
   const shown = facts.userMessageHashes
@@ -266,7 +267,7 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
     return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 'whole', newer, users }
   }
   if (thread.system !== facts.system) return undefined
-  if (thread.endsInUserMessage && newer > 0 && (at >= 0 || thread.userMessageCount > 1)) {
+  if (thread.endsInUserMessage && (newer > 0 || isReleased(thread)) && (at >= 0 || thread.userMessageCount > 1)) {
     const kept = facts.endsInUserMessage ? shown.slice(0, -1) : shown
     if (kept.length === thread.userMessageCount - 1 && beginsWith(kept, known.slice(0, -1), kept.length))
       return { thread, kind: 'dropped_message', newer, users: 0 }
@@ -278,6 +279,16 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
   return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 'summary', newer, users: 0 } : undefined
+}
+
+/**
+ * Returns whether the last answer of a transcript says and calls the same as the one before it, which the thread knows:
+ * it is a new one, unless the request before it got no answer, or the agent went back.
+ */
+function repeatsAnswer(thread: Thread, { assistantHashes, messages }: RequestFacts): boolean {
+  const [before, last] = assistantHashes.slice(-2)
+  if (before === undefined || before !== last || before !== thread.newest) return false
+  return messages >= (thread.messages ?? 0) && !isReleased(thread)
 }
 
 /** Returns whether `shown` begins with `count` user messages that end with `known`. */
