@@ -66,6 +66,8 @@ interface Place {
   /** What the transcript shows counts where that is more: Governor did not relay all of it. */
   readonly isUnknown: boolean
   readonly repeatsStep?: boolean | undefined
+  /** It shows an answer that its thread has not shown, whatever that says. */
+  readonly hasNewer?: boolean | undefined
   readonly midSteps?: number
   readonly branch?: Branch | undefined
   /** A thread that had an answer of this one, and the same without it. */
@@ -116,6 +118,7 @@ function placeOf(session: Session, request: Request): Place {
     answer,
     isUnknown: isNewRun || showsMore,
     repeatsStep,
+    hasNewer: found.hasNewer,
     midSteps,
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory ? undefined : thread.loopState,
@@ -219,15 +222,15 @@ function numberOf(
 }
 
 /** Returns whether the newest answer that a request shows is that of its thread, and not another with equal content. */
-function showsNewestOf(thread: Thread | undefined, { assistantHashes, iteration }: RequestFacts): boolean {
-  const { newest, shownIteration = iteration } = thread ?? {}
-  return assistantHashes.at(-1) === newest && iteration <= shownIteration
+function showsNewest({ known, hasNewer }: Place, { assistantHashes }: RequestFacts): boolean {
+  return assistantHashes.at(-1) === known?.newest && !hasNewer
 }
 
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
-function reactionOf(known: Thread | undefined, { facts, conversation }: Request, isRetry: boolean) {
+function reactionOf(place: Place, { facts, conversation }: Request, isRetry: boolean) {
+  const { known } = place
   const shown = facts.transcript.assistantMessages.at(-1)
-  if (!known?.run.isWarned || isRetry || showsNewestOf(known, facts) || !shown) return undefined
+  if (!known?.run.isWarned || isRetry || showsNewest(place, facts) || !shown) return undefined
   const speaks = shown.calls === 0 || conversation.texts(shown.index).some((text) => text.trim() !== '')
   return speaks ? 'acknowledged' : 'ignored'
 }
@@ -346,15 +349,12 @@ function runAfter(
 }
 
 /** Returns the tool calls of a run after one more request: those that it counted, or more that the transcript shows. */
-function toolCallsAfter(
-  { known, run, answer, isUnknown, skipsHistory = false }: Place,
-  facts: RequestFacts,
-  isRetry: boolean,
-): number {
+function toolCallsAfter(place: Place, facts: RequestFacts, isRetry: boolean): number {
+  const { run, answer, isUnknown, skipsHistory = false } = place
   const { tool_calls = 0 } = run.counts
   const newest = facts.assistantHashes.at(-1)
   // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
-  const isCounted = isRetry || newest === undefined || showsNewestOf(known, facts) || skipsHistory
+  const isCounted = isRetry || newest === undefined || showsNewest(place, facts) || skipsHistory
   const inRun = run.recentRequests.length > 0 ? (facts.callCounts.at(-1) ?? 0) : facts.newToolCalls
   const after = isCounted ? tool_calls : tool_calls + (answer ? countShown(answer, facts) : inRun)
   return isUnknown ? Math.max(facts.toolCalls - (run.inherited?.tool_calls ?? 0), after) : after
@@ -403,7 +403,7 @@ function threadAfter(
   // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
   const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
   // The request that ends a run shows the calls of its newest answer.
-  const newCalls = showsNewestOf(from, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
+  const newCalls = from?.newest === newest ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
   const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,
@@ -421,7 +421,6 @@ function threadAfter(
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
-    shownIteration: facts.iteration,
     interrupted: continued && {
       run: { ...continued, counts: add(continued.counts, { tool_calls: newCalls }) },
       loopState: interrupted,
@@ -523,7 +522,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const loopMode = loopModeInForce(session, known)
   const observed = observeCalls(request, place, loopMode)
   const { loopState, fault } = observed
-  const reaction = reactionOf(known, request, isRetry)
+  const reaction = reactionOf(place, request, isRetry)
   const counted = runAfter(request, place, before, iteration, reaction, limits)
   const { run, rates } = withRate(session, request, runBefore, counted, before)
   const number = known?.number ?? (session.record?.threads ?? session.threads.length) + 1

@@ -100,7 +100,10 @@ describe('the totals of a session', () => {
             const id = idOf[ids](at++)
             messages.push(called(id), result(id, `${at}`))
             for (let sent = 0; sent <= Number(isSentTwice); sent++)
-              expect(session.see(messages, { extra: { temperature: sent } }).toolCalls).toBe(before + 1)
+              // Without ids of their own, other bytes with the same calls are another step.
+              expect(session.see(messages, { extra: { temperature: ids === 'fresh' ? sent : 0 } }).toolCalls).toBe(
+                before + 1,
+              )
           }
           total += answers.length
           messages.push(said(`Done with ${number}.`))
@@ -110,6 +113,26 @@ describe('the totals of a session', () => {
       { numRuns: 200 },
     )
   })
+
+  it.each([
+    ['', 3],
+    ['', 5],
+    ['call', 3],
+    ['call', 5],
+  ] as const)(
+    'count each of equal calls with the id "%s" where the history is cut to the last %i steps',
+    (id, kept) => {
+      const session = newSession()
+      const made: Message[] = []
+      const seen = Array.from({ length: 12 }, (_, at) => {
+        const shown = made.slice(-2 * kept)
+        made.push(called(id), result(id, `${at}`))
+        const { iteration, toolCalls } = session.see([system('You are an agent.'), user('Fix the bug.'), ...shown])
+        return [iteration, toolCalls]
+      })
+      expect(seen).toEqual(seen.map((_, at) => [at + 1, at]))
+    },
+  )
 
   it('count the reaction to each warning, also where the model gives the same answer again', () => {
     const session = newSession()
