@@ -1,7 +1,7 @@
 import { gzipSync } from 'node:zlib'
 import axe from 'axe-core'
 import type { Page } from 'playwright-core'
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage, PICTURES, picture } from '../support/browser.ts'
@@ -158,8 +158,12 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const names = page.locator('#list a')
     await names.nth(1).waitFor()
     const second = await names.nth(1).textContent()
-    for (const key of ['?', 'Escape', 'ArrowDown', 'ArrowDown']) await page.keyboard.press(key)
-    expect(await page.evaluate('document.activeElement.textContent')).toBe(second)
+    await page.keyboard.press('?')
+    await page.locator('dialog[open]').waitFor()
+    await page.keyboard.press('Escape')
+    await page.locator('dialog[open]').waitFor({ state: 'detached' })
+    for (const key of ['ArrowDown', 'ArrowDown']) await page.keyboard.press(key)
+    await vi.waitFor(async () => expect(await page.evaluate('document.activeElement.textContent')).toBe(second), 20_000)
     await page.keyboard.press('Enter')
     await page.locator('#detail').waitFor()
     expect(problems).toEqual([])

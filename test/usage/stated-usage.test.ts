@@ -51,7 +51,8 @@ const FORMS: Readonly<Record<string, Form>> = {
       frames(
         { type: 'message_start', message: { id: 'msg_1', model: 'm', content: [], usage: first } },
         { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } },
-        ...usages.map((usage) => ({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage })),
+        // A stream without an end has the output of its beginning alone, which is not all of it.
+        ...[...usages, {}].map((usage) => ({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage })),
       ),
   },
   'responses stream': {
