@@ -126,6 +126,15 @@ async function buildLibrary(esbuild, library) {
   rmSync(join(out, 'reader'), { recursive: true, force: true })
 }
 
+/** The declarations of `agent-governor/fetch`. */
+async function buildFetchTypes(esbuild) {
+  const source = readFileSync(join(root, 'src', 'fetch', 'sections.ts'), 'utf8')
+  const { code } = await esbuild.transform(source, { loader: 'ts', format: 'esm' })
+  const { SECTIONS } = await import(`data:text/javascript,${encodeURIComponent(code)}`)
+  const schema = JSON.parse(readFileSync(join(root, 'config', 'schema.json'), 'utf8'))
+  writeFileSync(join(dist, 'fetch', 'index.d.ts'), fetchTypes(schema, SECTIONS))
+}
+
 /** The live page: a script, a style sheet and the page that loads them. */
 async function buildPage(esbuild) {
   const source = join(root, 'src', 'dashboard', 'page')
@@ -167,8 +176,7 @@ async function build() {
     writeFileSync(path, contents)
   }
   for (const library of ['overflow', 'types']) await buildLibrary(esbuild, library)
-  const schema = JSON.parse(readFileSync(join(root, 'config', 'schema.json'), 'utf8'))
-  writeFileSync(join(dist, 'fetch', 'index.d.ts'), fetchTypes(schema))
+  await buildFetchTypes(esbuild)
   const page = await buildPage(esbuild)
   const outputs = { ...metafile.outputs, ...page.metafile.outputs }
   writeFileSync(join(dist, 'THIRD-PARTY-LICENSES'), licencesOf({ outputs }))

@@ -1,19 +1,5 @@
 // Writes the declarations of `agent-governor/fetch` from config/schema.json: a user's compiler needs none of the packages in the bundle.
 
-/** The sections that mean something without a server; GovernedOptions in src/fetch/index.ts has the same. */
-const SECTIONS = [
-  'agents',
-  'budget',
-  'loop_guard',
-  'mode',
-  'models',
-  'overflow',
-  'overrides',
-  'sessions',
-  'stop',
-  'storm',
-]
-
 /** The TypeScript type of a JSON Schema. */
 function typeOf(schema, indent) {
   const { anyOf, const: only, enum: values, items, properties, additionalProperties: rest, type } = schema
@@ -42,8 +28,8 @@ function fieldsOf({ properties, required = [] }, indent) {
     .join('')
 }
 
-export function fetchTypes({ properties }) {
-  const sections = Object.fromEntries(SECTIONS.map((name) => [name, properties[name]]))
+export function fetchTypes({ properties }, names) {
+  const sections = Object.fromEntries(names.map((name) => [name, properties[name]]))
   return `/** Sections of \`governor.yaml\`, and who gets the events that Governor logs and counts. */
 export interface GovernedOptions {
 ${fieldsOf({ properties: sections }, '  ')}  readonly onEvent?: (event: { readonly kind: string }) => void

@@ -17,21 +17,9 @@ import { exchange } from '../proxy/exchange.ts'
 import type { Services } from '../proxy/services.ts'
 import { createMemoryStore } from '../store/memory.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
+import { SECTIONS } from './sections.ts'
 
 type Fetch = typeof globalThis.fetch
-
-const SECTIONS = [
-  'agents',
-  'budget',
-  'loop_guard',
-  'mode',
-  'models',
-  'overflow',
-  'overrides',
-  'sessions',
-  'stop',
-  'storm',
-] as const satisfies readonly (keyof z.input<typeof configSchema>)[]
 
 /** Sections of `governor.yaml`, and who gets the events that it logs and counts. */
 export interface GovernedOptions extends Pick<z.input<typeof configSchema>, (typeof SECTIONS)[number]> {
