@@ -163,14 +163,12 @@ function entry(name: string, value = '', text = ''): string {
 }
 
 function settingsHelp(taken: Command['takesSettings'] = true): string {
-  let flags = ''
-  if (isTaken('config', taken))
-    flags = entry(
-      '--config',
-      'FILE',
-      'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
-        '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]',
-    )
+  let flags = entry(
+    '--config',
+    'FILE',
+    'configuration file (default: the first of governor.yaml, config/governor.yaml and ' +
+      '~/.config/governor/governor.yaml) [GOVERNOR_CONFIG]',
+  )
   for (const setting of SETTINGS)
     if (setting.flag && isTaken(setting.flag, taken))
       flags += entry(`--${setting.flag}`, setting.value, `${setting.help} [${variableOf(setting)}]`)
@@ -186,8 +184,8 @@ function flagsHelp(names: readonly (keyof typeof COMMAND_FLAGS)[]): string {
 function commandHelp(name: string, { usage = '', help, flags = [], takesSettings }: Command): string {
   const title = `Usage: governor ${name} ${usage.startsWith('--') ? `[flags] ${usage}` : usage}`
   const port = flags.includes('url') ? entry('--port', 'NUMBER', 'the running Governor on this machine [PORT]') : ''
-  // To pause, an upstream is a name alone, which the help of --key says.
-  const settings = flags.includes('key') ? '' : settingsHelp(takesSettings ?? [])
+  // Without a configuration, as to pause, an upstream is a name alone: the help of another flag says so.
+  const settings = isTaken('config', takesSettings) ? settingsHelp(takesSettings) : ''
   const own = flagsHelp(flags) + port + settings + entry('--help', '', 'this text')
   return `${title.trimEnd()}\n\n${wordLines(help, 100).join('\n')}\n\nFlags\n${own}`
 }
