@@ -403,7 +403,7 @@ function threadAfter(
   // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
   const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
   // The request that ends a run shows the calls of its newest answer.
-  const newCalls = from?.newest === newest ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
+  const newCalls = showsNewest(place, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
   const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,

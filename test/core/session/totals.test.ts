@@ -134,6 +134,23 @@ describe('the totals of a session', () => {
     },
   )
 
+  it.each(['', 'call'])(
+    'count each of equal calls with the id "%s" where a harness speaks between them, for one request',
+    (id) => {
+      const session = newSession()
+      const task = [system('You are an agent.'), user('Fix the bug.')]
+      const step = [called(id), result(id, 'same')]
+      const requests = [
+        task,
+        [...task, ...step],
+        [...task, ...step, ...step, user('Go on.')],
+        [...task, ...step, ...step, ...step],
+      ]
+      const { iteration, toolCalls } = requests.map((messages) => session.see(messages)).at(-1) ?? {}
+      expect([iteration, toolCalls]).toEqual([4, 3])
+    },
+  )
+
   it('count the reaction to each warning, also where the model gives the same answer again', () => {
     const session = newSession()
     const messages: Message[] = [system('You are an agent.'), user('Fix the bug.')]
