@@ -100,7 +100,8 @@ describe('a machine that sleeps', () => {
   it('forgets sessions that were not used for their ttl', async () => {
     const { step, suspend, session, url } = await start({ sessions: { ttl: '1h' } })
     await step()
-    const { id } = await session()
+    // What an answer used is recorded after the client has it, and is a use.
+    const { id } = await until(session, (one) => Number(one['tokens']) > 0)
     const status = async () => (await fetch(`${url}/governor/sessions/${id}`)).status
     expect(await status()).toBe(200)
     await suspend(7_200_000)

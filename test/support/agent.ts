@@ -76,6 +76,8 @@ export interface CallOptions {
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: Readonly<Record<string, unknown>>
   readonly signal?: AbortSignal
+  /** In place of Node's own. */
+  readonly fetch?: typeof globalThis.fetch
 }
 
 /** One model call. */
@@ -84,7 +86,7 @@ export async function callModel(
   messages: readonly ChatMessage[],
   options: CallOptions = {},
 ): Promise<Step> {
-  const response = await fetch(`${url}/v1/chat/completions`, {
+  const response = await (options.fetch ?? fetch)(`${url}/v1/chat/completions`, {
     method: 'POST',
     signal: options.signal ?? null,
     headers: { 'content-type': 'application/json', authorization: 'Bearer sk-test', ...options.headers },
