@@ -93,6 +93,32 @@ describe('a Messages stream of an agent that ends its run itself', () => {
     stream.endResponse(true)
     expect(stream.finish(terminal, undefined)).toEqual([])
   })
+
+  it('a stream that the agent ends changes only in its `message_delta`', () => {
+    const events = [start(), ...textAt(0, '<think>'), ...callAt(1)]
+    const stream = messages.openStream(false, false)
+    const before = [...events, ...end('tool_use')].map(frameOf)
+    const bytes = before.flatMap((frame) => stream.push(frame))
+    expect(stream.endResponse()).toBe('silent')
+    bytes.push(...stream.finish(terminal, undefined))
+    const after = createFrameReader().push(Buffer.concat(bytes))
+    const changed = after.flatMap(({ raw }, at) => (raw.equals(before[at]?.raw as Buffer) ? [] : [at]))
+    expect(changed).toEqual([before.length - 2])
+    expect(Buffer.concat(bytes).toString()).toContain('"stop_reason":"tool_use"')
+  })
+
+  it('a stream without an end gets none', () => {
+    const frames = [start(), ...textAt(0, 'a').slice(0, -1)].map(frameOf)
+    expect(runFrames([frames], false).raw).toBe(Buffer.concat(frames.map(({ raw }) => raw)).toString())
+  })
+
+  it('gets nothing but the terminal state, also where its provider leaves a block open', () => {
+    const events = [start(), ...textAt(0, 'It is 42.').slice(0, -1)]
+    const all = [...events, ...end()]
+    const { raw } = runFrames([all.map(frameOf)], false)
+    expect(raw.replace(`,"governor":${JSON.stringify(terminal(true))}`, '')).toBe(rawOf(all))
+    expect(raw).toContain('"governor"')
+  })
 })
 
 describe('a Messages stream that ends a run', () => {
@@ -219,26 +245,6 @@ describe('a Messages stream without an answer', () => {
   )
 })
 
-describe('a Messages stream of an agent that ends its run itself', () => {
-  it('a stream that the agent ends changes only in its `message_delta`', () => {
-    const events = [start(), ...textAt(0, '<think>'), ...callAt(1)]
-    const stream = messages.openStream(false, false)
-    const before = [...events, ...end('tool_use')].map(frameOf)
-    const bytes = before.flatMap((frame) => stream.push(frame))
-    expect(stream.endResponse()).toBe('silent')
-    bytes.push(...stream.finish(terminal, undefined))
-    const after = createFrameReader().push(Buffer.concat(bytes))
-    const changed = after.flatMap(({ raw }, at) => (raw.equals(before[at]?.raw as Buffer) ? [] : [at]))
-    expect(changed).toEqual([before.length - 2])
-    expect(Buffer.concat(bytes).toString()).toContain('"stop_reason":"tool_use"')
-  })
-
-  it('a stream without an end gets none', () => {
-    const frames = [start(), ...textAt(0, 'a').slice(0, -1)].map(frameOf)
-    expect(runFrames([frames], false).raw).toBe(Buffer.concat(frames.map(({ raw }) => raw)).toString())
-  })
-})
-
 describe('any Messages stream that ends a run', () => {
   const block = fc.constantFrom<(index: number) => Event[]>(
     (index) => textAt(index, 'a'),
@@ -289,15 +295,5 @@ describe('any Messages stream that ends a run', () => {
       }),
       { numRuns: 200 },
     )
-  })
-})
-
-describe('a Messages stream of an agent that ends its run itself', () => {
-  it('gets nothing but the terminal state, also where its provider leaves a block open', () => {
-    const events = [start(), ...textAt(0, 'It is 42.').slice(0, -1)]
-    const all = [...events, ...end()]
-    const { raw } = runFrames([all.map(frameOf)], false)
-    expect(raw.replace(`,"governor":${JSON.stringify(terminal(true))}`, '')).toBe(rawOf(all))
-    expect(raw).toContain('"governor"')
   })
 })
