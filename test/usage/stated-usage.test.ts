@@ -51,8 +51,7 @@ const FORMS: Readonly<Record<string, Form>> = {
       frames(
         { type: 'message_start', message: { id: 'msg_1', model: 'm', content: [], usage: first } },
         { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } },
-        // A stream without an end has the output of its beginning alone, which is not all of it.
-        ...[...usages, {}].map((usage) => ({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage })),
+        ...usages.map((usage) => ({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage })),
       ),
   },
   'responses stream': {
@@ -116,9 +115,13 @@ describe.each(Object.entries(FORMS))('the usage of a %s', (_, { dialect, streams
       fc.property(usages, text, size, (all, said, bytes) => {
         const answer = observed(dialect, write(all, said.slice(0, 2_000)), streams, bytes)
         const stated = streams ? all : all.slice(-1)
+        // Without an end, most of the output of such a stream is not stated: it is estimated, from the stated one on.
+        const hasNoEnd = dialect === messages && streams && all.length === 1
+        const { usage } = answer
+        const sum = hasNoEnd ? usage.input + usage.output : counted(answer)
         const totals = stated.map(({ total_tokens: total }: Usage) => total).filter(isCount)
-        expect(counted(answer)).toBeGreaterThanOrEqual(Math.round(Math.max(0, ...totals)))
-        const { input, output, cachedInput = 0, cacheWrite = 0, reasoning = 0 } = answer.usage
+        expect(sum).toBeGreaterThanOrEqual(Math.round(Math.max(0, ...totals)))
+        const { input, output, cachedInput = 0, cacheWrite = 0, reasoning = 0 } = usage
         expect(input).toBeGreaterThanOrEqual(cachedInput + cacheWrite)
         expect(output).toBeGreaterThanOrEqual(reasoning)
       }),
