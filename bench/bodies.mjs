@@ -214,3 +214,34 @@ export function bodyOf(conversation, turns, repeated = 0) {
   const loop = Array.from({ length: repeated }, (_, index) => repeatedTurn(index))
   return conversation.first + [...conversation.turns.slice(0, turns), ...loop].join('') + conversation.last
 }
+
+function messageBlocks({ role, content, tool_calls: calls = [], tool_call_id: id }) {
+  if (role === 'tool') return { role: 'user', content: [{ type: 'tool_result', tool_use_id: id, content }] }
+  const text = content ? [{ type: 'text', text: content }] : []
+  const uses = calls.map(({ id, function: { name, arguments: input } }) => ({
+    type: 'tool_use',
+    id,
+    name,
+    input: JSON.parse(input),
+  }))
+  return { role, content: [...text, ...uses] }
+}
+
+/** The same request as a client of Anthropic's Messages sends it. */
+export function asMessages(body) {
+  const { model, messages, tools = [], stream } = JSON.parse(body)
+  const system = messages.filter(({ role }) => role === 'system').map(({ content }) => content)
+  const rest = messages.filter(({ role }) => role !== 'system')
+  return JSON.stringify({
+    model,
+    max_tokens: 4096,
+    system: system.join('\n'),
+    messages: rest.map(messageBlocks),
+    tools: tools.map(({ function: { name, description, parameters } }) => ({
+      name,
+      description,
+      input_schema: parameters,
+    })),
+    stream,
+  })
+}

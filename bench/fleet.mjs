@@ -76,7 +76,7 @@ export async function startFleet() {
     const { command, env, isAlone = false } = subject.command({ port, upstreamPort, nodeFlags, folder: own })
     const began = sharedTime()
     const child = start(subject.place ?? 'proxy', command, { env, hasChannel })
-    await untilHealthy(subject.label, child, port, ping ?? pingRequest(headers))
+    await untilHealthy(subject.label, child, port, ping ?? pingRequest(headers, subject.api))
     const startup = [began, sharedTime()]
     return {
       subject,
@@ -111,6 +111,7 @@ export async function startFleet() {
         headers,
         pids: pids(),
         situation: subject.situation,
+        api: subject.api,
         ...options,
       }),
 

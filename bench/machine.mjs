@@ -34,6 +34,7 @@ export function describeVersions() {
     packageVersion('undici', join(PROJECT_MODULES, 'undici')),
     packageVersion('@fastify/http-proxy', findPeer('@fastify/http-proxy')),
     packageVersion('Portkey gateway', findPeer('@portkey-ai/gateway')),
+    packageVersion('claude-code-router', findPeer('@musistudio/claude-code-router')),
     nginxVersion(),
   ]
     .filter(Boolean)

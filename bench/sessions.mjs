@@ -1,5 +1,5 @@
 /** Requests as bytes that are ready to be written, numbered anew for every session. */
-import { bodyOf, conversationOf, SIZES, STAMP, WHOLE } from './bodies.mjs'
+import { asMessages, bodyOf, conversationOf, SIZES, STAMP, WHOLE } from './bodies.mjs'
 import { SITUATIONS } from './situations.mjs'
 
 /** How many growing requests a session sends. */
@@ -38,10 +38,12 @@ function stampsIn(bytes) {
   return places
 }
 
-function requestOf(body, headers) {
+/** A request to Chat Completions with the body; with `api` `messages` the same to Anthropic's Messages. */
+function requestOf(chat, headers, api) {
+  const [path, body] = api === 'messages' ? ['/v1/messages', asMessages(chat)] : ['/v1/chat/completions', chat]
   const fields = { ...HEADERS, ...headers, 'content-length': Buffer.byteLength(body) }
   const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`)
-  const bytes = Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n${lines.join('')}\r\n${body}`)
+  const bytes = Buffer.from(`POST ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\n${lines.join('')}\r\n${body}`)
   return { bytes, stamps: stampsIn(bytes) }
 }
 
@@ -80,16 +82,16 @@ function sessionOf({ size, situation, isStream = false, ...options }) {
   for (let turns = shortest; turns <= count; turns++) {
     for (const calls of repeated) {
       const body = bodyOf(conversation, turns, calls)
-      requests.push(requestOf(body, { ...options.headers, ...situational(turns + 1) }))
+      requests.push(requestOf(body, { ...options.headers, ...situational(turns + 1) }, options.api))
     }
   }
   return requests
 }
 
 /** The requests of a whole conversation, from its first step to its last. */
-function wholeOf({ bytes, turns }, headers) {
+function wholeOf({ bytes, turns }, { headers, api }) {
   const conversation = conversationOf(bytes, { turns })
-  return Array.from({ length: turns }, (_, index) => requestOf(bodyOf(conversation, index + 1), headers))
+  return Array.from({ length: turns }, (_, index) => requestOf(bodyOf(conversation, index + 1), headers, api))
 }
 
 const wholeAgents = new Map()
@@ -99,16 +101,16 @@ const wholeAgents = new Map()
  * that session begins again: a request must be answered before the next one is asked for.
  */
 export function createAgent({ index = 0, count = 1, ...options }) {
-  const { size, headers } = options
+  const { size, headers, api } = options
   const own = WHOLE[size]?.filter((_, at) => at % count === index)
   if (!own) return agentOf([sessionOf(options)])
-  const key = JSON.stringify([size, index, count, headers])
-  const agent = wholeAgents.get(key) ?? agentOf(own.map((conversation) => wholeOf(conversation, headers)))
+  const key = JSON.stringify([size, index, count, headers, api])
+  const agent = wholeAgents.get(key) ?? agentOf(own.map((conversation) => wholeOf(conversation, options)))
   wholeAgents.set(key, agent)
   return agent
 }
 
 /** The smallest request that a proxy is asked for whether it is there; no conversation that Governor would count. */
-export function pingRequest(headers) {
-  return requestOf('{"model":"gpt-bench","messages":[{"role":"user","content":"ping"}]}', headers).bytes
+export function pingRequest(headers, api) {
+  return requestOf('{"model":"gpt-bench","messages":[{"role":"user","content":"ping"}]}', headers, api).bytes
 }

@@ -26,6 +26,7 @@ export function findPeer(name) {
   return peers && existsSync(join(peers, 'node_modules', name)) ? join(peers, 'node_modules', name) : undefined
 }
 
+const ROUTER = '@musistudio/claude-code-router'
 const PEER_HINT = 'not installed in the folder BENCH_PEERS names'
 
 function script(name, ...args) {
@@ -122,9 +123,20 @@ function portkeyHeaders(upstreamPort) {
   return { 'x-portkey-provider': 'openai', 'x-portkey-custom-host': `http://127.0.0.1:${upstreamPort}/v1` }
 }
 
+/** It reads its configuration from the home folder, and takes requests to Messages alone. */
+function routerCommand({ port, upstreamPort, nodeFlags, folder }) {
+  const url = `http://127.0.0.1:${upstreamPort}/v1/chat/completions`
+  const provider = { name: 'bench', api_base_url: url, api_key: 'sk-bench', models: ['gpt-bench'] }
+  const config = { LOG: false, PORT: Number(port), Providers: [provider], Router: { default: 'bench,gpt-bench' } }
+  writeConfig(join(folder, '.claude-code-router'), 'config.json', JSON.stringify(config))
+  const main = join(findPeer(ROUTER) ?? '', 'dist', 'cli.js')
+  return { command: [NODE, ...nodeFlags, main, 'start'], env: { HOME: folder } }
+}
+
 /**
  * `situation`: see situations.mjs. `isVariant`: of interest for its CPU time only. `headers`: what it must be sent,
- * given the provider's port. `missing`: why it is left out.
+ * given the provider's port. `api`: the API
+ * that it takes, Chat Completions by default. `missing`: why it is left out.
  */
 export const SUBJECTS = [
   { name: 'direct', label: 'no proxy', situation: 'quiet' },
@@ -216,5 +228,13 @@ export const SUBJECTS = [
     command: portkeyCommand,
     headers: portkeyHeaders,
     missing: findPeer('@portkey-ai/gateway') ? undefined : PEER_HINT,
+  },
+  {
+    name: 'router',
+    label: 'claude-code-router',
+    situation: 'quiet',
+    api: 'messages',
+    command: routerCommand,
+    missing: findPeer(ROUTER) ? undefined : PEER_HINT,
   },
 ]

@@ -18,7 +18,7 @@ const LOADS = {
   '4MB': { agents: 2, requests: 40 },
 }
 /** V8 compiles for some 20,000 requests: each process works on so many once, then on four rounds of each kind. */
-const WARMUP = { size: 'steps', situation: 'quiet', agents: 8, requests: 20_000 }
+const WARMUP = { size: 'steps', situation: 'quiet', agents: 8, requests: 20_000, maxMs: 40_000 }
 const WARMUP_ROUNDS = 4
 
 export const sizes = Object.keys(LOADS)
