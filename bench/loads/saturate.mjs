@@ -9,8 +9,8 @@ const MAX_MS = 10_000
  * Sends about `requests` requests from so many `agents`: each sends all its sessions as often as that takes, so that
  * every proxy gets the same ones. Before, unless `isCold`, each sends them once, which is not measured, as what has rested
  * begins to work again. Returns per request `cpu`, in µs, with all that was done meanwhile, collections included; `rate`, in requests a
- * second; `busy`, the share of a core, within
- * `maxMs` milliseconds. `pids`: the proxy's processes; none for the provider itself.
+ * second; `busy`, the share of a core. It takes `maxMs` ms at most. `pids`: the proxy's processes; none for the provider
+ * itself.
  */
 export async function saturate({ port, agents: count, pids, requests, isCold = false, maxMs = MAX_MS, ...options }) {
   const agents = await connectAgents(port, count, options)
