@@ -40,6 +40,7 @@ const MAX_SESSION = 1_048_576
 const MAX_VALUES = 10_000
 /** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
 const LATE_MS = 10
+
 /** Returns the session without its least recently used threads if it is too large. */
 function boundSession(session: Session): Session {
   let { threads } = session
@@ -126,7 +127,7 @@ function createValues(
       const name = keyOfValue(kind, key)
       let found = await kept.get(name)
       if (found === undefined && kind.isNeverRemoved) found = kept.copyOf(name)
-      if (found === undefined && kind.isNeverRemoved && remote.isUp()) {
+      if (found === undefined && kind.mayBeLate && remote.isUp()) {
         await setTimeout(LATE_MS)
         found = await kept.get(name)
       }

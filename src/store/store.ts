@@ -62,8 +62,10 @@ export interface ValueKind<Value> {
     /** Bytes of all values, as a share of those of all sessions, on top of them. */
     readonly share: number
   }
-  /** Where the store lacks it, it was lost, or another process is about to write it. */
-  readonly isNeverRemoved?: boolean
+  /** Where the store lacks it, it was lost, or was never written. */
+  readonly isNeverRemoved?: true
+  /** A client may name it before it is written. */
+  readonly mayBeLate?: true
 }
 
 /** Bytes of a hash and its place in an array, roughly. */
@@ -120,6 +122,7 @@ export const LINKS: ValueKind<Link | undefined> = {
     share: 0.25,
   },
   isNeverRemoved: true,
+  mayBeLate: true,
 }
 
 /** The session of a call that a client got. */

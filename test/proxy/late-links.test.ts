@@ -3,9 +3,10 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
 import { expect, it, onTestFinished } from 'vitest'
+import { callModel } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
-import { serve } from '../support/provider.ts'
+import { type ChatMessage, serve, startProvider } from '../support/provider.ts'
 import { startRedis, startWire } from '../support/redis.ts'
 import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 import { callResponses } from '../support/responses-agent.ts'
@@ -118,5 +119,25 @@ describeWith('redis-server', 'a response whose link is late', () => {
     })
     const next = await callResponses(second.url, { input: RESULT, previous_response_id: response['id'] })
     expect(next.headers.get('x-governor-iteration')).toBe('2/300')
+  })
+
+  it('is looked up once if it is that of a call, which no client gets before its link is stored', async () => {
+    const provider = await startProvider(() => ({ text: 'Done.' }))
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const { url } = await startGovernor(provider.url, { store: 'redis', redis: { url: wire.url, timeout: '20s' } })
+    const reads: string[] = []
+    wire.onRequest((bytes) => {
+      reads.push(...(bytes.match(/ relayed\}/g) ?? []))
+      return 'passed'
+    })
+    const call = { id: 'call_elsewhere', type: 'function', function: { name: 'search', arguments: '{}' } }
+    const messages: ChatMessage[] = [
+      { role: 'user', content: 'Go.' },
+      { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: call.id, content: 'found' },
+    ]
+    await callModel(url, messages)
+    expect(reads).toHaveLength(1)
   })
 })
