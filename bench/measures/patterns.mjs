@@ -22,6 +22,8 @@ const BOUNDS = [
   { files: /^core\/loop\/tool-call/, most: 65_536 },
   // MAX_MASKED of core/loop/tool-result.ts.
   { files: /^core\/loop\/tool-result/, most: 131_072 },
+  // MAX_TEXT of core/conversation/label.ts.
+  { files: /^core\/conversation\/label/, most: 65_536 },
 ]
 
 function mostOf(file) {
