@@ -170,6 +170,20 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('keeps the focus on a session whose row moves', async () => {
+    const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
+    for (const name of ['one', 'two']) await runAgent(url, START, { ...named(name), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    const names = page.locator('#list a')
+    await names.nth(1).waitFor()
+    const last = (await names.nth(1).textContent()) ?? ''
+    await names.nth(1).focus()
+    await runAgent(url, START, { ...named(last), max: 8 })
+    await names.first().getByText(last).waitFor()
+    await names.first().and(page.locator(':focus')).waitFor()
+    expect(problems).toEqual([])
+  })
+
   it('fits the screen of a phone, and works with the keyboard only', async () => {
     const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
     await runAgent(url, START, { ...named('one'), max: 8 })

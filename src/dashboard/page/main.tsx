@@ -8,7 +8,18 @@ import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
 import { List, moveFocus } from './list.tsx'
 import { Bar } from './parts.tsx'
-import { askFor, change, connectionOf, openStore, type Store, setForAll, show, signIn, signOut } from './state.ts'
+import {
+  askFor,
+  change,
+  connectionOf,
+  focusRow,
+  openStore,
+  type Store,
+  setForAll,
+  show,
+  signIn,
+  signOut,
+} from './state.ts'
 import { Usage } from './usage.tsx'
 
 type Summary = NonNullable<SessionPage['summary']>
@@ -260,7 +271,11 @@ const opened = openStore((store) => {
   const { summary } = store.page ?? {}
   const alert = summary && summary.need_you > 0 ? `(${summary.need_you}) ` : ''
   document.title = summary ? `${alert}${headText(summary)} · Governor` : 'Governor'
+  const focused = document.activeElement
   render(<App store={store} />, document.body)
+  // A row that moves loses the focus.
+  const isLost = document.activeElement === document.body
+  if (isLost && focused instanceof HTMLAnchorElement) focusRow(focused.hash, { preventScroll: true })
 })
 
 document.addEventListener('keydown', (event) => {

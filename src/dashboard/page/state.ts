@@ -318,6 +318,12 @@ export function askFor(store: Store, asked: 'stop' | 'extend'): void {
   if (row || store.selected) change(store, { asked })
 }
 
+/** Gives the focus to the row that links to a session. */
+export function focusRow(link: string, options?: FocusOptions): void {
+  const links = document.querySelectorAll<HTMLAnchorElement>('#list a')
+  for (const one of links) if (one.hash === link) one.focus(options)
+}
+
 /** Creates the page's knowledge, and begins to follow Governor. */
 export function openStore(draw: (store: Store) => void): Store {
   const store: Store = createStore(() => draw(store))
@@ -327,8 +333,7 @@ export function openStore(draw: (store: Store) => void): Store {
     if (selected === store.selected) return change(store, { view })
     change(store, { view, selected, detail: undefined, transcript: undefined, said: '' })
     // Who closes a session goes on at its row.
-    const links = document.querySelectorAll<HTMLAnchorElement>('#list a')
-    if (selected === '') [...links].find(({ hash }) => hash === `#${closed}`)?.focus()
+    if (selected === '') focusRow(`#${closed}`)
     reload(store, 'detail')
   })
   setInterval(() => tick(store), 1_000)
