@@ -2,11 +2,11 @@
 import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
-import { expect, it, onTestFinished } from 'vitest'
-import { callModel } from '../support/agent.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { callModel, runAgent, START } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
-import { type ChatMessage, serve, startProvider } from '../support/provider.ts'
+import { serve, startProvider } from '../support/provider.ts'
 import { startRedis, startWire } from '../support/redis.ts'
 import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 import { callResponses } from '../support/responses-agent.ts'
@@ -121,23 +121,38 @@ describeWith('redis-server', 'a response whose link is late', () => {
     expect(next.headers.get('x-governor-iteration')).toBe('2/300')
   })
 
-  it('is looked up once if it is that of a call, which no client gets before its link is stored', async () => {
-    const provider = await startProvider(() => ({ text: 'Done.' }))
-    const redis = await startRedis()
-    const wire = await startWire(redis.port)
-    const { url } = await startGovernor(provider.url, { store: 'redis', redis: { url: wire.url, timeout: '20s' } })
-    const reads: string[] = []
-    wire.onRequest((bytes) => {
-      reads.push(...(bytes.match(/ relayed\}/g) ?? []))
-      return 'passed'
+  describe('of a call', () => {
+    const ids = (text: string) => text.match(/HMGET\r\n\$\d+\r\n\S+ relayed\}/g) ?? []
+
+    async function startLooking() {
+      const provider = await startProvider((_, number) => ({ calls: [{ name: 'search', arguments: { number } }] }))
+      const redis = await startRedis()
+      const wire = await startWire(redis.port)
+      const { url } = await startGovernor(provider.url, { store: 'redis', redis: { url: wire.url, timeout: '20s' } })
+      const looked: string[] = []
+      wire.onRequest((bytes) => {
+        looked.push(...ids(bytes))
+        return 'passed'
+      })
+      return { url, looked }
+    }
+
+    it('is looked up once, as no client gets a call before its link is stored', async () => {
+      const { url, looked } = await startLooking()
+      const call = { id: 'call_elsewhere', type: 'function', function: { name: 'search', arguments: '{}' } } as const
+      await callModel(url, [
+        { role: 'user', content: 'Go.' },
+        { role: 'assistant', content: null, tool_calls: [call] },
+        { role: 'tool', tool_call_id: call.id, content: 'found' },
+      ])
+      expect(looked).toHaveLength(1)
     })
-    const call = { id: 'call_elsewhere', type: 'function', function: { name: 'search', arguments: '{}' } }
-    const messages: ChatMessage[] = [
-      { role: 'user', content: 'Go.' },
-      { role: 'assistant', content: null, tool_calls: [call] },
-      { role: 'tool', tool_call_id: call.id, content: 'found' },
-    ]
-    await callModel(url, messages)
-    expect(reads).toHaveLength(1)
+
+    it('is looked up for the newest answer alone if that is known', async () => {
+      const { url, looked } = await startLooking()
+      const { steps } = await runAgent(url, START, { max: 4 })
+      expect(steps.at(-1)?.headers.get('x-governor-iteration')).toMatch(/^4\//)
+      expect(looked).toHaveLength(3)
+    })
   })
 })

@@ -80,7 +80,7 @@ export async function findSession(
   if (named) return { ...rest, ...named }
   if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
   const looked = (await orUnknown(relayedCalls(store, tenant, facts))) ?? []
-  const relayed = looked.find((one) => one && !one.isAmbiguous)
+  const relayed = looked.find(isClear)
   if (relayed?.id !== undefined) return { id: relayed.id, name: relayed.session, isRelayed: true, ...rest }
   const derived = await orUnknown(derivedSession(store, tenant, asked.conversation, facts))
   // A conversation that does not show how it began gets an id from the answer that it does show.
@@ -161,16 +161,23 @@ export function namedSession(
 /** How many of the newest answers with calls are looked up: a harness may write one itself. */
 const MAX_LOOKED_UP = 2
 
-/** Returns what is known of the newest calls that a transcript shows, the newest first. Rejects if the store fails. */
-function relayedCalls(store: Store, tenant: string, { callIds }: RequestFacts) {
-  const ids: Hash[] = []
+/**
+ * Returns what is known of the newest calls that a transcript shows, the newest first; of older ones, where it does not
+ * tell the session. Rejects if the store fails.
+ */
+async function relayedCalls(store: Store, tenant: string, { callIds }: RequestFacts) {
+  const known: (RelayedCall | undefined)[] = []
   let answers = 0
-  for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP; at--) {
+  for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP && !known.some(isClear); at--) {
     const linked = linkedIds(callIds[at] ?? [])
     if (linked.length > 0) answers++
-    ids.push(...linked)
+    known.push(...(await Promise.all(linked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))))
   }
-  return Promise.all(ids.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))
+  return known
+}
+
+function isClear(call: RelayedCall | undefined): call is RelayedCall {
+  return call !== undefined && call.isAmbiguous !== true
 }
 
 /** Returns those of an answer's call ids by which it is found: a client may drop some of its calls. */
@@ -191,8 +198,8 @@ export async function linkCalls(
     linkedIds(callIds).map((one) =>
       store.updateValue(RELAYED_CALLS, sessionKey(tenant, one), (known) => {
         const isSame = !known || known.operation === operation || (id !== undefined && known.id === id)
-        const isClear = isSame && known?.isAmbiguous !== true
-        return { value: isClear ? to : ({ operation, isAmbiguous: true } as const), result: undefined }
+        const isUnique = isSame && known?.isAmbiguous !== true
+        return { value: isUnique ? to : ({ operation, isAmbiguous: true } as const), result: undefined }
       }),
     ),
   )
