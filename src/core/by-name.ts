@@ -13,7 +13,7 @@ const MAX_NAME = 64
 /** What all further names count as. */
 export const OTHER = 'other'
 
-/** Adds plain numbers, for `withAmount`. */
+/** Adds plain numbers, for `withAmounts`. */
 export const plus = (amount: number, more: number) => amount + more
 
 /** Returns whether a text is short and plain enough to be the label of a sum. */
@@ -34,12 +34,27 @@ export function withAmount<Amount>(
   more: Amount,
   sum: (amount: Amount, more: Amount) => Amount,
 ): readonly Named<Amount>[] {
-  const label = name.slice(0, MAX_NAME)
-  const isKnown = list.length < MAX_NAMES || list.some((one) => one.name === label)
-  const at = list.findIndex((one) => one.name === (isKnown ? label : OTHER))
-  const before = list[at]
-  if (before) return list.with(at, { ...before, amount: sum(before.amount, more) })
-  return [...list, { name: isKnown ? label : OTHER, amount: more }]
+  return withAmounts(list, [{ name, amount: more }], sum)
+}
+
+/** Adds to the amounts of several names, as `withAmount` does one after the other. */
+export function withAmounts<Amount>(
+  list: readonly Named<Amount>[],
+  added: readonly Named<Amount>[],
+  sum: (amount: Amount, more: Amount) => Amount,
+): readonly Named<Amount>[] {
+  if (added.length === 0) return list
+  const all = [...list]
+  for (const { name, amount } of added) {
+    const own = name.slice(0, MAX_NAME)
+    const isOther = all.length >= MAX_NAMES && !all.some((one) => one.name === own)
+    const label = isOther ? OTHER : own
+    const at = all.findIndex((one) => one.name === label)
+    const before = all[at]
+    if (before) all[at] = { name: label, amount: sum(before.amount, amount) }
+    else all.push({ name: label, amount })
+  }
+  return all
 }
 
 /** Returns the counts of two replicas by name as one list, see `join`. */
@@ -50,10 +65,10 @@ export function joinByName(
   isLost: boolean,
 ): readonly Named<Counts>[] {
   const of = (list: readonly Named<Counts>[], name: string) => list.find((one) => one.name === name)?.amount
-  let joined: readonly Named<Counts>[] = []
-  for (const name of new Set([...remote, ...local].map((one) => one.name))) {
+  const names = [...new Set([...remote, ...local].map(({ name }) => name))]
+  const joined = names.map((name) => {
     const [here = NO_COUNTS, there = NO_COUNTS] = [of(local, name), of(remote, name)]
-    joined = withAmount(joined, name, join(of(base, name), here, there, 'sum', isLost), add)
-  }
-  return joined
+    return { name, amount: join(of(base, name), here, there, 'sum', isLost) }
+  })
+  return withAmounts([], joined, add)
 }

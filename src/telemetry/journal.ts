@@ -7,7 +7,7 @@
 import { access, constants, type FileHandle, mkdir, open, rename, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname } from 'node:path'
-import { type Named, withAmount } from '../core/by-name.ts'
+import { type Named, withAmounts } from '../core/by-name.ts'
 import {
   add,
   COUNTERS,
@@ -207,7 +207,7 @@ function count(run: OpenRun, event: Answered, now: number): void {
   run.counted = add(run.counted, more)
   run.used = add(run.used, add(countsOf(usage), { ...more, ...steps }))
   run.since ??= now
-  for (const { name, amount } of tools) run.tools = withAmount(run.tools, name, amount, add)
+  run.tools = withAmounts(run.tools, tools, add)
 }
 
 /** Returns the lines of runs; none for a run that goes on and has used nothing. */

@@ -1,5 +1,5 @@
 /** Reads the messages of a conversation as a fold: any state can be advanced by the next message. */
-import { type Named, plus, toolLabel, withAmount } from '../by-name.ts'
+import { type Named, plus, toolLabel, withAmounts } from '../by-name.ts'
 import { type HarnessRegistry, humanText } from '../harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
 import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
@@ -151,10 +151,10 @@ export function withResults(
 ): readonly Named<number>[] {
   // One side may have no ids, or other ones.
   const [only] = tools.size === 1 ? tools.values() : []
-  let all = bytes
-  for (const { callId, name, bytes: size } of conversation.resultSizes?.(index) ?? [])
-    all = withAmount(all, toolLabel(name ?? tools.get(callId) ?? only ?? ''), size, plus)
-  return all
+  const added = (conversation.resultSizes?.(index) ?? []).map(({ callId, name, bytes: amount }) => {
+    return { name: toolLabel(name ?? tools.get(callId) ?? only ?? ''), amount }
+  })
+  return withAmounts(bytes, added, plus)
 }
 
 /** Returns the tools of the calls in a message, by id. */

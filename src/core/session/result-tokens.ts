@@ -1,5 +1,5 @@
 /** How many tokens of a prompt are results of tools: a share by bytes, as providers count tokens only of the whole. */
-import { type Named, plus, withAmount } from '../by-name.ts'
+import { type Named, plus, withAmounts } from '../by-name.ts'
 import { withResults } from '../conversation/transcript.ts'
 import type { Counts } from '../counters.ts'
 import type { Request } from '../request.ts'
@@ -26,8 +26,8 @@ export function resultTokens(request: Request, thread: Thread, tokens: number): 
   let size = 0
   for (const { amount } of results) size += amount
   const perByte = added / Math.max(1, bytes, size)
-  let all = known?.results ?? []
-  for (const { name, amount } of results) all = withAmount(all, name, amount * perByte, plus)
+  const more = results.map(({ name, amount }) => ({ name, amount: amount * perByte }))
+  const all = withAmounts(known?.results ?? [], more, plus)
   let sum = 0
   for (const { amount } of all) sum += amount
   const part = Math.min(1, tokens / Math.max(1, sum))

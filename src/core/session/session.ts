@@ -10,7 +10,7 @@
 import type { SubjectLimits } from '../budget/ledger.ts'
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { RateMeter, Velocity } from '../budget/velocity.ts'
-import { type Named, withAmount } from '../by-name.ts'
+import { type Named, withAmount, withAmounts } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Gap } from '../gaps.ts'
@@ -345,15 +345,13 @@ export interface AnswerParts {
 /** Adds what an answer has counted to a session, and to the parts of it. */
 export function withAnswer(session: Session, counts: Counts, { agent, model, tools = [] }: AnswerParts): Session {
   const { parts } = session
-  let ofTools = parts?.tools ?? []
-  for (const { name, amount } of tools) ofTools = withAmount(ofTools, name, amount, add)
   return {
     ...session,
     counts: add(session.counts, counts),
     parts: {
       agents: withAmount(parts?.agents ?? [], String(agent), counts, add),
       models: withAmount(parts?.models ?? [], model, counts, add),
-      tools: ofTools,
+      tools: withAmounts(parts?.tools ?? [], tools, add),
     },
   }
 }
