@@ -87,6 +87,8 @@ export interface Transcript {
   readonly skipsLast?: boolean | undefined
   /** The request continues the run that was observed: no human has spoken since. */
   readonly isSameRun?: boolean
+  /** How many answers at its end no request has shown, though they may say what those before say. */
+  readonly newer?: number | undefined
   /** The newest relayed answer that it shows. */
   readonly answer?: { readonly operation: string; readonly callIds: readonly Hash[] } | undefined
 }
@@ -153,7 +155,7 @@ function makesNewestCalls({ history: { window, steps } }: LoopMemory, reader: Ca
  */
 function firstUnobserved(
   { assistantHashes, newestIndex, memory }: LoopState,
-  { conversation, isSameRun }: Transcript,
+  { conversation, isSameRun, newer = 0, state }: Transcript,
   steps: readonly AssistantMessage[],
   reader: CallReader,
   answer: AssistantMessage | undefined,
@@ -161,7 +163,12 @@ function firstUnobserved(
   const hashOf = (step: AssistantMessage) => assistantHash(step, conversation)
   const expected = stepAt(steps, newestIndex)
   const isThere = expected !== undefined && hashOf(expected) === assistantHashes.at(-1)
-  const known = isThere ? expected : steps.findLast((step) => assistantHashes.includes(hashOf(step)))
+  // An answer without ids may say what an older one said.
+  const firstNew = isSameRun && newer > 0 ? state.assistantMessages.at(-newer)?.index : undefined
+  const older = firstNew === undefined ? steps : steps.filter(({ index }) => index < firstNew)
+  const isKnown = (step: AssistantMessage) => assistantHashes.includes(hashOf(step))
+  const isOlder = isThere && older.includes(expected)
+  const known = isOlder ? expected : (older.findLast(isKnown) ?? steps.findLast(isKnown))
   const isCut = assistantHashes.length > 0 && (known === undefined || hashOf(known) !== assistantHashes.at(-1))
   reader.isCut ||= isCut
   // One request follows one answer, whatever became of those before it.

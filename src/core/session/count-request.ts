@@ -66,8 +66,8 @@ interface Place {
   /** What the transcript shows counts where that is more: Governor did not relay all of it. */
   readonly isUnknown: boolean
   readonly repeatsStep?: boolean | undefined
-  /** It shows an answer that its thread has not shown, whatever that says. */
-  readonly hasNewer?: boolean | undefined
+  /** How many answers it shows that its thread has not shown, whatever they say; unset where that is not known. */
+  readonly newer?: number | undefined
   readonly midSteps?: number
   readonly branch?: Branch | undefined
   /** A thread that had an answer of this one, and the same without it. */
@@ -118,7 +118,7 @@ function placeOf(session: Session, request: Request): Place {
     answer,
     isUnknown: isNewRun || showsMore,
     repeatsStep,
-    hasNewer: found.hasNewer,
+    newer: found.newer,
     midSteps,
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory ? undefined : thread.loopState,
@@ -222,8 +222,8 @@ function numberOf(
 }
 
 /** Returns whether the newest answer that a request shows is that of its thread, and not another with equal content. */
-function showsNewest({ known, hasNewer }: Place, { assistantHashes }: RequestFacts): boolean {
-  return assistantHashes.at(-1) === known?.newest && !hasNewer
+function showsNewest({ known, newer = 0 }: Place, { assistantHashes }: RequestFacts): boolean {
+  return assistantHashes.at(-1) === known?.newest && newer === 0
 }
 
 /** Returns how the newest answer reacted to a warning; `undefined` without one, or if the answer is not shown. */
@@ -244,10 +244,10 @@ function observeCalls(request: Request, place: Place, mode: LoopMode | undefined
   // The budget may need to know whether a run stagnates.
   const isNeeded = loop.enabled || (budget.enabled && budget.cautionWhen === 'stagnating')
   if (!isNeeded) return { loopState: undefined, interrupted: undefined, fault: undefined }
-  const { loopState: before = INITIAL_LOOP_STATE, known, over, answer, skipsHistory, skipsLast } = place
+  const { loopState: before = INITIAL_LOOP_STATE, known, over, answer, newer, skipsHistory, skipsLast } = place
   const isSameRun = place.loopState !== undefined && !over
   const { transcript: state, previousStep } = facts
-  const transcript = { conversation, state, registry, previousStep, skipsLast, isSameRun, answer }
+  const transcript = { conversation, state, registry, previousStep, skipsLast, isSameRun, answer, newer }
   const policy = inMode(loop.enabled ? loop : { ...loop, mode: 'observe' }, observesOnly ? 'observe' : mode)
   let fault: Error | undefined
   try {

@@ -33,8 +33,8 @@ interface Continuation {
   readonly showsMore?: boolean
   /** It shows no other answers than the request before: a step in other bytes, of an answer that is not identified. */
   readonly repeatsStep?: boolean
-  /** The transcript shows an answer after the newest one of the thread, which may say the same. */
-  readonly hasNewer?: boolean
+  /** How many answers the transcript shows after the newest one of the thread, which may say the same. */
+  readonly newer?: number
   /** How many new answers with calls it shows although the newest request got no whole answer: they were executed. */
   readonly cutSteps?: number
 }
@@ -328,7 +328,7 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
     showsRun: dropsMessage || !isAfterNewest,
     // Answers that broke off may be shown too.
     showsMore: newer > 1 && !isReleased(thread),
-    hasNewer: newer > 0,
+    newer,
     repeatsStep: newer === 0 && thread.messages === facts.messages && !isReleased(thread),
     cutSteps: cutStepsIn(thread, facts),
   }

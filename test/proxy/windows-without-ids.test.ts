@@ -1,0 +1,65 @@
+/** Agents that keep the last steps of their history, with a provider whose calls have no ids of their own. */
+import { describe, expect, it } from 'vitest'
+import { afterStep, callModel } from '../support/agent.ts'
+import { startBoth } from '../support/governor.ts'
+import type { Answer, ChatMessage } from '../support/provider.ts'
+import { mayCall } from '../support/scripts.ts'
+
+const HABITS: readonly (readonly [string, (step: number) => unknown])[] = [
+  ['the same', () => ({ query: 'x' })],
+  ['two things in turn', (step) => ({ query: step % 2 })],
+  ['three things in turn', (step) => ({ query: step % 3 })],
+  ['something new each time', (step) => ({ query: step })],
+]
+
+/** The id that a provider gives to the call of a step. */
+const IDS: readonly (readonly [string, (step: number) => string])[] = [
+  ['the same id in each answer', () => 'call_1'],
+  ['an empty id', () => ''],
+]
+
+interface Way {
+  readonly habit: (step: number) => unknown
+  readonly idAt: (step: number) => string
+  /** How many steps it keeps. */
+  readonly kept: number
+  readonly stream: boolean
+}
+
+/** Returns the verdicts of a run, whose requests all differ: the system text states a time. */
+async function verdictsOf({ habit, idAt, kept, stream }: Way): Promise<readonly (string | null)[]> {
+  let step = 0
+  const script = (request: Parameters<typeof mayCall>[0]): Answer => {
+    if (!mayCall(request)) return { text: 'I could not find it.' }
+    step++
+    return { calls: [{ id: idAt(step), name: 'search', arguments: habit(step) }] }
+  }
+  const { url } = await startBoth(script, {
+    budget: { max_iterations: 25, caution_threshold: 1, warning_threshold: 1 },
+  })
+  const headers = { 'x-governor-session': 'mine' }
+  const question: ChatMessage = { role: 'user', content: 'Find it.' }
+  const verdicts: (string | null)[] = []
+  let history: ChatMessage[] = []
+  while (verdicts.length < 40) {
+    const system = { role: 'system', content: `You search. It is ${verdicts.length} o’clock.` }
+    const answer = await callModel(url, [system, question, ...history.slice(-2 * kept)], { headers, stream })
+    verdicts.push(answer.headers.get('x-governor-verdict'))
+    if (!answer.message.tool_calls?.length) break
+    history = afterStep(history, answer, () => 'Nothing was found about it in all of the places.')
+  }
+  return verdicts
+}
+
+describe.each(HABITS)('an agent that searches for %s', (_, habit) => {
+  const whole = verdictsOf.bind(null, { habit, idAt: (step) => `call_${step}_drawn`, kept: 99, stream: false })
+
+  it.each(IDS.flatMap(([ids, idAt]) => [2, 3, 5].map((kept) => ({ ids, idAt, kept, stream: kept === 3 }))))(
+    'and keeps $kept steps gets the verdicts of its whole history where calls have $ids',
+    async (way) => {
+      const expected = await whole()
+      expect(expected.at(-1)).toBe('stop')
+      expect(await verdictsOf({ ...way, habit })).toEqual(expected)
+    },
+  )
+})
