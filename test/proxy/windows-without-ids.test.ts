@@ -24,10 +24,12 @@ interface Way {
   /** How many steps it keeps. */
   readonly kept: number
   readonly stream: boolean
+  /** Its harness says something new after each step; else the system text states a time. */
+  readonly isTold?: boolean
 }
 
-/** Returns the verdicts of a run, whose requests all differ: the system text states a time. */
-async function verdictsOf({ habit, idAt, kept, stream }: Way): Promise<readonly (string | null)[]> {
+/** Returns the verdicts of a run, whose requests all differ. */
+async function verdictsOf({ habit, idAt, kept, stream, isTold = false }: Way): Promise<readonly (string | null)[]> {
   let step = 0
   const script = (request: Parameters<typeof mayCall>[0]): Answer => {
     if (!mayCall(request)) return { text: 'I could not find it.' }
@@ -42,24 +44,34 @@ async function verdictsOf({ habit, idAt, kept, stream }: Way): Promise<readonly 
   const verdicts: (string | null)[] = []
   let history: ChatMessage[] = []
   while (verdicts.length < 40) {
-    const system = { role: 'system', content: `You search. It is ${verdicts.length} o’clock.` }
-    const answer = await callModel(url, [system, question, ...history.slice(-2 * kept)], { headers, stream })
+    const system = { role: 'system', content: `You search. It is ${isTold ? 1 : verdicts.length} o’clock.` }
+    const window = history.slice(-kept * (isTold ? 3 : 2))
+    const answer = await callModel(url, [system, question, ...window], { headers, stream })
     verdicts.push(answer.headers.get('x-governor-verdict'))
     if (!answer.message.tool_calls?.length) break
     history = afterStep(history, answer, () => 'Nothing was found about it in all of the places.')
+    if (isTold) history.push({ role: 'user', content: `Step ${verdicts.length} is done. Go on.` })
   }
   return verdicts
 }
 
 describe.each(HABITS)('an agent that searches for %s', (_, habit) => {
-  const whole = verdictsOf.bind(null, { habit, idAt: (step) => `call_${step}_drawn`, kept: 99, stream: false })
-
-  it.each(IDS.flatMap(([ids, idAt]) => [2, 3, 5].map((kept) => ({ ids, idAt, kept, stream: kept === 3 }))))(
-    'and keeps $kept steps gets the verdicts of its whole history where calls have $ids',
-    async (way) => {
-      const expected = await whole()
+  it.each(
+    IDS.flatMap(([ids, idAt]) =>
+      [2, 3, 5].flatMap((kept) =>
+        [false, true].map((isTold) => ({
+          beside: isTold ? 'words of its harness after each step' : 'a clock',
+          ids,
+          way: { habit, idAt, kept, stream: kept === 3, isTold },
+        })),
+      ),
+    ),
+  )(
+    'and sends $way.kept steps with $beside gets the verdicts of its whole history where calls have $ids',
+    async ({ way }) => {
+      const expected = await verdictsOf({ ...way, idAt: (step) => `call_${step}_drawn`, kept: 99 })
       expect(expected.at(-1)).toBe('stop')
-      expect(await verdictsOf({ ...way, habit })).toEqual(expected)
+      expect(await verdictsOf(way)).toEqual(expected)
     },
   )
 })

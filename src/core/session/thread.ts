@@ -244,7 +244,7 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
  * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the
  * thread has none. Kinds:
  * - `whole`: its user messages begin with those of the thread;
- * - `lost_beginning`: they begin with the newest of those, as the history lost its beginning;
+ * - `lost_beginning`: they begin with the newest of those, perhaps after its first, as the history lost what came before;
  * - `dropped_message`: they lack the thread's last one, but the answer to it is there, or it got none: the harness wrote
  *   that message for one request;
  * - `summary`: it got shorter, and all new user messages stand before the answer: they are a summary.
@@ -300,11 +300,16 @@ function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: numbe
   return true
 }
 
-/** Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. */
+/**
+ * Returns how many user messages follow those of `known`; `undefined` if `shown` begins with none of them. Of a history
+ * that kept its prompt, the part after that must begin with some.
+ */
 function usersAfterCut(shown: readonly Hash[], known: readonly Hash[]): number | undefined {
   if (shown.length === 0) return 0
-  for (let kept = Math.min(known.length, shown.length); kept > 0; kept--)
-    if (beginsWith(shown, known.slice(-kept), kept)) return shown.length - kept
+  const prompt = known.findIndex((hash, at) => hash !== shown[at])
+  for (const rest of [shown, shown.slice(Math.max(0, prompt))])
+    for (let kept = Math.min(known.length, rest.length); kept > 0; kept--)
+      if (beginsWith(rest, known.slice(-kept), kept)) return rest.length - kept
   return undefined
 }
 
