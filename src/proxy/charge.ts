@@ -109,9 +109,9 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
 }
 
 /** Holds what a request asks for now, in place of what it held. */
-async function holdAgain({ services }: Exchange, charge: Charge, isForced: boolean): Promise<void> {
+async function holdAgain({ services }: Exchange, charge: Charge, isForced: boolean, isWaiting = false): Promise<void> {
   free(services, charge)
-  charge.asked = services.ledger.hold(charge.places, charge.ask, isForced)
+  charge.asked = services.ledger.hold(charge.places, charge.ask, isForced, isWaiting)
   charge.known = await unlessLost(services.emit, charge.asked, [])
 }
 
@@ -152,7 +152,7 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
     const rest = end - performance.now()
     if (rest <= 0 || x.client.isGone() || services.draining.aborted) break
     await pause(x, Math.min(rest, LOOK_MS), services.ledger.onFreed)
-    await holdAgain(x, charge, observesOnly)
+    await holdAgain(x, charge, observesOnly, true)
     // The wait is not Governor's own time.
     x.bodyReadAt = performance.now()
   }

@@ -175,13 +175,36 @@ function index(state: State, { name, subject, period, rule }: Place): void {
   noted.catch(() => indexed.delete(name))
 }
 
+/** Returns where a request stands in each place, and holds nothing. */
+function look(state: State, places: readonly Place[], ask: Ask): Promise<Standing[]> {
+  return Promise.all(
+    places.map(async ({ name, period, rule }) => {
+      const account = await state.store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
+      return standingOf(account, ask, limitsIn(account, rule), state.time())
+    }),
+  )
+}
+
+const withoutHold = ({ hold: _, ...standing }: Standing): Standing => standing
+
 /**
  * Returns where a request stands in each place. It holds what it asks for in all of them; if it does not fit into one
- * that ends requests, in none. `isForced`: it holds that in any case.
+ * that ends requests, in none. `isForced`: it holds that in any case. `isWaiting`: it has been told that it does not fit,
+ * and looks first: what it held for a moment would wake all others that wait when it is given back, and they this one.
  */
-async function hold(state: State, places: readonly Place[], ask: Ask, isForced: boolean): Promise<readonly Standing[]> {
+async function hold(
+  state: State,
+  places: readonly Place[],
+  ask: Ask,
+  isForced: boolean,
+  isWaiting: boolean,
+): Promise<readonly Standing[]> {
   const reading = state.beforeHold?.()
   if (reading) await reading
+  if (isWaiting && !isForced) {
+    const seen = await look(state, places, ask)
+    if (!seen.every((standing, at) => standing.hold || places[at]?.rule.isObserved)) return seen.map(withoutHold)
+  }
   const asked = places.map((place) => {
     index(state, place)
     return holdIn(state, place, ask, isForced || place.rule.isObserved)
@@ -189,10 +212,10 @@ async function hold(state: State, places: readonly Place[], ask: Ask, isForced: 
   const standings = await Promise.all(asked)
   for (const [at, place] of places.entries()) if (standings[at]?.hold) beginHold(state, place)
   if (standings.every((standing) => standing.hold)) return standings
-  return standings.map(({ hold: held, ...standing }, at) => {
+  return standings.map((standing, at) => {
     const place = places[at]
-    if (held && place) release(state, place, held).catch(ignore)
-    return standing
+    if (standing.hold && place) release(state, place, standing.hold).catch(ignore)
+    return withoutHold(standing)
   })
 }
 
@@ -222,7 +245,8 @@ export function createLedger(store: Store, now: () => number, process: string) {
   return {
     own,
     time,
-    hold: (places: readonly Place[], ask: Ask, isForced: boolean) => hold(state, places, ask, isForced),
+    hold: (places: readonly Place[], ask: Ask, isForced: boolean, isWaiting = false) =>
+      hold(state, places, ask, isForced, isWaiting),
     /** Counts what was used; what a request held is free again. */
     settle(place: Place, used: Counts | undefined, held: Counts | undefined): Promise<Settled> {
       if (held) return release(state, place, held, used)

@@ -223,6 +223,39 @@ describe('limits of several scopes', () => {
     expect(sums.reduce((sum, one) => sum + one, 0)).toBeCloseTo(used)
   })
 
+  it('have requests that wait for another look once, and again when that is over, however many wait', async () => {
+    let looks = 0
+    let end = () => {}
+    const areWaiting = new Promise<void>((resolve) => {
+      end = resolve
+    })
+    let release = (_: unknown) => {}
+    const released = new Promise<unknown>((resolve) => {
+      release = resolve
+    })
+    const delay = async (_: number, signal: AbortSignal) => {
+      looks++
+      if (looks === 3) end()
+      if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve))
+    }
+    const slow: Script = async (_, number) => {
+      if (number === 1) await released
+      return { text: 'It is 42.' }
+    }
+    // There is room in the hour, and in the day once the first one is over.
+    const limits = config({ hour: { max_iterations: 100 }, day: { max_iterations: 1 } })
+    const { url, until } = await startBoth(slow, limits, { delay })
+    const first = post(url, plain('first'))
+    await until(({ kind }) => kind === 'request_began')
+    const others = [1, 2, 3].map((at) => closedBy(post(url, plain(`other ${at}`))))
+    await areWaiting
+    release(undefined)
+    expect(await closedBy(first)).toBeUndefined()
+    expect(await Promise.all(others)).toMatchObject([{ scope: 'day' }, { scope: 'day' }, { scope: 'day' }])
+    // One that comes and does not fit may have the others look, once each.
+    expect(looks).toBeLessThanOrEqual(9)
+  })
+
   it('let runs under way go on where no more may begin', async () => {
     const { url, provider } = await startBoth(CALLS, config({ max_iterations: 4, week: { max_runs: 1 } }))
     const { steps } = await runAgent(url, START, { max: 10 })
