@@ -181,7 +181,10 @@ function createParts(config: Config, options: GovernorOptions) {
   const opened = createStore(
     { kind: config.store, limits: { max: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
     {
-      changed: (isUp, problem) => emit({ kind: 'store_changed', isUp, problem }),
+      changed(isUp, problem) {
+        emit({ kind: 'store_changed', isUp, problem })
+        if (isUp) void services.ledger.restore()
+      },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,
     },

@@ -73,7 +73,7 @@ function newState(store: Store, now: () => number, own: PartName) {
     known: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
     inFlight: new Map<string, { readonly place: Place; requests: number }>(),
     listeners: new Set<() => void>(),
-    indexed: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
+    indexed: new LRUCache<string, Place>(atMost(MAX_ACCOUNTS)),
   }
 }
 
@@ -163,10 +163,11 @@ function release(state: State, place: Place, held: Counts, used?: Counts): Promi
 }
 
 /** Makes the subjects of all processes known to each, so that an operator sees them. */
-function index(state: State, { name, subject, period, rule }: Place): void {
+function index(state: State, place: Place): void {
   const { indexed, store } = state
+  const { name, subject, period, rule } = place
   if (subject === null || indexed.has(name)) return
-  indexed.set(name, true)
+  indexed.set(name, place)
   const key = sessionKey(SHARED, `${period.name} ${rule.per}`)
   const noted = store.updateValue(subjectsUntil(state, period.end), key, (known) => ({
     value: known.includes(subject) ? known : [...known.slice(1 - MAX_SUBJECTS), subject],
@@ -217,6 +218,26 @@ async function hold(
     if (standing.hold && place) release(state, place, standing.hold).catch(ignore)
     return withoutHold(standing)
   })
+}
+
+/** How many accounts are written at once. */
+const RESTORED_AT_ONCE = 16
+
+/** Writes what this process has counted in periods that go on, which the store may have lost. Never rejects. */
+async function restore(state: State): Promise<void> {
+  const { parts, indexed, time } = state
+  const places = [...indexed.values()].filter(({ period }) => period.end > time())
+  indexed.clear()
+  for (const place of places) index(state, place)
+  const left = [...parts].filter(([, { end }]) => end > time())
+  const next = async () => {
+    for (let one = left.pop(); one; one = left.pop()) {
+      const [name, { end }] = one
+      await change(state, name, end, (account) => ({ account, result: undefined })).catch(ignore)
+    }
+  }
+  await Promise.all(Array.from({ length: RESTORED_AT_ONCE }, next))
+  wakeAll(state)
 }
 
 /** Limits that an operator sets; one that is `undefined` is the configured one again. */
@@ -284,6 +305,8 @@ export function createLedger(store: Store, now: () => number, process: string) {
         return { account, result: account }
       })
     },
+    /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
+    restore: () => restore(state),
     /** Sets who keeps the sums beside the store: `read` may be needed before a request, `write` after a change. */
     keepWith(read: () => Promise<void>, write: () => void): void {
       state.beforeHold = read

@@ -119,6 +119,32 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     expect((await other.read(place)).limits).toMatchObject({ cost: 99 })
   })
 
+  it('are whole after Redis has lost them, although one of two Governors gets no request any more', async () => {
+    const provider = await startProvider(async () => ({ text: 'It is 42.' }))
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const day = [{ max_iterations: 5 }, { per: 'header:x-team', max_iterations: 50 }]
+    const config = { store: 'redis', redis: { url: redis.url }, budget: { time_zone: 'UTC', day } }
+    const [one, other] = await Promise.all([startGovernor(provider.url, config), startGovernor(provider.url, config)])
+    const post = async (url: string) => {
+      const response = await fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: 'Bearer sk-1', 'x-team': url },
+        body: JSON.stringify({ model: 'gpt-4.1', messages: [{ role: 'user', content: 'task' }] }),
+      })
+      return ((await response.json()) as { governor?: object }).governor
+    }
+    for (let at = 0; at < 4; at++) expect(await post(other.url)).toBeUndefined()
+    await redis.kill()
+    await redis.restart()
+    const budget = async () => (await ask(one.url, '/governor/budget')).json
+    const sums = [{ used: { iterations: 4 } }, { subject: other.url, used: { iterations: 4 } }]
+    await expect.poll(budget, { timeout: 10_000 }).toMatchObject({ budget: sums })
+    expect(await post(one.url)).toBeUndefined()
+    expect(await post(one.url)).toMatchObject({ scope: 'day', budget_used: 5, budget_max: 5 })
+    expect(provider.requests).toHaveLength(5)
+  })
+
   it('let about ten of fifty requests at once through three Governors where there is room for ten', async () => {
     const provider = await startProvider(async () => ({ text: 'It is 42.' }))
     onTestFinished(() => provider.close())
