@@ -183,7 +183,9 @@ function createParts(config: Config, options: GovernorOptions) {
     {
       changed(isUp, problem) {
         emit({ kind: 'store_changed', isUp, problem })
-        if (isUp) void services.ledger.restore()
+        if (!isUp) return
+        void services.ledger.restore()
+        void pauses.restore()
       },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,

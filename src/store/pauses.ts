@@ -41,13 +41,17 @@ interface Keeper {
   change(by: PausesChange): Promise<readonly Pause[]>
 }
 
-function inStore(store: Store): Keeper {
-  const known = (stored: StoredPauses) => pausesIn(stored) ?? []
+/**
+ * Keeps pauses in the store. Where no pause holds any more, it says so; where it has nothing, it can't be reached or
+ * has lost it, and those of this process hold on. `here` returns them.
+ */
+function inStore(store: Store, here: () => readonly Pause[]): Keeper {
+  const known = (stored: StoredPauses) => (stored === PAUSES.empty ? undefined : (pausesIn(stored) ?? []))
   return {
     read: async () => known(await store.value(PAUSES, KEY)),
     change: (by) =>
       store.updateValue(PAUSES, KEY, (before) => {
-        const pauses = by(known(before))
+        const pauses = by(known(before) ?? here())
         return { value: { ...before, version: 1 as const, pauses }, result: pauses }
       }),
   }
@@ -77,9 +81,12 @@ function inFile(file: string, failed: (problem: string) => void): Keeper {
   }
 }
 
+/** Returns a text that is the same for the same pauses, whether they were set here or have been stored. */
+const textOf = (pauses: readonly Pause[]) => JSON.stringify(pausesIn({ pauses }))
+
 /** Opens the pauses; nothing is read before `open`. */
 export function createPauses({ store, kept, changed, failed }: PausesOptions) {
-  const keeper = kept === 'store' ? inStore(store) : kept && inFile(kept.file, failed)
+  const keeper = kept === 'store' ? inStore(store, () => current) : kept && inFile(kept.file, failed)
   const listeners = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   /** Said once until it works again. */
@@ -88,7 +95,7 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   let isAlone = false
   let current: readonly Pause[] = []
   const take = (pauses: readonly Pause[]): void => {
-    if (JSON.stringify(pauses) === JSON.stringify(current)) return
+    if (textOf(pauses) === textOf(current)) return
     current = pauses
     changed(pauses)
     for (const listener of listeners) listener()
@@ -129,6 +136,14 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
     async open(): Promise<void> {
       await look()
       if (keeper) timer = setInterval(look, LOOK_MS).unref()
+    },
+    /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
+    async restore(): Promise<void> {
+      if (keeper && current.length > 0)
+        await takeFrom(
+          keeper.change((pauses) => pauses),
+          false,
+        )
     },
     close: () => clearInterval(timer),
   }

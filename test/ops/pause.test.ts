@@ -343,4 +343,26 @@ describeWith('redis-server', 'a pause with several replicas', () => {
     await set(three.url, 'resume')
     expect((await callModel(four.url, START)).governor).toBeUndefined()
   })
+
+  it('holds while Redis fails, also on one that did not set it, and after Redis has lost it', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const another = () => startGovernor(provider.url, { store: 'redis', redis: { url: redis.url } })
+    const [one, two] = [await another(), await another()]
+    await set(one.url, 'pause')
+    await redis.kill()
+    await two.until((event) => event.kind === 'store_changed' && !event.isUp)
+    await redis.restart()
+    const three = await another()
+    const paused = async () => (await ask(three.url, '/governor/pause')).json
+    await expect.poll(paused, { timeout: 10_000 }).toMatchObject({ paused: [{}] })
+    for (const { url, events } of [one, two]) {
+      expect((await callModel(url, START)).governor).toMatchObject(PAUSED)
+      expect(events.filter(({ kind }) => kind === 'pauses_changed')).toMatchObject([{ pauses: 1 }])
+    }
+    await set(two.url, 'resume')
+    for (const { url } of [one, two, three]) expect((await callModel(url, START)).governor).toBeUndefined()
+    expect(provider.requests).toHaveLength(3)
+  })
 })
