@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { ask } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway } from '../support/provider.ts'
@@ -63,4 +64,18 @@ it('a conversation of several megabytes reaches the provider complete, with its 
   expect(String(received?.json.messages.at(-1)?.content)).toMatch(/^(päge ){400000}end\n\n\[BUDGET: Iteration 2\/2\./)
   expect(received?.header('content-length')).toBe(String(received?.body.length))
   expect(received?.header('transfer-encoding')).toBeUndefined()
+})
+
+it('a run that begins after an answer has its tool calls whole, and a session counts each call once', async () => {
+  const { url } = await startBoth(runaway(), { budget: { run: { max_tool_calls: 3 } } })
+  for (const headers of [{ 'x-governor-session': 'named' }, {}] as const) {
+    let messages = [...START, { role: 'user', content: JSON.stringify(headers) }]
+    for (const text of ['One more task.', 'And another one.', 'The last one.']) {
+      const run = await runAgent(url, messages, { headers })
+      expect(run.steps.map(({ message }) => message.tool_calls?.length ?? 0)).toEqual([1, 1, 1, 0])
+      messages = [...run.messages, { role: 'user', content: text }]
+    }
+  }
+  const { json } = await ask(url, '/governor/sessions')
+  expect(json).toMatchObject({ sessions: [{ tool_calls: 9 }, { tool_calls: 9 }] })
 })

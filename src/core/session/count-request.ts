@@ -353,8 +353,10 @@ function toolCallsAfter(place: Place, facts: RequestFacts, isRetry: boolean): nu
   const { run, answer, isUnknown, skipsHistory = false } = place
   const { tool_calls = 0 } = run.counts
   const newest = facts.assistantHashes.at(-1)
-  // A request that was changed and sent again shows the same calls again; those in another's history are not its own.
-  const isCounted = isRetry || newest === undefined || showsNewest(place, facts) || skipsHistory
+  // A request that was changed and sent again shows the same calls again, and so does one after an answer without calls;
+  // those in another's history are not its own.
+  const isCounted =
+    isRetry || newest === undefined || showsNewest(place, facts) || skipsHistory || facts.callCounts.at(-1) === 0
   const inRun = run.recentRequests.length > 0 ? (facts.callCounts.at(-1) ?? 0) : facts.newToolCalls
   const after = isCounted ? tool_calls : tool_calls + (answer ? countShown(answer, facts) : inRun)
   return isUnknown ? Math.max(facts.toolCalls - (run.inherited?.tool_calls ?? 0), after) : after
