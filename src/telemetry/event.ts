@@ -162,10 +162,14 @@ export interface Answered extends OfSession {
   /** How many agents stand above that of the thread; unset for none. */
   readonly depth?: number | undefined
   readonly isNewRun: boolean
+  /** Names the run in all processes; unset for a request that is no step of one. */
+  readonly run?: string
   /** Of the run; 0 for the final answer that Governor asks for. */
   readonly iteration: number
   /** What its run had counted before this answer. */
   readonly counts: Counts
+  /** What its run had counted before this request. */
+  readonly countsBefore?: Counts
   readonly usage: CallUsage
   /** The input, and its cost, that results of tools took, by tool. */
   readonly tools?: readonly Named<Counts>[]

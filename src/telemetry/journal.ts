@@ -166,9 +166,15 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
 function begin(event: Answered, before: Pick<OpenRun, 'iteration' | 'counted'> | undefined): OpenRun {
-  // Calls before the first answer that Governor sees of a run are not counted.
-  const counted = before?.counted ?? (event.iteration <= 2 ? NO_COUNTS : countedWithRequests(event.counts))
-  return { of: identityOf(event), ...UNUSED, iteration: before?.iteration ?? 0, counted }
+  const counted = before?.counted ?? countedBefore(event)
+  return { of: identityOf(event), ...UNUSED, run: event.run, iteration: before?.iteration ?? 0, counted }
+}
+
+/** Returns what requests had counted before the first answer of a run that this process sees. */
+function countedBefore({ iteration, counts, countsBefore = NO_COUNTS }: Answered): Counts {
+  if (iteration <= 2) return NO_COUNTS
+  // Other processes have counted what came before; calls that no process saw are not counted.
+  return countedWithRequests(countsBefore.iterations ? countsBefore : counts)
 }
 
 /** Moves the first answer of a conversation, which came before it had an id, to the line of its run. */
@@ -187,6 +193,7 @@ interface OpenRun {
   used: Counts
   tools: readonly Named<Counts>[]
   since: number | undefined
+  readonly run: string | undefined
   /** The highest iteration, and what requests have counted, that are counted in a line. */
   iteration: number
   counted: Counts
@@ -198,7 +205,10 @@ const UNUSED = { used: NO_COUNTS, tools: [], since: undefined }
 const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
 
 function count(run: OpenRun, event: Answered, now: number): void {
-  const { iteration, apiId, usage, tools = [] } = event
+  const { iteration, apiId, usage, tools = [], countsBefore } = event
+  // Another process has counted the iterations between.
+  if (countsBefore && isAnswer(event) && apiId !== undefined && run.iteration > 0 && iteration > run.iteration + 1)
+    run.counted = countedWithRequests(countsBefore)
   const more = minus(countedWithRequests(event.counts), run.counted)
   // Runs without an id share a line; the same iteration again is a model that was asked again.
   const isNext = isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)
@@ -235,7 +245,9 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: Wri
   const { apiId, upstream, model } = event
   const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
-  const isNewRun = event.isNewRun && apiId !== undefined && isAnswer(event)
+  // The first answer of a run may have gone through another process.
+  const isOther = before?.run !== undefined && event.run !== undefined && before.run !== event.run
+  const isNewRun = (event.isNewRun || isOther) && apiId !== undefined && isAnswer(event)
   const isSame = before?.of.model === model.slice(0, MAX_NAME) && before.of.upstream === upstream && !isNewRun
   if (before && isSame) return count(before, event, now)
   const [oldest] = open

@@ -6,9 +6,12 @@ import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createJournal, journalFile, OLDER_FILES } from '../../src/telemetry/journal.ts'
-import { runAgent, START } from '../support/agent.ts'
+import { callModel, runAgent, START } from '../support/agent.ts'
+import { startGovernor } from '../support/governor.ts'
 import { startProcess, temporaryFolder } from '../support/process.ts'
-import { runaway, startProvider } from '../support/provider.ts'
+import { describeWith } from '../support/programs.ts'
+import { type ChatMessage, type Received, runaway, startProvider } from '../support/provider.ts'
+import { startRedis } from '../support/redis.ts'
 
 const LARGE = 8 * 1_048_576
 
@@ -172,5 +175,40 @@ describe.runIf(isRoot)('a journal on a full disk', () => {
     })
     await fc.assert(property, { numRuns: 25 })
     expect(fails).toBeGreaterThan(0)
+  })
+})
+
+describeWith('redis-server', 'a journal of two replicas', () => {
+  it('has each run, iteration and tool call once, whichever replica each request goes through', async () => {
+    const calls = 4
+    const isOver = ({ json: { messages } }: Received) => messages.slice(-2 * calls).every(({ role }) => role !== 'user')
+    const search = (number: number) => [{ name: 'search', arguments: { query: number } }]
+    const provider = await startProvider((request, number) =>
+      isOver(request) ? { text: 'It is 42.' } : { calls: search(number) },
+    )
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const path = join(temporaryFolder(), 'usage.jsonl')
+    const config = { store: 'redis', redis: { url: redis.url }, usage: { journal: path } }
+    const two = await Promise.all([0, 1].map(() => startGovernor(provider.url, config)))
+    const headers = { 'x-governor-session': 'one' }
+    const messages: ChatMessage[] = []
+    // Of three runs each begins with another replica, and the middle one goes through it twice in a row.
+    for (const [at, text] of ['First.', 'Second.', 'Third.'].entries()) {
+      messages.push({ role: 'user', content: text })
+      for (let step = 0; step <= calls; step++) {
+        const through = two[(at + step + Number(step > 2)) % 2]
+        const { message } = await callModel(through?.url ?? '', messages, { headers })
+        messages.push(message)
+        for (const { id } of message.tool_calls ?? [])
+          messages.push({ role: 'tool', tool_call_id: id, content: `result of ${id}` })
+      }
+    }
+    await Promise.all(two.map(({ governor }) => governor.close()))
+    const lines = readFileSync(path, 'utf8').trim().split('\n')
+    const sum = (name: string) => lines.reduce((all, line) => all + Number(JSON.parse(line)[name]), 0)
+    expect(provider.requests).toHaveLength(3 * (calls + 1))
+    expect([sum('runs'), sum('iterations'), sum('calls')]).toEqual([3, provider.requests.length, 3 * calls])
+    expect(sum('input')).toBe(100 * provider.requests.length)
   })
 })

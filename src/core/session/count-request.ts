@@ -553,6 +553,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     result: {
       run,
       thread,
+      countsBefore: isRetry ? minus(run.counts, { tool_calls: facts.newToolCalls }) : runBefore.counts,
       iteration: Math.max(1, iteration - (operator?.base?.counts.iterations ?? 0)),
       isRetry,
       resendCount,

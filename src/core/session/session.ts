@@ -282,6 +282,8 @@ export interface RunState {
   /** The run and the thread that it is counted in, this request included. */
   readonly run: Run
   readonly thread: Thread
+  /** What the run had counted before this request, or before the first one of which it is a retry. */
+  readonly countsBefore: Counts
   /** Iteration number of this request, from 1. */
   readonly iteration: number
   readonly isRetry: boolean
