@@ -168,7 +168,7 @@ export interface Answered extends OfSession {
   readonly iteration: number
   /** What its run had counted before this answer. */
   readonly counts: Counts
-  /** What its run had counted before this request. */
+  /** What its run had counted before this request, or one like it that got no answer, showed its newest calls. */
   readonly countsBefore?: Counts
   readonly usage: CallUsage
   /** The input, and its cost, that results of tools took, by tool. */

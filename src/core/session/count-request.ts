@@ -553,7 +553,9 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     result: {
       run,
       thread,
-      countsBefore: isRetry ? minus(run.counts, { tool_calls: facts.newToolCalls }) : runBefore.counts,
+      countsBefore: runBefore.counts.iterations
+        ? minus(run.counts, { tool_calls: facts.callCounts.at(-1) ?? facts.newToolCalls })
+        : NO_COUNTS,
       iteration: Math.max(1, iteration - (operator?.base?.counts.iterations ?? 0)),
       isRetry,
       resendCount,

@@ -282,7 +282,7 @@ export interface RunState {
   /** The run and the thread that it is counted in, this request included. */
   readonly run: Run
   readonly thread: Thread
-  /** What the run had counted before this request, or before the first one of which it is a retry. */
+  /** What the run had counted before this request showed the newest calls, also where it was sent before. */
   readonly countsBefore: Counts
   /** Iteration number of this request, from 1. */
   readonly iteration: number
