@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # LangChain's ChatOpenAI over Responses, with a `tool_choice` that is a word: `none`, `required`, `any` or `auto`.
 #
+# That the word is left out was reported to its authors (langchain-ai/langchainjs#11332, open in August 2026).
 # Seen with @langchain/openai 1.6.0, @langchain/core 1.4.0, langchain 1.5.14, Node 20.20: over Chat Completions the word is sent
 # (`any` as `required`), over Responses it is left out in silence; only the name of a tool is sent there. So a model that is
 # told `none` may call tools, and one that is told `required` may answer in words. The same code changes sides without
