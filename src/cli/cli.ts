@@ -227,7 +227,8 @@ function joinedValues(args: readonly string[]): string[] {
   for (const arg of args) {
     const flag = joined.at(-1) ?? ''
     // Node would parse a negative number after a flag as another flag.
-    const isValue = (/^-\d/.test(arg) && /^--[a-z-]+$/.test(flag)) || isNameIn(SWITCHES.get(flag) ?? {}, arg)
+    const isValue =
+      (/^-\d/.test(arg) && /^--[a-z-]+$/.test(flag)) || isNameIn(SWITCHES.get(flag) ?? {}, arg.toLowerCase())
     const off = arg.replace(/^--no-/, '--')
     joined.push(isValue ? `${joined.pop()}=${arg}` : off !== arg && SWITCHES.has(off) ? `${off}=false` : arg)
   }

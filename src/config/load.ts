@@ -55,7 +55,7 @@ function setAt(tree: Json, path: readonly string[], value: unknown): void {
 type SetValue = readonly [path: string, value: string, origin: string]
 
 function setBy({ path, words, isRepeated }: Setting, text: string, origin: string): SetValue[] {
-  if (!isRepeated) return [[path, words?.[text] ?? text, origin]]
+  if (!isRepeated) return [[path, words?.[text.toLowerCase()] ?? text, origin]]
   const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
   const names = name === undefined ? Object.keys(DEFAULT_UPSTREAMS) : [name]
   return names.map((one) => [`upstreams.${one}.url`, url, origin])
@@ -181,7 +181,10 @@ function messagesOf(issue: z.core.$ZodIssue, tree: Json, name: string, { origins
   const value = valueAt(tree, issue.path)
   // Objects, and values that are missing or empty, are described without any content.
   const isHidden = SECRET.test(path) && typeof value !== 'object' && value !== undefined && value !== ''
-  let says = [`found ${isHidden ? TYPES[typeof value] : describe(value)}: ${issue.message}`]
+  // A flag or a variable has words of its own for what the file has.
+  const words = origin === undefined ? undefined : SETTINGS.find((setting) => setting.path === path)?.words
+  const expects = words ? `expected one of ${Object.keys(words).join(', ')}` : issue.message
+  let says = [`found ${isHidden ? TYPES[typeof value] : describe(value)}: ${expects}`]
   let places: readonly PropertyKey[][] = [issue.path]
   if (issue.code === 'invalid_key') says = [issue.issues[0]?.message ?? issue.message]
   if (issue.code === 'unrecognized_keys') {

@@ -55,7 +55,7 @@ describe('a Governor that gets its settings without a file', () => {
     [['--max-cost', 'five'], {}, '--max-cost: budget.run.max_cost_usd: found "five": expected a number'],
     [['--max-tokens', '-1'], {}, '--max-tokens: budget.run.max_tokens: found -1'],
     [[], { GOVERNOR_MAX_SECONDS: 'soon' }, 'GOVERNOR_MAX_SECONDS: budget.run.max_seconds: found "soon"'],
-    [[], { GOVERNOR_OBSERVE: 'perhaps' }, 'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of enforce, observe'],
+    [[], { GOVERNOR_OBSERVE: 'perhaps' }, 'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of 0, 1, true, on,'],
     [[], { GOVERNOR_UPSTREAM: 'here' }, 'GOVERNOR_UPSTREAM: upstreams.openai.url: found "here": expected an http'],
   ])('does not start with %j and %j, and names what is wrong', async (args, env, says) => {
     const program = launch(args, env)

@@ -162,7 +162,15 @@ describe('a typo is answered with the name that was meant', () => {
 const NOWHERE = ['openai', 'anthropic', 'gemini'].flatMap((name) => ['--upstream', `${name}=http://127.0.0.1:9`])
 
 describe('a switch', () => {
-  const ON = ['--observe', '--observe=true', '--observe true', '--observe yes', '--observe=on', '--observe 1']
+  const ON = [
+    '--observe',
+    '--observe=true',
+    '--observe true',
+    '--observe yes',
+    '--observe=on',
+    '--observe 1',
+    '--observe True',
+  ]
   const OFF = ['--observe false', '--observe=false', '--observe no', '--observe off', '--observe 0', '--no-observe']
 
   it.each([...ON.map((typed) => [typed, true] as const), ...OFF.map((typed) => [typed, false] as const)])(
@@ -185,6 +193,8 @@ describe('a switch', () => {
   it('is not read behind the -- of run', async () => {
     const { err } = await governor(['run', '--', 'no-such-program', '--observe', 'false'])
     expect(err).toContain('no-such-program: no such command')
+    ['True', 'observe'],
+    ['FALSE', 'enforce'],
   })
 })
 
