@@ -115,13 +115,33 @@ function keysBelow(section: z.ZodType): string[] {
   ]
 }
 
+/** Returns a path of keys as the file has it. */
+function nested(path: string): string {
+  return path
+    .split('.')
+    .reduceRight((inner, key, at, { length }) => `${key}: ${at < length - 1 ? `{ ${inner} }` : inner}`, '…')
+}
+
 /** Returns the message about an unknown key. */
 function unknownKey(key: string, section: z.ZodObject): string {
   const own = Object.keys(section.shape)
-  const inside = keysBelow(section).find((path) => path.endsWith(`.${key}`))
+  const below = keysBelow(section)
+  const expects = `unknown key: expected one of ${own.join(', ')}`
+  // Pages and messages call a key by its path, which YAML takes for a name.
+  if (key.includes('.') && below.includes(key)) return `${expects}: write ${nested(key)}`
+  const inside = below.find((path) => path.endsWith(`.${key}`))
   // `upstream` is rather `upstreams` than the key of that name in another section.
   const meant = didYouMean(key, own, 1) || (inside ? `: did you mean ${inside}?` : didYouMean(key, own))
-  return `unknown key: expected one of ${own.join(', ')}${meant}`
+  return expects + meant
+}
+
+/** Returns what is expected where a value has none of several forms; `undefined` if that is said of its parts alone. */
+function oneOfForms(errors: readonly (readonly z.core.$ZodIssue[])[]): string | undefined {
+  const expects = errors.flat().flatMap(({ path, message }) => {
+    const [, what] = /^expected (.+)$/.exec(message) ?? []
+    return path.length === 0 && what !== undefined ? what : []
+  })
+  return expects.length > 0 ? `expected ${[...new Set(expects)].join(', or ')}` : undefined
 }
 
 /** The messages of issues about which the schema says nothing itself; one line for each unknown key. */
@@ -139,6 +159,8 @@ function expected(issue: z.core.$ZodRawIssue): string | undefined {
       return `expected at most ${issue.maximum}`
     case 'unrecognized_keys':
       return issue.keys.map((key) => unknownKey(key, issue.inst as z.ZodObject)).join('\n')
+    case 'invalid_union':
+      return oneOfForms(issue.errors)
     default:
       return undefined
   }

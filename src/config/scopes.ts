@@ -58,7 +58,9 @@ const listOfLimits = z
     }
   })
 
-const section = optional(z.union([scopeLimits, listOfLimits]), { max_cost_usd: 20 })
+const FORMS = 'expected limits such as {max_cost_usd: 20}, or a list of them'
+
+const section = optional(z.union([scopeLimits, listOfLimits], FORMS), { max_cost_usd: 20 })
 
 const HELP =
   'Such as {max_cost_usd: 20}; a list of them for several `per`. These limits count and end every request of a ' +

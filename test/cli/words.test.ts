@@ -150,6 +150,13 @@ describe('a typo is answered with the name that was meant', () => {
     expect(() => checkConfig(structuredClone(tree), 'file')).toThrow(`: did you mean ${path}?`)
   })
 
+  it.each([
+    ['budget.max_iterations', 'budget: { max_iterations: … }'],
+    ['budget.run.max_cost_usd', 'budget: { run: { max_cost_usd: … } }'],
+  ])('that is written as its path: %s', (path, written) => {
+    expect(() => checkConfig({ [path]: 5 }, 'file')).toThrow(`, log: write ${written}`)
+  })
+
   it('and nothing is proposed where no name is near', async () => {
     expect((await governor(['juggle'])).err).toBe(
       'governor: there is no command juggle: --help shows the commands and flags\n',
@@ -186,6 +193,8 @@ describe('a switch', () => {
     ['off', 'enforce'],
     ['yes', 'observe'],
     ['on', 'observe'],
+    ['True', 'observe'],
+    ['FALSE', 'enforce'],
   ])('has the same words in its variable: %s', (word, mode) => {
     expect(loadConfig({}, { GOVERNOR_OBSERVE: word }).config.mode).toBe(mode)
   })
@@ -193,8 +202,6 @@ describe('a switch', () => {
   it('is not read behind the -- of run', async () => {
     const { err } = await governor(['run', '--', 'no-such-program', '--observe', 'false'])
     expect(err).toContain('no-such-program: no such command')
-    ['True', 'observe'],
-    ['FALSE', 'enforce'],
   })
 })
 

@@ -102,6 +102,8 @@ describe('a wrong configuration', () => {
       'budget.client_override: found "maybe": expected one of true, false, lower_only',
     ],
     ['budget: 5', 'budget: found 5: expected keys and values'],
+    ['budget: {day: 5}', 'budget.day: found 5: expected limits such as {max_cost_usd: 20}, or a list of them'],
+    ['server: {access_keys: [5]}', 'server.access_keys.0: found a number: expected a text, or keys and values'],
     [
       'budget: {texts: {caution: "{nope} of {max}"}}',
       'budget.texts.caution: found "{nope} of {max}": unknown placeholder {nope}: expected {meter},',
