@@ -4,6 +4,7 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { Readable } from 'node:stream'
 import { errorOf } from '../core/thrown.ts'
+import { PROGRAM } from '../program.ts'
 import { DEFAULT_JOURNAL } from '../telemetry/journal.ts'
 import { type Call, CommandError, dollarsIn, type Terminal } from './command.ts'
 
@@ -19,30 +20,53 @@ const CLIENTS = [
   { name: 'another client', use: `its base URL: ${ADDRESS}/v1, or ${ADDRESS} for Anthropic's API` },
 ] as const
 
+const MODES = ['enforce', 'observe'] as const
+
 const DEFAULTS = { client: CLIENTS[0], dollars: 5, perDay: 20, mode: 'enforce' }
 
 /** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
 async function askQuestions(terminal: Terminal) {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
-  const answer = async <Value>(question: string, otherwise: Value, read: (text: string) => Value | undefined) => {
+  const answer = async <Value>(
+    question: string,
+    otherwise: Value,
+    expects: string,
+    read: (text: string) => Value | undefined,
+  ) => {
     for (;;) {
       terminal.out(question)
       const { value, done } = await lines.next()
       const text = done ? '' : value.trim()
       const chosen = text === '' ? otherwise : read(text)
       if (chosen !== undefined) return chosen
+      terminal.out(`${JSON.stringify(text)}: expected ${expects}\n`)
     }
   }
+  const amount = 'dollars, such as 5 or 0.25'
   const names = CLIENTS.map(({ name }, at) => `  ${at + 1} ${name}\n`).join('')
-  const client = await answer(`Which client?\n${names}[1] `, DEFAULTS.client, (text) => CLIENTS[Number(text) - 1])
-  const dollars = await answer('Dollars that one task may cost, 0 for no limit? [5] ', DEFAULTS.dollars, dollarsIn)
-  const mode = await answer('enforce the limits, or only observe? [enforce] ', DEFAULTS.mode, (text) =>
-    text === 'enforce' || text === 'observe' ? text : undefined,
+  const client = await answer(
+    `Which client?\n${names}[1] `,
+    DEFAULTS.client,
+    `a number from 1 to ${CLIENTS.length}`,
+    (text) => CLIENTS[Number(text) - 1],
+  )
+  const dollars = await answer(
+    'Dollars that one task may cost, 0 for no limit? [5] ',
+    DEFAULTS.dollars,
+    amount,
+    dollarsIn,
+  )
+  const mode = await answer(
+    'enforce the limits, or only observe? [enforce] ',
+    DEFAULTS.mode,
+    'enforce or observe',
+    (text) => MODES.find((one) => one.startsWith(text.toLowerCase())),
   )
   const perDay = await answer(
     'Most dollars a day, all tasks together, 0 for no limit? [20] ',
     DEFAULTS.perDay,
+    amount,
     dollarsIn,
   )
   input.close()
@@ -71,11 +95,13 @@ usage:
   }
   const isRun = use.startsWith('governor run')
   terminal.out(`\nWrote ${FILE}. ${isRun ? 'Now:' : 'Now start governor, and set'} ${use}\n`)
-  if (client.name === 'Claude Code')
+  const typed = `node ${/\s/.test(PROGRAM) ? `'${PROGRAM}'` : PROGRAM}`
+  if (client.name === 'Claude Code') {
+    const command = JSON.stringify(`${typed} statusline`)
     terminal.out(
-      'For its status line, in ~/.claude/settings.json:\n' +
-        '  "statusLine": {"type": "command", "command": "governor statusline"}\n',
+      `For its status line, in ~/.claude/settings.json:\n  "statusLine": {"type": "command", "command": ${command}}\n`,
     )
-  terminal.out('`governor` stands for npx agent-governor; governor doctor checks everything.\n')
+  }
+  terminal.out(`\`governor\` stands for ${typed}, in every folder; governor doctor checks everything.\n`)
   return 0
 }

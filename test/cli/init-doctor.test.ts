@@ -1,5 +1,5 @@
 /** `governor init` and `governor doctor`, with the built program. */
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -51,10 +51,28 @@ describe('governor init', () => {
     const { out, file } = await governor(['init'], { input: '9\n\nmuch\n\n\n' })
     expect(out).toContain('Now: governor run -- claude')
     expect(out.match(/Which client\?/g)).toHaveLength(2)
+    expect(out).toContain('"9": expected a number from 1 to 6\n')
+    expect(out).toContain('"much": expected dollars, such as 5 or 0.25\n')
     expect(loadConfig({ config: file }, {}).config).toMatchObject({
       mode: 'enforce',
       budget: { run: { max_cost_usd: 5 }, day: { max_cost_usd: 20 } },
     })
+  })
+
+  it('takes the beginning of a mode for it', async () => {
+    const { out, file } = await governor(['init'], { input: '\n\no\n\n' })
+    expect(out).not.toContain('expected')
+    expect(loadConfig({ config: file }, {}).config.mode).toBe('observe')
+  })
+
+  it('names a command for the status line that works in another folder, where governor is none', async () => {
+    const { out } = await governor(['init', '--yes'])
+    const [, setting = ''] = /^ {2}"statusLine": (.+)$/m.exec(out) ?? []
+    const { command } = JSON.parse(setting) as { command: string }
+    const cwd = temporaryFolder()
+    const ended = spawnSync('/bin/sh', ['-c', command], { cwd, env: { PATH: dirname(process.execPath) }, input: '{}' })
+    expect([ended.status, String(ended.stderr)]).toEqual([0, ''])
+    expect(out).toContain(`stands for ${command.replace(' statusline', '')}, in every folder`)
   })
 
   it.each(['Infinity', '1e400', '$', '0x10', '9'.repeat(400)])(
