@@ -181,7 +181,9 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
   const names = rules.map((one) => `${one.scope} per ${one.per}${one.only === undefined ? '' : ` ${one.only}`}`)
   if (!rule || (rule.per === 'all') !== (subject === null)) {
     const there =
-      names.length > 0 ? `such limit; there are: ${names.join(', ')}` : 'limit of an hour, a day, a week or a month'
+      names.length > 0
+        ? `such limit; there are: ${names.join(', ')}`
+        : 'limit to change: start Governor with one, such as --max-cost-per-day 20'
     throw new RequestProblem(404, 'unknown_limit', `There is no ${there}.`)
   }
   if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)

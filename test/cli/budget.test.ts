@@ -49,7 +49,7 @@ describe('governor budget', () => {
     expect((await called(url, 'budget')).printed).toMatch(/^no limits of an hour/)
     expect(await called(url, 'budget', 'day', '30')).toMatchObject({
       code: 1,
-      complaints: 'governor: There is no limit of an hour, a day, a week or a month.\n',
+      complaints: 'governor: There is no limit to change: start Governor with one, such as --max-cost-per-day 20.\n',
     })
     expect(await called(url, 'budget', 'year', '30')).toMatchObject({
       code: 2,
