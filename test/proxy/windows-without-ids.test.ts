@@ -26,10 +26,19 @@ interface Way {
   readonly stream: boolean
   /** Its harness says something new after each step; else the system text states a time. */
   readonly isTold?: boolean
+  /** Its requests name no session. */
+  readonly isUnnamed?: boolean
 }
 
 /** Returns the verdicts of a run, whose requests all differ. */
-async function verdictsOf({ habit, idAt, kept, stream, isTold = false }: Way): Promise<readonly (string | null)[]> {
+async function verdictsOf({
+  habit,
+  idAt,
+  kept,
+  stream,
+  isTold = false,
+  isUnnamed = false,
+}: Way): Promise<readonly (string | null)[]> {
   let step = 0
   const script = (request: Parameters<typeof mayCall>[0]): Answer => {
     if (!mayCall(request)) return { text: 'I could not find it.' }
@@ -39,12 +48,12 @@ async function verdictsOf({ habit, idAt, kept, stream, isTold = false }: Way): P
   const { url } = await startBoth(script, {
     budget: { max_iterations: 25, caution_threshold: 1, warning_threshold: 1 },
   })
-  const headers = { 'x-governor-session': 'mine' }
+  const headers: Record<string, string> = isUnnamed ? {} : { 'x-governor-session': 'mine' }
   const question: ChatMessage = { role: 'user', content: 'Find it.' }
   const verdicts: (string | null)[] = []
   let history: ChatMessage[] = []
   while (verdicts.length < 40) {
-    const system = { role: 'system', content: `You search. It is ${isTold ? 1 : verdicts.length} o’clock.` }
+    const system = { role: 'system', content: `You search. It is ${isTold ? 1 : verdicts.length % 24}:00 o’clock.` }
     const window = history.slice(-kept * (isTold ? 3 : 2))
     const answer = await callModel(url, [system, question, ...window], { headers, stream })
     verdicts.push(answer.headers.get('x-governor-verdict'))
@@ -72,6 +81,16 @@ describe.each(HABITS)('an agent that searches for %s', (_, habit) => {
       const expected = await verdictsOf({ ...way, idAt: (step) => `call_${step}_drawn`, kept: 99 })
       expect(expected.at(-1)).toBe('stop')
       expect(await verdictsOf(way)).toEqual(expected)
+    },
+  )
+
+  it.each(IDS)(
+    'without a session id gets the verdicts of a named one beside a clock where calls have %s',
+    async (ids, idAt) => {
+      const way = { habit, idAt, kept: 99, stream: ids.startsWith('an') }
+      const expected = await verdictsOf(way)
+      expect(expected.at(-1)).toBe('stop')
+      expect(await verdictsOf({ ...way, isUnnamed: true })).toEqual(expected)
     },
   )
 })

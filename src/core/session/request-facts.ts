@@ -84,7 +84,7 @@ export function factsOf(
     fingerprint,
     bytes,
     messages: conversation.length,
-    system: hashOfText(conversation.systemText()),
+    system: hashOfText(withoutClocks(conversation.systemText())),
     userMessageHashes,
     iteration: transcript.iterations + 1,
     toolCalls: transcript.toolCalls,
@@ -100,6 +100,15 @@ export function factsOf(
     mayFork: false,
     previousStep: undefined,
   }
+}
+
+const CLOCKS = /(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?![\d:])(?: ?[ap]m)?/gi
+/** Characters of the longest text in which clocks are looked for. */
+const MAX_CLOCK_TEXT = 262_144
+
+/** Returns a system text without its clocks, as one that states the time differs in each request of an agent. */
+function withoutClocks(text: string): string {
+  return text.length > MAX_CLOCK_TEXT ? text : text.replace(CLOCKS, '#')
 }
 
 /** Identifies the first request of a conversation: by system text, first user message and newest answer. */
