@@ -84,7 +84,7 @@ describeWith('redis-server', 'a Governor of two workers', () => {
     expect(iterations).toBe(6)
   })
 
-  it('applies a changed file in every worker, and keeps the one before where that is wrong', async () => {
+  it('applies a changed file in every worker, also while they start, and keeps the one before where that is wrong', async () => {
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())
     const redis = await startRedis()
@@ -94,9 +94,14 @@ describeWith('redis-server', 'a Governor of two workers', () => {
       const settings = { store: 'redis', redis: { url: redis.url }, server: { workers: 2, port: 0 } }
       writeFileSync(file, JSON.stringify({ upstreams, ...settings, budget: { max_iterations: max } }))
     }
-    write(50)
+    write(40)
     const program = launch(['--config', file])
+    // The first worker serves already, and the other one starts.
+    await program.line('store in use')
+    write(50)
+    program.child.kill('SIGHUP')
     const { address } = await program.line('listening')
+    await vi.waitFor(() => expect(workersIn(program, 'policies reloaded').size).toBe(2), { timeout: 20_000 })
     const limits = async () => {
       const seen = new Set<string | undefined>()
       for (let at = 0; at < 4; at++) seen.add((await iterationOf(String(address), `s${at}`, 1))?.split('/')[1])
@@ -105,8 +110,7 @@ describeWith('redis-server', 'a Governor of two workers', () => {
     expect(await limits()).toEqual(['50'])
     write(70)
     program.child.kill('SIGHUP')
-    await vi.waitFor(() => expect(workersIn(program, 'policies reloaded').size).toBe(2), { timeout: 20_000 })
-    expect(await limits()).toEqual(['70'])
+    await expect.poll(limits, { timeout: 20_000 }).toEqual(['70'])
     write('many')
     program.child.kill('SIGHUP')
     const kept = 'configuration not reloaded: the one before stays in force'

@@ -168,10 +168,16 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
     const line = isForPeople ? spokenLine(event, ops.names !== 'token', (id) => `${page}#${id}`) : undefined
     if (line) terminal.err(`${new Date().toLocaleTimeString('en-GB').slice(0, 5)} ${line}\n`)
   }
+  let isReloadAsked = false
+  let reloadNow = () => {
+    isReloadAsked = true
+  }
+  // The first worker serves while the others start: a reload that is asked for meanwhile comes after that.
+  terminal.onSignal('SIGHUP', () => reloadNow())
   const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
   page = governor.page
+  reloadNow = governor.reload
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
-  terminal.onSignal('SIGHUP', governor.reload)
   let stoppingSince: number | undefined
   const stopped = new Promise<void>((resolve) => {
     for (const name of ['SIGTERM', 'SIGINT'] as const)
@@ -182,6 +188,7 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
       })
   })
   announce(loaded, governor, terminal, log, isForPeople)
+  if (isReloadAsked) governor.reload()
   await stopped
   log.info({}, 'draining')
   const isComplete = await governor.drain()
