@@ -107,6 +107,13 @@ describe('the documentation', () => {
     expect(readFileSync('README.md', 'utf8').split('\n').length).toBeLessThanOrEqual(170)
   })
 
+  it('has no comment behind a command, which zsh, the shell of macOS, takes for arguments', () => {
+    const blocks = found(/^ *```(?:sh|bash)\n([\s\S]*?)^ *```/gm)
+    const commented = blocks.filter(({ what }) => /^[^#\n]+\s#/m.test(what))
+    expect(blocks.length).toBeGreaterThan(10)
+    expect(commented).toEqual([])
+  })
+
   it('links only to files that exist', () => {
     const missing = found(/\]\((?!https?:|#)([^)#]+)/g).filter(
       ({ file, what }) => !existsSync(join(dirname(file), what)),
