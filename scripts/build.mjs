@@ -126,6 +126,14 @@ async function buildLibrary(esbuild, library) {
   rmSync(join(out, 'reader'), { recursive: true, force: true })
 }
 
+/** The same of `agent-governor/types` for CommonJS, where TypeScript knows the SDKs by declarations of their own. */
+async function buildForCommonJs(esbuild) {
+  const out = join(dist, 'types')
+  const entry = join(root, 'src', 'types', 'index.ts')
+  await esbuild.build({ entryPoints: [entry], outfile: join(out, 'index.cjs'), format: 'cjs', target: 'es2023' })
+  copyFileSync(join(out, 'index.d.ts'), join(out, 'index.d.cts'))
+}
+
 /** The declarations of `agent-governor/fetch`. */
 async function buildFetchTypes(esbuild) {
   const source = readFileSync(join(root, 'src', 'fetch', 'sections.ts'), 'utf8')
@@ -176,6 +184,7 @@ async function build() {
     writeFileSync(path, contents)
   }
   for (const library of ['overflow', 'types']) await buildLibrary(esbuild, library)
+  await buildForCommonJs(esbuild)
   await buildFetchTypes(esbuild)
   const page = await buildPage(esbuild)
   const outputs = { ...metafile.outputs, ...page.metafile.outputs }

@@ -95,7 +95,7 @@ describe('the types of the package', () => {
     expect(mistakesIn(folder, ['agent.ts'], 'bundler')).toBe('')
   })
 
-  it('add it (nodenext, openai), and know every option of governed(fetch), which fits all three SDKs', () => {
+  it('add it (nodenext, openai, in modules and in CommonJS), and know every option of governed(fetch), which fits all three SDKs', () => {
     const options = `
       import { governed } from 'agent-governor/fetch'
       import Anthropic from '@anthropic-ai/sdk'
@@ -110,8 +110,16 @@ describe('the types of the package', () => {
       // @ts-expect-error: no such section without a server
       governed(fetch, { server: { port: 1 } })`
     // One compilation of both: nearly all of its time goes to the declarations of the SDKs.
-    const files = { 'agent.ts': ENDS, 'options.ts': options }
+    // CommonJS has declarations of the SDKs of its own.
+    const files = { 'agent.ts': ENDS, 'options.ts': options, 'common.cts': ENDS }
     expect(mistakesIn(project(['openai', '@ai-sdk/openai', ...CLIENTS], files), Object.keys(files))).toBe('')
+  })
+
+  it('can be required in CommonJS, also by a Node that requires no modules', () => {
+    const read = "process.stdout.write(typeof require('agent-governor/types').governorOf)"
+    const flags = ['--no-experimental-require-module', '--input-type=commonjs', '-e', read]
+    const { stdout } = spawnSync(process.execPath, flags, { cwd: project([], {}), encoding: 'utf8' })
+    expect(stdout).toBe('function')
   })
 
   it('are right where neither SDK is installed', () => {
