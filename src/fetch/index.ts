@@ -100,6 +100,7 @@ function clientInside(
  * runs of agents. What it does not guard goes to the given `fetch` as it is. @throws {ConfigError} on a wrong option.
  */
 export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptions = {}): Fetch {
+  if (typeof fetch !== 'function') throw new ConfigError('governed: expected a fetch, and the options behind it')
   const { onEvent: emit = () => undefined, ...sections } = options
   // A section about a server or a file would be valid, and do nothing here.
   const wrong = Object.keys(sections).find((name) => !SECTIONS.some((one) => one === name))

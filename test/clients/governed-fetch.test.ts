@@ -337,4 +337,6 @@ it('an option that is wrong is an error that names it', () => {
   for (const section of ['server', 'upstreams', 'usage', 'store', 'budgets'])
     expect(() => governed(fetch, { [section]: {} } as object)).toThrow(`governed: ${section}: expected one of agents, `)
   expect(() => governed(fetch, { agents: { spawn_tools: ['start'] } })).not.toThrow()
+  // As JavaScript lets one write it.
+  expect(() => governed({ budget: {} } as never)).toThrow('governed: expected a fetch, and the options behind it')
 })
