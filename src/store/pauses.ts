@@ -84,6 +84,8 @@ function inFile(file: string, failed: (problem: string) => void): Keeper {
 /** Returns a text that is the same for the same pauses, whether they were set here or have been stored. */
 const textOf = (pauses: readonly Pause[]) => JSON.stringify(pausesIn({ pauses }))
 
+const unchanged: PausesChange = (pauses) => pauses
+
 /** Opens the pauses; nothing is read before `open`. */
 export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   const keeper = kept === 'store' ? inStore(store, () => current) : kept && inFile(kept.file, failed)
@@ -139,11 +141,7 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
     },
     /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
     async restore(): Promise<void> {
-      if (keeper && current.length > 0)
-        await takeFrom(
-          keeper.change((pauses) => pauses),
-          false,
-        )
+      if (keeper && current.length > 0) await takeFrom(keeper.change(unchanged), false)
     },
     close: () => clearInterval(timer),
   }

@@ -512,6 +512,11 @@ function recordAfter(
   return ended ? withRun(shown, ended) : shown
 }
 
+/** Returns what a run had counted before its newest calls were shown. */
+function countsBefore(before: Run, { counts }: Run, { callCounts, newToolCalls }: RequestFacts): Counts {
+  return before.counts.iterations ? minus(counts, { tool_calls: callCounts.at(-1) ?? newToolCalls }) : NO_COUNTS
+}
+
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
@@ -553,9 +558,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     result: {
       run,
       thread,
-      countsBefore: runBefore.counts.iterations
-        ? minus(run.counts, { tool_calls: facts.callCounts.at(-1) ?? facts.newToolCalls })
-        : NO_COUNTS,
+      countsBefore: countsBefore(runBefore, run, facts),
       iteration: Math.max(1, iteration - (operator?.base?.counts.iterations ?? 0)),
       isRetry,
       resendCount,
