@@ -3,7 +3,7 @@
 #
 # Seen with @mastra/core 1.71.0, Node 20.20 and 24.21: `text` of `generate` is what the model said in all steps, joined with nothing between;
 # `text` of `stream` is the last step's alone. One stream has both: `stream.text` is the last step's text, and `text` of its
-# `getFullOutput()` that of all steps. So the answer of an agent changes with the way of asking for it, and whoever
+# `getFullOutput()` that of all steps. So the answer of an agent changes with the way of asking for it, and a program that
 # compares, parses or shows `generate().text` gets remarks such as "I look at page 1." glued to it. The steps are the same in both.
 # Such remarks were taken out of `stream.text` on purpose (mastra-ai/mastra#18644); `generate` reads `getFullOutput()`.
 . "$(dirname "$0")/setup.sh"
