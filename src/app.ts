@@ -186,6 +186,7 @@ function createParts(config: Config, options: GovernorOptions) {
         if (!isUp) return
         void services.ledger.restore()
         void pauses.restore()
+        state.dayCost?.today().catch(ignore)
       },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,

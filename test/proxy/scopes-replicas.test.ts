@@ -124,7 +124,8 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     onTestFinished(() => provider.close())
     const redis = await startRedis()
     const day = [{ max_iterations: 5 }, { per: 'header:x-team', max_iterations: 50 }]
-    const config = { store: 'redis', redis: { url: redis.url }, budget: { time_zone: 'UTC', day } }
+    const models = [{ model: '*', price: { input: 90, output: 100 } }]
+    const config = { store: 'redis', redis: { url: redis.url }, models, budget: { time_zone: 'UTC', day } }
     const [one, other] = await Promise.all([startGovernor(provider.url, config), startGovernor(provider.url, config)])
     const post = async (url: string) => {
       const response = await fetch(`${url}/v1/chat/completions`, {
@@ -135,11 +136,14 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
       return ((await response.json()) as { governor?: object }).governor
     }
     for (let at = 0; at < 4; at++) expect(await post(other.url)).toBeUndefined()
+    const listed = async () => (await ask(one.url, '/governor/sessions')).json
+    await expect.poll(listed, { timeout: 10_000 }).toMatchObject({ summary: { today: { cost_usd: 0.04 } } })
     await redis.kill()
     await redis.restart()
     const budget = async () => (await ask(one.url, '/governor/budget')).json
     const sums = [{ used: { iterations: 4 } }, { subject: other.url, used: { iterations: 4 } }]
     await expect.poll(budget, { timeout: 10_000 }).toMatchObject({ budget: sums })
+    await expect.poll(listed).toMatchObject({ summary: { today: { cost_usd: 0.04 } } })
     expect(await post(one.url)).toBeUndefined()
     expect(await post(one.url)).toMatchObject({ scope: 'day', budget_used: 5, budget_max: 5 })
     expect(provider.requests).toHaveLength(5)
