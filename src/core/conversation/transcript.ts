@@ -86,7 +86,7 @@ export function followedSteps(
 export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
   if (step.hash !== undefined) return step.hash
   let list = ''
-  for (const text of conversation.texts(step.index)) list += lengthPrefixed(text)
+  for (const text of conversation.texts(step.index)) if (text !== '') list += lengthPrefixed(text)
   for (const call of conversation.calls(step.index))
     list += lengthPrefixed(call.id) + lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
   for (const id of conversation.ranByProvider?.(step.index) ?? []) list += lengthPrefixed(id)

@@ -41,15 +41,16 @@ export interface RequestFacts
 
 /**
  * Returns whether the last message is the beginning of an answer that the client wrote for the model: an assistant
- * message without calls, for which the provider has run nothing either. After another answer it is an answer too:
- * nothing between them asked the model to begin again.
+ * message with a text and without calls, for which the provider has run nothing either. After another answer it is an
+ * answer too: nothing between them asked the model to begin again.
  */
 export function endsInPrefill(conversation: Conversation, last: number): boolean {
   if (last < 0 || conversation.role(last) !== 'assistant') return false
   const ran = conversation.ranByProvider?.(last) ?? []
   const before = lastMessage(conversation, last)
   const isAfterAnswer = before >= 0 && conversation.role(before) === 'assistant'
-  return conversation.callCount(last) === 0 && ran.length === 0 && !isAfterAnswer
+  if (conversation.callCount(last) > 0 || ran.length > 0 || isAfterAnswer) return false
+  return conversation.texts(last).some((text) => text !== '')
 }
 
 /**
