@@ -138,13 +138,18 @@ export function dataOf(frame: Frame): string | undefined {
   return joined
 }
 
-/** Returns the event with other data (one line) and the same other fields. */
-export function withData(frame: Frame, data: string): Buffer {
-  const others = linesOf(frame).filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
-  return Buffer.from([...others, `data: ${data}`, '', ''].join('\n'))
+/** Writes data as fields of an event, one per line. */
+function dataFields(data: string): string[] {
+  return data.split('\n').map((line) => `data: ${line}`)
 }
 
-/** Writes an event with data and a name, if it has one (one line each). */
+/** Returns the event with other data and the same other fields. */
+export function withData(frame: Frame, data: string): Buffer {
+  const others = linesOf(frame).filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
+  return Buffer.from([...others, ...dataFields(data), '', ''].join('\n'))
+}
+
+/** Writes an event with data and a name, if it has one (one line). */
 export function dataFrame(data: string, name?: string): Buffer {
-  return Buffer.from(`${name === undefined ? '' : `event: ${name}\n`}data: ${data}\n\n`)
+  return Buffer.from([...(name === undefined ? [] : [`event: ${name}`]), ...dataFields(data), '', ''].join('\n'))
 }

@@ -168,6 +168,13 @@ describe('the data of an event', () => {
     )
   })
 
+  it('data of several lines stays whole in an event that is written or changed', () => {
+    for (const data of ['a\nb', '{\n "a": 1\n}', '\n', 'a\n\nb']) {
+      const written = [dataFrame(data, 'x'), withData(frame('event: x\ndata: a\n\n'), data)]
+      expect(read(written).map(dataOf)).toEqual([data, data])
+    }
+  })
+
   it('another event can follow once an event is terminated', () => {
     for (const raw of ['data: a', 'data: a\n', 'data: a\r', 'data: a\n\n', 'data: a\r\n\r\n', 'data: a\r\r']) {
       const joined = [terminated(frame(raw)), dataFrame('b')]

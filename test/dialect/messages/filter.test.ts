@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { ToolCallFilter } from '../../../src/dialect/dialect.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
 import { applyEdits } from '../../../src/json/edit.ts'
-import { createFrameReader } from '../../../src/sse/frames.ts'
+import { createFrameReader, dataOf } from '../../../src/sse/frames.ts'
 import { assembleMessage, events, message } from '../../support/messages.ts'
 
 const REQUEST = { model: 'm', messages: [], stream: true }
@@ -64,6 +64,20 @@ describe('a Messages stream whose calls are held', () => {
     }
     expect(heldOf(6)).toBe(6)
     expect(heldOf(7)).toBeUndefined()
+  })
+
+  it('a block gets another number also where a provider writes the JSON of its events in several lines', () => {
+    const inLines = streamOf(ANSWER).replace(/^data: (.*)$/gm, (_, json: string) =>
+      JSON.stringify(JSON.parse(json), null, 1).replace(/^/gm, 'data: '),
+    )
+    const filter = messages.openFilter()
+    const out = feed(filter, inLines)
+    filter.endResponse()
+    const reader = createFrameReader()
+    const data = reader.push(Buffer.from(out + released(filter, [0]))).map(dataOf)
+    const events = data.map((one) => JSON.parse(one ?? '') as { type: string; index?: number })
+    const begun = events.filter(({ type }) => type === 'content_block_start')
+    expect(begun.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4])
   })
 
   it('the remaining blocks are numbered without gaps, whichever calls are blocked', () => {
