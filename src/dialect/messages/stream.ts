@@ -110,9 +110,11 @@ function stopChanges({ frame, data }: MessagesPart): Record<string, string> {
 
 const usageChange = (usage: unknown) => (isObject(usage) ? { usage: JSON.stringify(usage) } : {})
 
-function withParts(part: MessagesPart, { blocked, hasEnd, usage }: Kept): MessagesPart | undefined {
-  if (blocked === 'all') return hasEnd && part.kind !== 'call' ? part : undefined
-  if (part.call !== undefined && blocked.has(part.call)) return undefined
+function withParts(part: MessagesPart, { blocked, hasRest, hasEnd, usage }: Kept): MessagesPart | undefined {
+  const { call, kind } = part
+  const isEnd = kind === 'end' || kind === 'failed'
+  const isLeft = isEnd ? hasEnd : call === undefined ? hasRest : blocked !== 'all' && !blocked.has(call)
+  if (!isLeft) return undefined
   return part.data['type'] === 'message_delta' ? { ...part, changes: usageChange(usage) } : part
 }
 

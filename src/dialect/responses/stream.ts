@@ -193,9 +193,20 @@ function render(part: ResponsesPart, stream: ResponsesStream): Buffer[] {
   return [isAsCame ? terminated(frame) : withData(frame, JSON.stringify(next))]
 }
 
+/** True if an item other than a call stays in a response without its calls; reasoning stays before another item. */
+function isRest(item: Json, output: readonly Json[]): boolean {
+  const left = itemsLeft(output, 'all')
+  const last = left.findLastIndex(({ type }) => type !== 'reasoning')
+  return left.indexOf(item) <= last && left.includes(item)
+}
+
 function withParts(part: ResponsesPart, { blocked, hasEnd, usage }: Kept): ResponsesPart | undefined {
   const { event, items, isOver, kind } = part
-  if (blocked === 'all') return hasEnd && kind !== 'call' ? part : undefined
+  if (blocked === 'all' && hasEnd) return kind !== 'call' ? part : undefined
+  if (blocked === 'all') {
+    const item = items.get(event['output_index'])?.item
+    return item && isRest(item, itemsOf(items.values())) ? part : undefined
+  }
   if (isOver) return { ...part, total: { usage } }
   if (!('output_index' in event)) return part
   const entry = items.get(event['output_index'])

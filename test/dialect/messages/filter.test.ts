@@ -80,6 +80,20 @@ describe('a Messages stream whose calls are held', () => {
     expect(begun.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4])
   })
 
+  it('text after the calls of a response stays if all of them are blocked and another response follows', () => {
+    const call = { type: 'tool_use', id: 'z', name: 'search', input: {} }
+    const filter = messages.openFilter()
+    const out = [feed(filter, streamOf({ blocks: [call, { type: 'text', text: 'After.' }, call] }))]
+    filter.endResponse()
+    out.push(feed(filter, streamOf({ text: 'Well.' }, 2)))
+    filter.endResponse()
+    const { content } = assembleMessage(out.join('') + released(filter))
+    expect(content).toMatchObject([
+      { type: 'text', text: 'After.' },
+      { type: 'text', text: 'Well.' },
+    ])
+  })
+
   it('the remaining blocks are numbered without gaps, whichever calls are blocked', () => {
     fc.assert(
       fc.property(fc.subarray([0, 1, 2], { minLength: 1, maxLength: 2 }), (blocked) => {

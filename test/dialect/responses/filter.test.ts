@@ -57,6 +57,19 @@ describe('a Responses stream whose calls are held', () => {
     expect(changed).toEqual([])
   })
 
+  it('text after the calls of a response stays if all of them are blocked and another response follows', () => {
+    const whole = responseObject(REQUEST, answer, 1)
+    const [reasoning, message, ...calls] = whole['output'] as Item[]
+    const output = [...calls, { ...reasoning, id: 'rs_a' }, message, reasoning, ...calls.slice(0, 1), reasoning]
+    const filter = responses.openFilter()
+    const bytes = [feed(filter, eventTexts(responseEvents({ ...whole, output })).join(''))]
+    filter.endResponse()
+    bytes.push(feed(filter, textOf({ text: 'Well.' }, 2)))
+    filter.endResponse()
+    const { ids } = received(...bytes, ...filter.release(new Set()))
+    expect(ids).toEqual(['rs_a', 'msg_1', 'msg_2'])
+  })
+
   it('a held stream shows text at once, and neither calls nor its beginning before it has content', () => {
     const filter = responses.openFilter()
     const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
