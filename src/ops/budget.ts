@@ -52,11 +52,13 @@ const budgetReply = z.strictObject({ time_zone: z.string(), budget: z.array(scop
 /** The limits of scopes of time as the API shows them. */
 export type BudgetView = z.output<typeof budgetReply>
 
-const limit = amount.max(1e12).nullable().optional()
-const limits = tableBy<TimeLimitSetting, typeof limit>(
-  TIME_LIMITS.map((name) => METERS[name].limit.setting),
-  () => limit,
-)
+const limitOf = (most: z.ZodNumber) => most.min(0).max(1e12).nullable().optional()
+/** Only dollars have fractions, as in the configuration. */
+const limits = {} as Record<TimeLimitSetting, ReturnType<typeof limitOf>>
+for (const name of TIME_LIMITS) {
+  const { setting, value } = METERS[name].limit
+  limits[setting] = limitOf(value === 'dollars' ? z.number() : z.int())
+}
 
 export const scopeLimitBody = z
   .strictObject({

@@ -45,6 +45,17 @@ describe('a limit of a scope of time', () => {
     expect(headText(summary as NonNullable<typeof summary>)).toMatch(/^1 at work · .* · \$0\.03 of \$0\.04 today$/)
   })
 
+  it('is set to whole numbers, as in the configuration; only dollars have fractions', async () => {
+    const { url } = await startBoth(runaway(), config({ day: { max_iterations: 4 } }))
+    const set = (limits: object) =>
+      ask(url, '/governor/budget', { method: 'PATCH', body: { scope: 'day', subject: null, ...limits } })
+    for (const limit of ['max_iterations', 'max_runs', 'max_tokens'])
+      expect([limit, (await set({ [limit]: 1.5 })).status]).toEqual([limit, 400])
+    expect((await set({ max_iterations: 2, max_cost_usd: 1.5 })).json).toMatchObject({
+      max: { iterations: 2, cost_usd: 1.5 },
+    })
+  })
+
   it('that an operator raises is raised in rows, head line and events', async () => {
     const { url } = await startBoth(runaway(), config({ day: { max_cost_usd: 0.04 } }))
     await runAgent(url, START, { ...named('one'), max: 3 })
