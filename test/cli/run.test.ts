@@ -7,6 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { MAIN, temporaryFolder } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
 import { runaway, startProvider } from '../support/provider.ts'
+import { mayCall } from '../support/scripts.ts'
 import { openPane } from '../support/tmux.ts'
 
 /** Starts `governor run` with these arguments, and collects what it prints. */
@@ -48,9 +49,9 @@ for (let left = 20; left > 0; left--) {
 process.exit(7)
 `
 
-function agentFile(): string {
+function agentFile(program = AGENT): string {
   const file = join(temporaryFolder(), 'agent.mjs')
-  writeFileSync(file, AGENT)
+  writeFileSync(file, program)
   return file
 }
 
@@ -69,6 +70,28 @@ describe('a program that governor run guards', () => {
     expect(printed.err).toMatch(
       /\ngovernor: 6 requests, 5 iterations, [\d.]+k? tokens, \$0\.\d{4}\n {10}\d notices, \d loops?, 1 stop\n {10}node · task: stopped at 5 of 5 iterations, with an answer\n$/,
     )
+  })
+
+  it('has in its bill the iterations of its session, where a request failed first and where one ended in a loop', async () => {
+    let failed = false
+    const provider = await startProvider((request, number) => {
+      if (number === 2 && !failed) {
+        failed = true
+        return { status: 503 }
+      }
+      return mayCall(request) ? { calls: [{ name: 'search', arguments: { query: 'the same' } }] } : { text: 'No.' }
+    })
+    onTestFinished(() => provider.close())
+    const again = `async function ask(...of) {
+  const response = await fetch(...of)
+  return response.status === 503 ? fetch(...of) : response
+}
+${AGENT.replace('await fetch', 'await ask').replace('String(left)', '"nothing"')}`
+    const ended = governorRun(['--', process.execPath, agentFile(again)], { OPENAI_BASE_URL: `${provider.url}/v1` })
+    expect(await ended.ended).toBe(7)
+    expect(ended.printed.out).toBe('loop_detected\n')
+    const [, requests, iterations] = /\ngovernor: (\d+) requests, (\d+) iterations, /.exec(ended.printed.err) ?? []
+    expect(Number(iterations)).toBe(Number(requests) - 1)
   })
 
   it.each([

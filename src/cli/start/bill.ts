@@ -1,4 +1,5 @@
 /** What Governor says to people on a terminal: a line for each stop, block and question, and the bill at the end. */
+import { LRUCache } from 'lru-cache'
 import { fill } from '../../core/budget/budget-notices.ts'
 import { ALL_LIMITS, METERS, tokens } from '../../core/budget/meters.ts'
 import { REASONS, type Terminal } from '../../core/terminal.ts'
@@ -58,6 +59,23 @@ export function spokenLine(event: Heard, seesNames: boolean, pageOf: (id: string
 const MAX_NAMED = 20
 /** How many sessions it knows of that Governor would have stopped. */
 const MAX_OBSERVED = 10_000
+/** How many runs it knows the newest iteration of. */
+const MAX_RUNS = 10_000
+
+/**
+ * Creates a function that returns whether an answer is the first of an iteration. A model that is asked again in one
+ * request, or for a request that failed, answers in the same one; the last answer of a stopped run is in none.
+ */
+function createIsNext() {
+  const newest = new LRUCache<string, number>({ max: MAX_RUNS })
+  return ({ run = '', apiId = '', iteration, usage }: Extract<Heard, { readonly kind: 'answered' }>): boolean => {
+    if (iteration === 0 || usage.input + usage.output === 0) return false
+    const key = `${apiId} ${run}`
+    const isSame = apiId !== '' && newest.get(key) === iteration
+    newest.set(key, iteration)
+    return !isSame
+  }
+}
 
 /** Creates the bill of a Governor that ends: what went through it, what that cost, and what Governor did. */
 export function createBill() {
@@ -69,13 +87,12 @@ export function createBill() {
   const ends: string[] = []
   /** Sessions whose newest request would have been stopped. */
   const beyond = new Set<string>()
+  const isNext = createIsNext()
   return {
     record(event: Heard) {
       if (event.kind === 'request_ended') {
         sums.requests++
         if (event.dialect !== 'none') sums.guarded++
-        const isIteration = event.iteration !== undefined && !event.isRetry && event.verdict !== 'stop'
-        if (isIteration && event.status === 200) sums.iterations++
         const { apiId = '', observed } = event
         if (observed !== 'stop') beyond.delete(apiId)
         else if (!beyond.has(apiId)) {
@@ -84,6 +101,7 @@ export function createBill() {
         }
       }
       if (event.kind === 'answered') {
+        sums.iterations += Number(isNext(event))
         sums.tokens += event.usage.input + event.usage.output
         sums.cost_usd += event.usage.cost ?? 0
       }
