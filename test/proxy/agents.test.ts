@@ -3,9 +3,10 @@ import { describe, expect, it } from 'vitest'
 import { spawnedBy } from '../../src/core/session/agents.ts'
 import { ask, listed } from '../support/admin.ts'
 import { afterStep, callModel, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
 import { ASKED, callMessages, type Message, resultsFor } from '../support/messages.ts'
 import type { Answer, ChatMessage, Received, Script } from '../support/provider.ts'
+import { startRedis } from '../support/redis.ts'
 import { callResponses, type Item } from '../support/responses-agent.ts'
 
 const SPAWN = 'spawn_agent'
@@ -216,6 +217,28 @@ describe('the limits of a session', () => {
       { name: 's0', total: 6 },
     ])
   })
+
+  it.each([false, true])(
+    'count agents that ask before the one that started them has named its own root (Redis: %s)',
+    async (isShared) => {
+      const limits = limited({ max_iterations: 4 })
+      const redis = isShared ? await startRedis() : undefined
+      const config = redis ? { ...limits, store: 'redis', redis: { url: redis.url } } : limits
+      const { url, provider } = await startBoth(one, config)
+      const urls = [url, redis ? (await startGovernor(provider.url, config)).url : url]
+      const step = async (at: number, history: readonly unknown[] = begin) => {
+        const to = urls[at % urls.length] ?? url
+        const { governor, next } = await talk(to, history, headersOf('opencode', at), false)
+        return { reason: (governor as { terminal_reason?: string } | undefined)?.terminal_reason, next }
+      }
+      // The deepest asks first: nobody knows yet that the two above it belong to a tree.
+      const first = new Map<number, readonly unknown[]>()
+      for (const at of [3, 2, 1, 0]) first.set(at, (await step(at)).next)
+      const ends: unknown[] = []
+      for (const at of [3, 2, 1]) ends.push((await step(at, first.get(at))).reason)
+      expect(ends).toEqual([undefined, undefined, 'max_iterations'])
+    },
+  )
 
   it('leave sessions alone where there are none, and in mode observe nothing is blocked', async () => {
     const { url } = await startBoth(one, { loop_guard })

@@ -116,19 +116,29 @@ export function parentSessionOf(headers: RawHeaders, { isNamed, name }: FoundSes
   return parent === name ? undefined : parent
 }
 
-/** Returns the root of the tree of a session that another one started, `parent`. Rejects if the store fails. */
+/** How many links above a session are followed: a client may name its sessions in a circle. */
+const MAX_LINKS = 16
+
+/**
+ * Returns the root of the tree of a session that another one started, `parent`. Agents may ask before those above them
+ * have named theirs, so the links are followed with each request. Rejects if the store fails.
+ */
 export async function rootOf(store: Store, parent: string, found: FoundSession): Promise<FoundSession> {
   const { tenant, id, name } = found
   if (id === undefined || name === undefined) return found
   const key = sessionKey(tenant, id)
-  let tree = await store.value(TREES, key)
-  if (!tree) {
-    const root = (await store.value(TREES, sessionKey(tenant, hashOf(parent))))?.root ?? parent
+  const known = await store.value(TREES, key)
+  let root = known?.root ?? parent
+  for (let left = MAX_LINKS; left > 0; left--) {
+    const above = (await store.value(TREES, sessionKey(tenant, hashOf(root))))?.root ?? root
+    if (above === root) break
+    root = above
     if (root === name) return found
-    const made = { root, parent: root === parent ? '' : parent }
-    tree = await store.updateValue(TREES, key, (known = made) => ({ value: known, result: known }))
   }
-  return { ...found, id: hashOf(tree.root), name: tree.root, inTree: { ...tree, thread: name } }
+  if (root === name) return found
+  const tree = root === known?.root ? known : { root, parent: root === parent ? '' : parent }
+  if (tree !== known) await store.updateValue(TREES, key, () => ({ value: tree, result: undefined }))
+  return { ...found, id: hashOf(root), name: root, inTree: { ...tree, thread: name } }
 }
 
 /** Where the store has a session, and the client's name for it. */
