@@ -462,6 +462,24 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(await page.evaluate('document.activeElement.textContent')).toBe('one')
   })
 
+  it('keeps what somebody types into a question while its session goes on', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 40 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.getByRole('button', { name: 'Extend 40 → 50' }).click()
+    const dialog = page.getByRole('dialog')
+    const field = dialog.getByLabel('Iterations')
+    expect(await field.inputValue()).toBe('50')
+    await field.fill('7')
+    await runAgent(url, messages, { ...named('one'), max: 2 })
+    await page.locator('.facts').getByText('3 of 40').waitFor()
+    await field.press('End')
+    await field.pressSequentially('7')
+    await field.press('Enter')
+    await page.getByText('Extended to 77.').waitFor()
+    await page.locator('.facts').getByText('3 of 77').waitFor()
+  })
+
   it('keeps rows at their places while a pointer is over them', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })

@@ -41,7 +41,8 @@ export function Dialog({ question, close }: { question: Question; close: () => v
               type="number"
               min={number.least}
               step={number.step}
-              value={number.proposed}
+              // Not its value: the page is drawn again while somebody types.
+              defaultValue={String(number.proposed)}
               required
               onFocus={({ currentTarget }) => currentTarget.select()}
             />
