@@ -529,6 +529,17 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('takes an address that is not encoded for the name that it is', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
+    await runAgent(url, START, { ...named('100%'), max: 2 })
+    const { page, problems } = await openPage(`${url}/governor/#100%`)
+    await page.locator('.facts').getByText('2 of 10').waitFor()
+    await page.getByRole('button', { name: 'Close' }).click()
+    await page.evaluate(`location.hash = '100%'`)
+    await page.locator('.facts').getByText('2 of 10').waitFor()
+    expect(problems).toEqual([])
+  })
+
   it('tells a person who looks elsewhere that a run asks, once', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 1 },

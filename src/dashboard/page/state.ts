@@ -48,10 +48,19 @@ interface Place {
   readonly group: ReturnType<typeof groupOf> | ''
 }
 
+/** Returns a part of an address as text; where it is not encoded, as a name with `%` that somebody typed, as it is. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}
+
 /** What the page's address says: the page *Usage*, or the id or the name of a session; empty: none. */
 function placeNow(): { readonly view: string; readonly selected: string } {
   const [, view] = /^#\/(usage(?:\/.*)?)$/.exec(location.hash) ?? []
-  return view ? { view, selected: '' } : { view: '', selected: decodeURIComponent(location.hash.replace(/^#\/?/, '')) }
+  return view ? { view, selected: '' } : { view: '', selected: decoded(location.hash.replace(/^#\/?/, '')) }
 }
 
 function createStore(draw: () => void) {
