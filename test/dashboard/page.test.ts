@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage, PICTURES, picture } from '../support/browser.ts'
-import { startBoth } from '../support/governor.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
 import { runaway, type Script, serve } from '../support/provider.ts'
 import { createStore, fillStore } from '../support/stores.ts'
 
@@ -407,6 +407,42 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     time.now += 300_000
     await page.clock.fastForward(61_000)
     await page.locator('#list .completed').waitFor()
+  })
+
+  it('shows beside the list, too, what only time changes, and that all agents are paused', async () => {
+    const time = { now: 1_800_000_000_000 }
+    const { url } = await startBoth(() => ({ text: 'Done.' }), {}, { now: () => time.now })
+    await runAgent(url, START, named('one'))
+    const { page } = await openPage(`${url}/governor/#one`, { clock: true })
+    await page.locator('#detail .answered').waitFor()
+    await ask(url, '/governor/pause', { method: 'POST', body: {} })
+    await page.locator('#detail .chip').getByText('paused').waitFor()
+    await ask(url, '/governor/resume', { method: 'POST', body: {} })
+    await page.locator('#detail .answered').waitFor()
+    time.now += 300_000
+    await page.clock.fastForward(61_000)
+    await page.locator('#detail .completed').waitFor()
+  })
+
+  it('shows no session that a new Governor does not know, and its problem no longer once it is connected', async () => {
+    const { url, governor, provider } = await startBoth(runaway())
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.locator('#detail .working').waitFor()
+    await governor.close()
+    await page.getByRole('alert').getByText("can't be reached").waitFor()
+    expect(await page.locator('#detail .working').count()).toBe(1)
+    const { port } = new URL(url)
+    await startGovernor(provider.url, { server: { port: Number(port) } })
+    await page.getByText('live', { exact: true }).waitFor()
+    await page.locator('#detail').getByRole('status').getByText('no session').waitFor()
+    expect(await page.getByRole('button', { name: 'Stop with an answer' }).count()).toBe(0)
+    await page.getByText('No sessions yet').waitFor()
+    expect(await page.getByRole('alert').count()).toBe(0)
+    // Where the name is used again, it shows what that is.
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    await page.locator('#list .working').waitFor()
+    await page.locator('#detail .working').waitFor()
   })
 
   it('draws its bars with their newest minutes, each with its time once, in the colours of the scheme', async () => {

@@ -6,6 +6,17 @@ export class RefusedError extends Error {
   override readonly name = 'RefusedError'
 }
 
+/** Governor answers, and says why not. */
+export class AnswerError extends Error {
+  override readonly name = 'AnswerError'
+  readonly status: number
+
+  constructor(status: number, message = `HTTP ${status}`) {
+    super(message)
+    this.status = status
+  }
+}
+
 /** One visit: from signing in until Governor refuses, or another token is given. */
 export interface Visit {
   /** Only here, so that nothing else in this origin can read it; after a reload a cookie stands for it. */
@@ -24,7 +35,7 @@ async function fetchAs({ token, over }: Visit, path: string, options: RequestIni
 /** Asks the API for a file. */
 export async function askText(visit: Visit, path: string): Promise<string> {
   const response = await fetchAs(visit, path)
-  if (!response.ok) throw new Error(`HTTP ${response.status}`)
+  if (!response.ok) throw new AnswerError(response.status)
   return response.text()
 }
 
@@ -32,7 +43,7 @@ export async function askText(visit: Visit, path: string): Promise<string> {
 export async function askJson<Reply>(visit: Visit, path: string, options?: RequestInit): Promise<Reply> {
   const response = await fetchAs(visit, path, options)
   const reply = await response.json()
-  if (!response.ok) throw new Error(reply.error?.message ?? `HTTP ${response.status}`)
+  if (!response.ok) throw new AnswerError(response.status, reply.error?.message)
   return reply
 }
 

@@ -3,6 +3,7 @@ import type { SessionDetail, SessionPage, SessionRow, Transcript } from '../../o
 import { type GROUP_NAMES, groupOf, labelOf, type ORDERS, stateOf } from '../../ops/sessions/labels.ts'
 import {
   type ActionName,
+  AnswerError,
   act,
   askJson,
   follow,
@@ -91,6 +92,8 @@ function createStore(draw: () => void) {
     isStale: false,
     /** When a list that is stale may be loaded again. */
     loadAt: 0,
+    /** When the session beside the list was loaded. */
+    detailAt: 0,
     ...placeNow(),
     /** What a key has asked to do with the session beside the list. */
     asked: '' as '' | 'stop' | 'extend',
@@ -182,6 +185,7 @@ async function loadList(store: Store): Promise<void> {
     const shown = isHeld ? { rows: new Map([...store.rows, ...rows]) } : { rows, places: nextPlaces }
     if (!visit.over.signal.aborted) change(store, { ...shown, nextPlaces, page, problem: '' })
   } catch (error) {
+    store.isStale = true
     fail(store, visit, error, 'problem')
   }
   // A list of very many sessions is loaded less often: that takes at most a tenth of the time.
@@ -197,10 +201,16 @@ async function loadDetail(store: Store): Promise<void> {
     const path = `sessions/${encodeURIComponent(id)}`
     const detail = await askJson<SessionDetail>(visit, path)
     const transcript = detail.transcript ? await askJson<Transcript>(visit, `${path}/transcript`) : undefined
-    if (id === store.selected && !visit.over.signal.aborted) change(store, { detail, transcript })
+    // Why it could not be loaded is over once it is there.
+    const said = store.detail ? store.said : ''
+    if (id === store.selected && !visit.over.signal.aborted) change(store, { detail, transcript, said })
   } catch (error) {
-    fail(store, visit, error, id === store.selected ? 'said' : '')
+    const isGone = error instanceof AnswerError && error.status === 404
+    if (isGone && id === store.selected) change(store, { detail: undefined, transcript: undefined })
+    // What was there is still to be read; the head says that it may be old.
+    fail(store, visit, error, id === store.selected && !store.detail ? 'said' : '')
   }
+  store.detailAt = performance.now()
 }
 
 /** Loads the list or the detail. If something asks for it while it loads, it is loaded once more afterwards. */
@@ -218,13 +228,20 @@ async function reload(store: Store, what: 'list' | 'detail'): Promise<void> {
 
 function receive(store: Store, { id, event, data = '' }: StreamEvent): void {
   change(store, { lastId: id ?? store.lastId, lastHeard: performance.now(), link: 'open' })
-  if (event === 'reload') reload(store, 'list')
+  // Something has changed for all, or the stream has begun anew: nobody knows what was missed.
+  if (event === 'reload' || event === 'ready') {
+    reload(store, 'list')
+    reload(store, 'detail')
+  }
   if (event !== 'session') return
   const row: SessionRow = JSON.parse(data)
   announce(store, row)
   store.isStale = true
   if (store.rows.has(row.id)) store.rows = new Map(store.rows).set(row.id, row)
-  if (row.id === store.selected || row.id === store.detail?.id) reload(store, 'detail')
+  const { selected, detail } = store
+  // A session that is not known yet may begin under the name in the address.
+  if (selected && [row.id, row.name].includes(selected)) reload(store, 'detail')
+  else if (row.id === detail?.id) reload(store, 'detail')
 }
 
 async function followAll(store: Store): Promise<void> {
@@ -264,6 +281,8 @@ function tick(store: Store): void {
   const now = performance.now()
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
   if (store.link === 'open' && isDue && !store.loads.has('list')) reload(store, 'list')
+  const isOld = store.selected !== '' && !document.hidden && now >= store.detailAt + RELOAD_MS
+  if (store.link === 'open' && isOld && !store.loads.has('detail')) reload(store, 'detail')
   if (isCounting) change(store)
 }
 
