@@ -1,7 +1,10 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import axe from 'axe-core'
 import type { Page } from 'playwright-core'
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
+import { ignore } from '../../src/core/thrown.ts'
 import { act, ask, firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage, PICTURES, picture } from '../support/browser.ts'
@@ -13,6 +16,28 @@ import { createStore, fillStore } from '../support/stores.ts'
 const SCHEMES = PICTURES ? (['light', 'dark'] as const) : (['light'] as const)
 
 const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+/** A network before a server: once it is cut, nothing comes over the connections that there are, nor do they end. */
+async function openLine(url: string): Promise<{ readonly url: string; cut(): void }> {
+  const { port, hostname } = new URL(url)
+  const sockets = new Set<Socket>()
+  const server = createServer((client) => {
+    const upstream = connect(Number(port), hostname)
+    client.pipe(upstream).pipe(client)
+    for (const one of [client, upstream]) sockets.add(one.on('error', ignore))
+  })
+  onTestFinished(() => {
+    server.close()
+    for (const one of sockets) one.destroy()
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cut() {
+      for (const one of sockets) one.unpipe().pause()
+    },
+  }
+}
 const stuck: Script = ({ json }) =>
   json.tool_choice === 'none' || !json.tools
     ? { text: 'I could not find out.' }
@@ -396,6 +421,29 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByText(/last event 1[45] s ago/).waitFor()
     // The next sign of life is not far.
     await page.getByText('live', { exact: true }).waitFor()
+  })
+
+  it('connects anew where a network has left its connections open and nothing comes over them', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    const line = await openLine(url)
+    const { page } = await openPage(`${line.url}/governor/#one`, { clock: true })
+    await page.locator('.facts').getByText('1 of 10').waitFor()
+    await page.getByText('live', { exact: true }).waitFor()
+    const asked = page.waitForRequest(/sessions[?]/)
+    line.cut()
+    await page.getByLabel('Search').fill('o')
+    await asked
+    await runAgent(url, messages, { ...named('one'), max: 1 })
+    await page.clock.fastForward(14_000)
+    await page.getByText(/last event 1[45] s ago/).waitFor()
+    await page.clock.fastForward(8_000)
+    await page.clock.fastForward(2_000)
+    await page.locator('.facts').getByText('2 of 10').waitFor()
+    await page.locator('#list').getByText('2 of 10').waitFor()
+    await page.getByText('live', { exact: true }).waitFor()
+    expect(await page.getByRole('alert').count()).toBe(0)
+    expect(await page.getByLabel('Search').inputValue()).toBe('o')
   })
 
   it('shows within a minute what only time changes', async () => {

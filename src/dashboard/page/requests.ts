@@ -23,11 +23,27 @@ export interface Visit {
   readonly token: string
   /** Ends everything that is under way. */
   readonly over: AbortController
+  /** Ends what is under way on connections over which nothing comes any more; then another one stands here. */
+  line: AbortController
 }
 
-async function fetchAs({ token, over }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
+/** Begins a visit; without a token, as a browser that is signed in, or as this machine. */
+export function visitWith(token: string): Visit {
+  const visit = { token, over: new AbortController(), line: new AbortController() }
+  visit.over.signal.addEventListener('abort', () => visit.line.abort())
+  return visit
+}
+
+/** Ends all requests that wait, so that the next ones get connections that are alive. */
+export function hangUp(visit: Visit): void {
+  const { line } = visit
+  visit.line = new AbortController()
+  line.abort()
+}
+
+async function fetchAs({ token, line }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
   const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
-  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: over.signal })
+  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: line.signal })
   if (response.status === 401) throw new RefusedError()
   return response
 }

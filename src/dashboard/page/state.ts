@@ -7,11 +7,13 @@ import {
   act,
   askJson,
   follow,
+  hangUp,
   RefusedError,
   type StreamEvent,
   sign,
   steerAll,
   type Visit,
+  visitWith,
 } from './requests.ts'
 
 /** Rows that one request loads, and that are added at a time. */
@@ -21,6 +23,8 @@ const LOAD_MS = 1_500
 const RELOAD_MS = 60_000
 /** Milliseconds without a sign of life after which the page says so. */
 const STALE_MS = 12_000
+/** And after which it connects anew: a network that was away may have left its connections without an end. */
+const DEAD_MS = 20_000
 
 interface Shown {
   rows: ReadonlyMap<string, SessionRow>
@@ -65,7 +69,7 @@ function placeNow(): { readonly view: string; readonly selected: string } {
 }
 
 function createStore(draw: () => void) {
-  const visit: Visit = { token: '', over: new AbortController() }
+  const visit = visitWith('')
   return {
     ...NOTHING,
     /** Draws the page; `change` calls it in the next frame, once for all changes before that. */
@@ -79,6 +83,8 @@ function createStore(draw: () => void) {
     link: 'opening' as 'opening' | 'open' | 'cut',
     lastId: '',
     lastHeard: 0,
+    /** When the stream was asked for. */
+    calledAt: 0,
     sort: 'risk' as keyof typeof ORDERS,
     /** Empty: as the order begins by itself. */
     direction: '' as '' | 'asc' | 'desc',
@@ -136,7 +142,8 @@ function fail(store: Store, { token, over }: Visit, error: unknown, place: 'prob
     change(store, { ...NOTHING, hasAccess: false, problem: token ? 'Governor does not know this token.' : '' })
     return
   }
-  const message = error instanceof Error ? error.message : String(error)
+  const isSilent = error instanceof Error && error.name === 'AbortError'
+  const message = isSilent ? 'no answer came' : error instanceof Error ? error.message : String(error)
   if (place) change(store, place === 'said' ? { said: message } : { problem: `Governor can't be reached: ${message}` })
 }
 
@@ -249,6 +256,7 @@ async function followAll(store: Store): Promise<void> {
   const { signal } = visit.over
   let wait = 500
   while (!signal.aborted) {
+    store.calledAt = performance.now()
     try {
       await follow(visit, store.lastId, (event) => {
         wait = 500
@@ -277,8 +285,13 @@ function tick(store: Store): void {
     if (one === detail) reload(store, 'detail')
     else store.isStale = true
   }
-  // The title counts on where the page is hidden.
   const now = performance.now()
+  const { visit, lastHeard, calledAt } = store
+  if (now - Math.max(lastHeard, calledAt) > DEAD_MS) {
+    store.calledAt = now
+    hangUp(visit)
+  }
+  // The title counts on where the page is hidden.
   const isDue = store.isStale ? now >= store.loadAt : !document.hidden && now >= store.loadAt + RELOAD_MS
   if (store.link === 'open' && isDue && !store.loads.has('list')) reload(store, 'list')
   const isOld = store.selected !== '' && !document.hidden && now >= store.detailAt + RELOAD_MS
@@ -288,7 +301,7 @@ function tick(store: Store): void {
 
 /** Begins to follow Governor with a token; without one, as a browser that is signed in, or as this machine. */
 export function signIn(store: Store, token: string): void {
-  const visit = { token, over: new AbortController() }
+  const visit = visitWith(token)
   // Where that fails, the requests that follow say why.
   if (token) sign(visit, 'in').catch(() => undefined)
   change(store, { visit, hasAccess: true, problem: '', link: 'opening', lastId: '' })
