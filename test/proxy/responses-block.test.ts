@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { startBoth } from '../support/governor.ts'
+import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
 import { mayCall, readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
 
@@ -107,6 +108,26 @@ describe('a stream over Responses that began with a response whose calls were al
     const next = await callResponses(url, { input, previous_response_id: 'resp_7' }, { stream: true })
     expect([next.status, next.text]).toEqual([200, 'Done.'])
     expect(provider.requests.at(-1)?.json['previous_response_id']).toBe('resp_8')
+  })
+})
+
+describe('a call in a stream over Responses that lacks its end', () => {
+  const failed = { type: 'response.failed', response: { id: 'resp_7', status: 'failed', output: [] } }
+
+  it.each([
+    ['with nothing in its place', []],
+    ['with a failure in its place', [failed]],
+  ])('is blocked like any other, as clients may make it at once: %s', async (_, last) => {
+    const { url } = await startBoth((request, number) => {
+      if (readsBlock(request)) return { text: 'Something else.' }
+      if (number < 7) return { calls: [same] }
+      const events = responseEvents(responseObject(request.json, { calls: [same] }, number))
+      const body = eventTexts([...events.slice(0, -1), ...last]).join('')
+      return { status: 200, body, headers: { 'content-type': 'text/event-stream' } }
+    })
+    const { steps } = await runResponses(url, 'Go.', { stateful: false, stream: true, max: 7 })
+    const { status, output } = steps[6]?.response ?? {}
+    expect([status, (output as Item[]).map(({ type }) => type)]).toEqual(['completed', ['message']])
   })
 })
 

@@ -360,8 +360,8 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   render,
   withParts,
   endsText,
-  assemble({ mode, mayFollow, latest, items, dropped }) {
-    if (mode === 'filter' && !mayFollow) return undefined
+  // A response without its end may have whole calls, which some clients make as soon as they come.
+  assemble({ mode, latest, items, dropped }) {
     return bufferedCallsOf(latest['id'], itemsOf(mode === 'filter' ? items.values() : dropped))
   },
   ending,

@@ -151,8 +151,17 @@ describe('a Responses stream whose calls are held', () => {
     const text = eventTexts(failed).join('')
     const filter = responses.openFilter()
     const out = feed(filter, text)
-    expect(filter.endResponse()).toBeUndefined()
+    filter.endResponse()
     expect(Buffer.concat([out, ...filter.release(new Set())]).toString()).toBe(text)
+  })
+
+  it('the whole calls of a response without its end are held, and the blocked ones are removed', () => {
+    const filter = responses.openFilter()
+    const out = feed(filter, eventTexts(responseEvents(responseObject(REQUEST, answer, 1)).slice(0, -1)).join(''))
+    expect(filter.endResponse()?.calls.map(({ id }) => id)).toEqual(['a', 'b', 'c'])
+    const text = Buffer.concat([out, ...filter.release(new Set([1]))]).toString()
+    expect(text.match(/"call_id":"\w"/g)?.every((id) => /[ac]/.test(id.slice(-2)))).toBe(true)
+    expect(text).toContain('"arguments":"{\\"file\\":\\"b\\"}"')
   })
 })
 
