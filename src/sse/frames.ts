@@ -109,6 +109,12 @@ function linesOf({ raw }: Frame): string[] {
   return unmarked.includes('\r') ? unmarked.split(LINE_END) : unmarked.split('\n')
 }
 
+/** Returns the first event of a stream without its byte order mark, so that it can follow another event. */
+export function withoutMark(frame: Frame): Frame {
+  const hasMark = frame.raw.toString('utf8', 0, 3).charCodeAt(0) === BYTE_ORDER_MARK
+  return hasMark ? { raw: frame.raw.subarray(3) } : frame
+}
+
 /** True if the event ends with a blank line, which only the last event of an incomplete stream lacks. */
 export function isWhole({ raw }: Frame): boolean {
   const end = raw.length - 1

@@ -1,7 +1,7 @@
 /** Rewrites streamed responses in any dialect: holds calls, or the end, until Governor has decided on them. */
 import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/conversation/real-answer.ts'
 import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
-import { type Frame, isWhole, terminated } from '../../sse/frames.ts'
+import { type Frame, isWhole, terminated, withoutMark } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
 import { addUsage, largerUsage } from './stated-usage.ts'
 import { joinedTexts } from './whole-response.ts'
@@ -185,7 +185,7 @@ export class RewrittenStream implements AnswerStream {
     if (kind === 'comment') {
       if (mode === 'answer' && isHalf(part)) return before
       this.hasText ||= !part.isEmpty
-      return [...before, frame.raw]
+      return [...before, part.frame.raw]
     }
     if (kind === 'failed') {
       this.hasFailed = true
@@ -357,15 +357,16 @@ function textIn(parts: readonly Part[]): string {
 function read(state: RewrittenStream, frame: Frame): { readonly part: Part; readonly before: Buffer[] } {
   const { current, dialect, dialectState, last, responses } = state
   const before: Buffer[] = []
+  let own = frame
   if (!current.hasBegun) {
     current.hasBegun = true
-    state.begun++
+    if (state.begun++ > 0) own = withoutMark(frame)
     if (responses > 0) {
       if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
       before.push(...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? []))
     }
   }
-  const part = dialect.parse(frame, dialectState, responses > 0)
+  const part = dialect.parse(own, dialectState, responses > 0)
   current.usage = (dialect.joinUsage ?? largerUsage)(current.usage, part.usage)
   current.isOver ||= part.isOver
   return { part, before }

@@ -45,6 +45,17 @@ describe('a Gemini stream whose calls are held', () => {
     )
   })
 
+  it('has no byte order mark within it if a second response begins with one', () => {
+    const filter = gemini.openFilter()
+    const bytes = [feed(filter, say('Let me see.'), chunk([call('a')]), last([]))]
+    filter.endResponse()
+    bytes.push(feedBytes(filter, `\ufeff${eventOf(say('Something '))}`), feed(filter, last([{ text: 'else.' }])))
+    filter.endResponse()
+    const all = Buffer.concat([...bytes, ...filter.release(NONE)])
+    expect(all.toString()).not.toContain('\ufeff')
+    expect(received(all).text).toContain('Something else.')
+  })
+
   it('shows nothing before it has content', () => {
     const filter = gemini.openFilter()
     for (const nothing of [usage(3), chunk([]), say(''), { ...named(), candidates: [] }])
