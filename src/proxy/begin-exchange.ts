@@ -43,6 +43,8 @@ export interface Charge {
   /** Responses that are read for what they used. */
   open: number
   isCounted: boolean
+  /** The id of the run that it is a step of; unset for other requests. */
+  run?: string | undefined
   isOver: boolean
 }
 

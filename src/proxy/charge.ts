@@ -140,6 +140,7 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
   const { services } = x
   const { observesOnly, stop } = services.policies
   await awaitStanding(x, charge)
+  charge.run = runState?.run.id
   // A run begins once, also if its first answer broke off and the client asks again.
   const runs = Number(runState?.iteration === 1 && runState.used.tokens === 0)
   if (runs !== charge.ask.counts.runs) {
@@ -192,9 +193,10 @@ export function holdLastAnswer(x: Exchange, charge: Charge): void {
 
 /** Counts what an answer used. `isLater`: only what became known of its cost. */
 export function countCharge(x: Exchange, charge: Charge, usage: CallUsage, isLater: boolean): void {
-  const { estimates } = x.services
-  const { runs = 0 } = charge.ask.counts
+  const { estimates, ledger } = x.services
   const isFirst = !charge.isCounted && !isLater
+  const { run = '' } = charge
+  const runs = isFirst && charge.ask.counts.runs && (run === '' || ledger.begins(run)) ? 1 : 0
   if (!isLater) charge.open--
   if (!isLater && !usage.estimated) estimates.learn(charge.model, charge.bytes, usage)
   const used = { ...countsOf(usage), ...(isFirst ? { iterations: 1, runs } : {}) }

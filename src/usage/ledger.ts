@@ -263,9 +263,16 @@ async function setLimits(state: State, place: Place, set: LimitsSet): Promise<vo
 export function createLedger(store: Store, now: () => number, process: string) {
   const state = newState(store, now, `p:${process}`)
   const { own, time, listeners } = state
+  const begun = new LRUCache<string, true>(atMost(MAX_ACCOUNTS))
   return {
     own,
     time,
+    /** Returns whether an answer is the first of a run: a client may send a request again before it is answered. */
+    begins(run: string): boolean {
+      const isFirst = !begun.has(run)
+      begun.set(run, true)
+      return isFirst
+    },
     hold: (places: readonly Place[], ask: Ask, isForced: boolean, isWaiting = false) =>
       hold(state, places, ask, isForced, isWaiting),
     /** Counts what was used; what a request held is free again. */

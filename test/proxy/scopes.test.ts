@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -285,6 +286,23 @@ describe('limits of several scopes', () => {
 })
 
 describe('sums of limits', () => {
+  it('count a run once whose first request comes again before it is answered', async () => {
+    const gate = new EventEmitter()
+    const [both, freed] = [once(gate, 'both'), once(gate, 'freed')]
+    const script: Script = async (_, number) => {
+      if (number === 2) gate.emit('both')
+      await freed
+      return { text: 'Done.' }
+    }
+    const { url } = await startBoth(script, config({ day: { max_runs: 9 } }))
+    const asked = [1, 2].map(() => callModel(url, START, { headers: { 'x-governor-session': 'a' } }))
+    await both
+    gate.emit('freed')
+    await Promise.all(asked)
+    const used = async () => (await ask(url, '/governor/budget')).json
+    await expect.poll(used).toMatchObject({ budget: [{ used: { iterations: 2, runs: 1 } }] })
+  })
+
   it('survive a restart, and are one for two Governors beside each other', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'governor-scopes-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
