@@ -564,6 +564,17 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.locator('.facts').getByText('3 of 77').waitFor()
   })
 
+  it('says of a run that ended while its stop was confirmed that it had ended', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 2 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.getByRole('button', { name: 'Stop with an answer' }).click()
+    await runAgent(url, messages, named('one'))
+    await page.locator('#detail .chip').getByText('stopped: iterations').waitFor()
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop with an answer' }).click()
+    await page.getByText('It had ended already.').waitFor()
+  })
+
   it('keeps rows at their places while a pointer is over them', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })

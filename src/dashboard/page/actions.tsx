@@ -34,7 +34,7 @@ function extendQuestion(
     },
     act: (to) => {
       const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
-      steer(store, 'extend', body, `Extended to ${amount(name, to)}.`)
+      steer(store, 'extend', body, () => `Extended to ${amount(name, to)}.`)
     },
   }
 }
@@ -98,13 +98,16 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
     text: 'Its next request gets its last answer, and nothing that it did is lost.',
     yes: 'Stop with an answer',
     isGrave: true,
-    act: () => steer(store, 'stop', {}, 'Its next request is the last.'),
+    act: () =>
+      steer(store, 'stop', {}, ({ stopping }) =>
+        stopping ? 'Its next request is the last.' : 'It had ended already.',
+      ),
   }
   const reset = {
     title: `Reset ${labelOf(detail)}?`,
     text: 'Its current runs get a fresh budget, and count from 1.',
     yes: 'Reset',
-    act: () => steer(store, 'reset', {}, 'It is reset.'),
+    act: () => steer(store, 'reset', {}, () => 'It is reset.'),
   }
   const pause = {
     title: `Pause ${labelOf(detail)}?`,
@@ -117,7 +120,7 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
   const setLoops = () => {
     const mode = isWatching ? null : 'observe'
     const done = isWatching ? 'Loops are ended again.' : 'Loops are only counted from here.'
-    steer(store, 'loop-guard', { mode }, done)
+    steer(store, 'loop-guard', { mode }, () => done)
   }
   const canStop = !detail.stopping && detail.state !== 'stopped'
   useEffect(() => {

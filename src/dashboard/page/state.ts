@@ -329,12 +329,17 @@ export function hold(store: Store, isHeld: boolean): void {
 }
 
 /** Does something to the shown session, and says what became of it. */
-export async function steer(store: Store, action: ActionName, body: object, done: string): Promise<void> {
+export async function steer(
+  store: Store,
+  action: ActionName,
+  body: object,
+  done: (after: SessionDetail) => string,
+): Promise<void> {
   const { visit } = store
   const id = store.detail?.id ?? store.selected
   try {
     const detail = await act(visit, id, action, body)
-    if (store.detail?.id === id && !visit.over.signal.aborted) change(store, { detail, said: done })
+    if (store.detail?.id === id && !visit.over.signal.aborted) change(store, { detail, said: done(detail) })
   } catch (error) {
     fail(store, visit, error, 'said')
   }
