@@ -166,4 +166,16 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
     expect(await max()).toBe(2)
     expect(problems).toEqual([])
   })
+
+  it('says why a limit is not raised, and not that Governor is out of reach', async () => {
+    const { url } = await startWith('', { budget: { day: { max_cost_usd: 1 }, time_zone: 'UTC' } })
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
+    const { page } = await openPage(`${url}/governor/`)
+    await page.locator('.head-line button').click()
+    await page.getByRole('dialog').getByLabel('Dollars 1.00 →').fill('9000000000000')
+    await page.keyboard.press('Enter')
+    const alert = page.getByRole('alert')
+    await alert.getByText('max_cost_usd').waitFor()
+    expect(await alert.textContent()).not.toContain("can't be reached")
+  })
 })

@@ -144,7 +144,12 @@ function fail(store: Store, { token, over }: Visit, error: unknown, place: 'prob
   }
   const isSilent = error instanceof Error && error.name === 'AbortError'
   const message = isSilent ? 'no answer came' : error instanceof Error ? error.message : String(error)
-  if (place) change(store, place === 'said' ? { said: message } : { problem: `Governor can't be reached: ${message}` })
+  const refusal = error instanceof AnswerError && error.status < 500
+  if (place)
+    change(
+      store,
+      place === 'said' ? { said: message } : { problem: refusal ? message : `Governor can't be reached: ${message}` },
+    )
 }
 
 /** Returns why something failed that is shown by itself; signs out where Governor refuses the token. */
