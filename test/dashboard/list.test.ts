@@ -4,7 +4,7 @@ import { firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { closeBrowser, isWithoutBrowser, openPage, PICTURES, picture } from '../support/browser.ts'
 import { startBoth } from '../support/governor.ts'
-import type { Script } from '../support/provider.ts'
+import { runaway, type Script } from '../support/provider.ts'
 import { createStore, fillStore } from '../support/stores.ts'
 
 const named = (name: string, more: object = {}) => ({ headers: { 'x-governor-session': name, ...more } })
@@ -74,6 +74,31 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
     await page.getByRole('columnheader', { name: 'Limit' }).getByRole('button').click()
     await expect.poll(() => links.first().textContent()).toBe('looper')
     expect(problems).toEqual([])
+  })
+
+  it('asks to stop the session for which a key was pressed, and no other one that is opened after it', async () => {
+    const { url } = await startBoth(runaway())
+    for (const name of ['one', 'two']) await runAgent(url, START, { ...named(name), max: 1 })
+    const { page } = await openPage(`${url}/governor/`)
+    const link = (name: string) => page.locator('#list a', { hasText: name })
+    const title = page.getByRole('dialog').getByRole('heading')
+    await page.route(/sessions\/s/, (route) => route.abort())
+    await link('one').focus()
+    const failed = page.waitForEvent('requestfailed')
+    await page.keyboard.press('x')
+    await failed
+    await page.locator('#detail').getByText('Failed to fetch').waitFor()
+    await page.unroute(/sessions\/s/)
+    await link('two').click()
+    await page.getByRole('button', { name: 'Stop with an answer' }).waitFor()
+    // An answer to a later key, so that one to the earlier key would be there.
+    await page.keyboard.press('?')
+    await page.getByRole('dialog', { name: 'Keys' }).waitFor()
+    expect(await title.allTextContents()).toEqual(['Keys'])
+    await page.keyboard.press('Escape')
+    await link('one').focus()
+    await page.keyboard.press('x')
+    await title.getByText('Stop one?').waitFor()
   })
 
   it('knows the keys of governor top, and gives the focus back to the row of a session that is closed', async () => {

@@ -124,9 +124,12 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
   }
   const canStop = !detail.stopping && detail.state !== 'stopped'
   useEffect(() => {
-    if (store.asked === 'stop' && canStop) setQuestion(stop)
-    if (store.asked === 'extend' && limit) setQuestion(extendQuestion(store, detail, limit))
-    store.asked = ''
+    const { asked, selected } = store
+    // An address may hold a session's name. The page may not have come to the session that is asked for.
+    if (!asked || asked.of !== selected) return
+    if (asked.action === 'stop' && canStop) setQuestion(stop)
+    if (asked.action === 'extend' && limit) setQuestion(extendQuestion(store, detail, limit))
+    store.asked = undefined
   }, [store.asked])
   return (
     <>

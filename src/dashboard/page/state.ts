@@ -101,8 +101,8 @@ function createStore(draw: () => void) {
     /** When the session beside the list was loaded. */
     detailAt: 0,
     ...placeNow(),
-    /** What a key has asked to do with the session beside the list. */
-    asked: '' as '' | 'stop' | 'extend',
+    /** What a key has asked to do, and with which session, until that stands beside the list. */
+    asked: undefined as { readonly action: 'stop' | 'extend'; readonly of: string } | undefined,
     /** How often a limit of time was raised: what shows limits asks again. */
     raised: 0,
     /** The keys are shown. */
@@ -363,10 +363,11 @@ export async function setForAll(store: Store, action: 'pause' | 'resume' | 'budg
 }
 
 /** Asks to stop or to extend the session whose row has the focus, or else the one beside the list. */
-export function askFor(store: Store, asked: 'stop' | 'extend'): void {
+export function askFor(store: Store, action: 'stop' | 'extend'): void {
   const row = document.activeElement?.closest<HTMLAnchorElement>('#list a')
   if (row) location.hash = row.hash
-  if (row || store.selected) change(store, { asked })
+  const of = placeNow().selected
+  if (of) change(store, { asked: { action, of } })
 }
 
 /** Gives the focus to the row that links to a session. */
@@ -381,6 +382,8 @@ export function openStore(draw: (store: Store) => void): Store {
   addEventListener('hashchange', () => {
     const { selected, view } = placeNow()
     const closed = store.detail?.id ?? store.selected
+    // Who goes elsewhere asks no more.
+    if (store.asked?.of !== selected) store.asked = undefined
     if (selected === store.selected) return change(store, { view })
     change(store, { view, selected, detail: undefined, transcript: undefined, said: '' })
     // Who closes a session goes on at its row.
