@@ -231,6 +231,17 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('cuts no name in a question on a phone', async () => {
+    const { url } = await startBoth(runaway())
+    const name = 'W'.repeat(120)
+    await runAgent(url, START, { ...named(name), max: 1 })
+    const { page } = await openPage(`${url}/governor/#${name}`, { viewport: { width: 390, height: 800 } })
+    await page.getByRole('button', { name: 'Stop with an answer' }).click()
+    const dialog = page.getByRole('dialog')
+    await dialog.getByText(`Stop ${name}?`).waitFor()
+    expect(await dialog.evaluate((box) => box.scrollWidth - box.clientWidth)).toBe(0)
+  })
+
   it('asks for the token, reports a wrong one, and shows sessions with the right one', async () => {
     const { url } = await startBoth(runaway(), { ops: { admin_token: 'secret', trust_loopback: false } })
     await runAgent(url, START, { ...named('my own name'), max: 1 })
