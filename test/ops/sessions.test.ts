@@ -512,6 +512,16 @@ describe('an operator', () => {
     expect((await callModel(url, human, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
   })
 
+  it('is not stopping any more once its answered run is over', async () => {
+    const { time, now } = clock()
+    const { url } = await startBoth(answering(0), {}, { now })
+    await runAgent(url, START, named('one'))
+    expect((await act(url, 'one', 'stop')).json).toMatchObject({ state: 'answered', stopping: true })
+    time.now += 300_000
+    expect(await firstSession(url)).toMatchObject({ state: 'completed', stopping: false })
+    expect((await act(url, 'one', 'stop')).json).toMatchObject({ state: 'completed', stopping: false })
+  })
+
   it('stops a run with the texts of the configuration', async () => {
     const { url, provider } = await startBoth(
       ({ json }) => (json.tools && json.tool_choice !== 'none' ? { calls: [{ name: 'search', arguments: {} }] } : {}),

@@ -223,8 +223,8 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
     share,
     meters: runMeters,
     newest,
-    /** An operator has asked for its end: its next request gets the last answer. */
-    isStopping: run.operator?.isStopAsked === true && !run.finalAnswer,
+    /** An operator has asked for its end: its next request gets the last answer. What is over has no next one. */
+    isStopping: run.operator?.isStopAsked === true && !run.finalAnswer && state !== 'completed',
     /** What its session shows if it is the agent that needs attention most. */
     shown: { state, model, upstream, iteration: iteration ?? 0, max_iterations, loop, asking },
   }
