@@ -96,6 +96,7 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
     await page.getByRole('dialog', { name: 'Keys' }).waitFor()
     expect(await title.allTextContents()).toEqual(['Keys'])
     await page.keyboard.press('Escape')
+    await page.getByRole('dialog', { name: 'Keys' }).waitFor({ state: 'detached' })
     await link('one').focus()
     await page.keyboard.press('x')
     await title.getByText('Stop one?').waitFor()

@@ -124,13 +124,13 @@ export function Actions({ store, detail }: { store: Store; detail: SessionDetail
   }
   const canStop = !detail.stopping && detail.state !== 'stopped'
   useEffect(() => {
-    const { asked, selected } = store
+    const { asked } = store
     // An address may hold a session's name. The page may not have come to the session that is asked for.
-    if (!asked || asked.of !== selected) return
+    if (!asked || (asked.of !== detail.id && asked.of !== detail.name)) return
     if (asked.action === 'stop' && canStop) setQuestion(stop)
     if (asked.action === 'extend' && limit) setQuestion(extendQuestion(store, detail, limit))
     store.asked = undefined
-  }, [store.asked])
+  }, [store.asked, detail.id])
   return (
     <>
       <p class="actions">
