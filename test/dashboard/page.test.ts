@@ -333,7 +333,10 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     /** How a page comes to ask for the token. `page` was just opened. */
     const WAYS: Readonly<Record<string, (page: Page) => Promise<unknown>>> = {
       'it was opened without a token': async () => undefined,
-      'the token was wrong': (page) => signIn(page, 'wrong'),
+      'the token was wrong': async (page) => {
+        await signIn(page, 'wrong')
+        await page.getByText('Governor does not know this token.').waitFor()
+      },
       'the token ends while a session is open and the list is loaded again': async (page) => {
         await signIn(page, 'secret')
         await page.locator('#list a').first().click()
