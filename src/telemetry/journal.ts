@@ -165,9 +165,9 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 }
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
-function begin(event: Answered, before: Pick<OpenRun, 'iteration' | 'counted'> | undefined): OpenRun {
-  const counted = before?.counted ?? countedBefore(event)
-  return { of: identityOf(event), ...UNUSED, run: event.run, iteration: before?.iteration ?? 0, counted }
+function begin(event: Answered, before: OpenRun | undefined): OpenRun {
+  const { iteration, counted, skipped } = before ?? { iteration: 0, counted: countedBefore(event), skipped: [] }
+  return { of: identityOf(event), ...UNUSED, run: event.run, iteration, counted, skipped }
 }
 
 /** Returns what requests had counted before the first answer of a run that this process sees. */
@@ -197,25 +197,42 @@ interface OpenRun {
   /** The highest iteration, and what requests have counted, that are counted in a line. */
   iteration: number
   counted: Counts
+  /** The newest iterations below that one which are in no line: other processes count them, or their answers come late. */
+  skipped: readonly number[]
 }
+
+/** How many iterations a run remembers that were skipped. */
+const MAX_SKIPPED = 32
 
 /** Nothing was used since the line before. */
 const UNUSED = { used: NO_COUNTS, tools: [], since: undefined }
 
 const isAnswer = ({ usage }: Answered) => usage.input + usage.output > 0
 
+/** Returns the newest iterations of a run that are in no line, after the answer of one. */
+function skippedAfter(answered: number, { iteration, skipped }: OpenRun): readonly number[] {
+  const left = skipped.filter((one) => one !== answered)
+  for (let at = Math.max(iteration + 1, answered - MAX_SKIPPED); at < answered; at++) left.push(at)
+  return left.slice(-MAX_SKIPPED)
+}
+
+/** The answers of several workers may come in another order than they were given. */
 function count(run: OpenRun, event: Answered, now: number): void {
   const { iteration, apiId, usage, tools = [], countsBefore } = event
-  // Another process has counted the iterations between.
-  if (countsBefore && isAnswer(event) && apiId !== undefined && run.iteration > 0 && iteration > run.iteration + 1)
-    run.counted = countedWithRequests(countsBefore)
-  const more = minus(countedWithRequests(event.counts), run.counted)
+  const isStep = isAnswer(event) && iteration > 0
+  const isKnown = isStep && apiId !== undefined
+  const isLate = isKnown && run.skipped.includes(iteration)
+  const skips = isKnown && run.iteration > 0 && iteration > run.iteration + 1
+  const counted = countedWithRequests(event.counts)
+  // What was counted with the iterations between is not known here.
+  const before = countsBefore && (isLate || skips) ? countedWithRequests(countsBefore) : run.counted
   // Runs without an id share a line; the same iteration again is a model that was asked again.
-  const isNext = isAnswer(event) && iteration > 0 && (apiId === undefined || iteration > run.iteration)
-  if (isNext) run.iteration = iteration
+  const isNext = isStep && (apiId === undefined || iteration > run.iteration || isLate)
   const steps = { iterations: Number(isNext), runs: Number(isNext && iteration === 1) }
-  run.counted = add(run.counted, more)
-  run.used = add(run.used, add(countsOf(usage), { ...more, ...steps }))
+  run.used = add(run.used, add(countsOf(usage), { ...minus(counted, before), ...steps }))
+  if (isKnown) run.skipped = skippedAfter(iteration, run)
+  if (isNext) run.iteration = Math.max(run.iteration, iteration)
+  if (!isLate) run.counted = counted
   run.since ??= now
   run.tools = withAmounts(run.tools, tools, add)
 }

@@ -178,6 +178,34 @@ describe.runIf(isRoot)('a journal on a full disk', () => {
   })
 })
 
+describe('a journal of several workers', () => {
+  /** The answers of two runs of a session, each answer of four with one call more than the one before. */
+  const answers = [1, 2].flatMap((run) =>
+    [1, 2, 3, 4].map((iteration) => ({
+      run: `run ${run}`,
+      iteration,
+      isNewRun: iteration === 1,
+      counts: { runs: 1, iterations: iteration, tool_calls: ((iteration - 1) * iteration) / 2 },
+      countsBefore: iteration === 1 ? {} : { iterations: 1, tool_calls: ((iteration - 2) * (iteration - 1)) / 2 },
+    })),
+  )
+
+  it('has each run, iteration and tool call once, in whatever order the workers tell of their answers', async () => {
+    const property = fc.asyncProperty(fc.shuffledSubarray(answers, { minLength: answers.length }), async (order) => {
+      const path = join(temporaryFolder(), 'usage.jsonl')
+      const journal = createJournal({ path, now: Date.now, after: () => () => undefined, emit: () => undefined })
+      const whose = { session: 'one', apiId: 'one', client: 'agent', model: 'm', upstream: 'openai', thread: 1 }
+      const usage = { input: 1, output: 1, estimated: false }
+      for (const answer of order) journal.record({ kind: 'answered', ...whose, ...answer, usage })
+      await journal.close()
+      const lines = readFileSync(path, 'utf8').trim().split('\n')
+      const sum = (name: string) => lines.reduce((all, line) => all + Number(JSON.parse(line)[name]), 0)
+      expect([sum('runs'), sum('iterations'), sum('calls')]).toEqual([2, answers.length, 2 * 6])
+    })
+    await fc.assert(property, { numRuns: 300 })
+  })
+})
+
 describeWith('redis-server', 'a journal of two replicas', () => {
   it('has each run, iteration and tool call once, whichever replica each request goes through', async () => {
     const calls = 4
