@@ -557,7 +557,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await links.nth(1).focus()
     await runAgent(url, messages, { ...named('one'), max: 4 })
     await expect.poll(() => links.allTextContents(), { timeout: 20_000 }).toEqual(['one', 'two'])
-    expect(await page.evaluate('document.activeElement.textContent')).toBe('one')
+    await expect.poll(() => page.evaluate('document.activeElement.textContent')).toBe('one')
   })
 
   it('keeps what somebody types into a question while its session goes on', async () => {
