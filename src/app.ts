@@ -186,7 +186,7 @@ function createParts(config: Config, options: GovernorOptions) {
         if (!isUp) return
         void services.ledger.restore()
         void pauses.restore()
-        state.dayCost?.today().catch(ignore)
+        void state.dayCost?.restore()
       },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,

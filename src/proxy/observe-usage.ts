@@ -175,7 +175,7 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const { services, exchange, names, state, request, policy, runState, decision } = turn
   const { model } = request.conversation
   const { upstream } = exchange.route
-  const { run, thread, isNewRun, countsBefore } = runState
+  const { run, thread, isNewRun, newCalls } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   // A cost that comes later has the shares of its tokens.
   const { lastInput: tokens = known.input } = known
@@ -188,7 +188,7 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   }
   const tools = countsByTool(state.prompt, usage)
   const { number, depth } = thread
-  const place = { thread: number, depth, isNewRun, run: run.id, iteration, counts: run.counts, countsBefore, tools }
+  const place = { thread: number, depth, isNewRun, run: run.id, iteration, counts: run.counts, newCalls, tools }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
   state.recorded = unlessLost(

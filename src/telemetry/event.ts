@@ -168,8 +168,8 @@ export interface Answered extends OfSession {
   readonly iteration: number
   /** What its run had counted before this answer. */
   readonly counts: Counts
-  /** What its run had counted before this request, or one like it that got no answer, showed its newest calls. */
-  readonly countsBefore?: Counts
+  /** How many of the calls in `counts` its request, or one like it that got no answer, showed first; unset for none. */
+  readonly newCalls?: number
   readonly usage: CallUsage
   /** The input, and its cost, that results of tools took, by tool. */
   readonly tools?: readonly Named<Counts>[]

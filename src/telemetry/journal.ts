@@ -171,10 +171,14 @@ function begin(event: Answered, before: OpenRun | undefined): OpenRun {
 }
 
 /** Returns what requests had counted before the first answer of a run that this process sees. */
-function countedBefore({ iteration, counts, countsBefore = NO_COUNTS }: Answered): Counts {
-  if (iteration <= 2) return NO_COUNTS
+function countedBefore(event: Answered): Counts {
   // Other processes have counted what came before; calls that no process saw are not counted.
-  return countedWithRequests(countsBefore.iterations ? countsBefore : counts)
+  return event.iteration <= 2 ? NO_COUNTS : countedWithoutNew(event)
+}
+
+/** Returns what the requests of a run had counted before that of an answer showed its newest calls. */
+function countedWithoutNew({ counts, newCalls = 0 }: Answered): Counts {
+  return minus(countedWithRequests(counts), { tool_calls: newCalls })
 }
 
 /** Moves the first answer of a conversation, which came before it had an id, to the line of its run. */
@@ -218,14 +222,14 @@ function skippedAfter(answered: number, { iteration, skipped }: OpenRun): readon
 
 /** The answers of several workers may come in another order than they were given. */
 function count(run: OpenRun, event: Answered, now: number): void {
-  const { iteration, apiId, usage, tools = [], countsBefore } = event
+  const { iteration, apiId, usage, tools = [] } = event
   const isStep = isAnswer(event) && iteration > 0
   const isKnown = isStep && apiId !== undefined
   const isLate = isKnown && run.skipped.includes(iteration)
   const skips = isKnown && run.iteration > 0 && iteration > run.iteration + 1
   const counted = countedWithRequests(event.counts)
   // What was counted with the iterations between is not known here.
-  const before = countsBefore && (isLate || skips) ? countedWithRequests(countsBefore) : run.counted
+  const before = isLate || skips ? countedWithoutNew(event) : run.counted
   // Runs without an id share a line; the same iteration again is a model that was asked again.
   const isNext = isStep && (apiId === undefined || iteration > run.iteration || isLate)
   const steps = { iterations: Number(isNext), runs: Number(isNext && iteration === 1) }

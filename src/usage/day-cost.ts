@@ -52,6 +52,8 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
       count(counts)
       timer ??= setTimeout(() => flush().catch(ignore), FLUSH_MS).unref()
     },
+    /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
+    restore: () => flush().then(ignore, ignore),
     /** Returns what was counted today, and since when. Rejects if the store fails. */
     async today(): Promise<Part> {
       let all: Part = { since: now(), counts: {} }

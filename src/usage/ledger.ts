@@ -240,6 +240,15 @@ async function restore(state: State): Promise<void> {
   wakeAll(state)
 }
 
+/** Returns the subjects with a sum in a period. */
+async function subjectsIn(state: State, { name, end }: Period, per: string): Promise<readonly string[]> {
+  await state.beforeHold?.()
+  const key = `${name} ${per}`
+  const shared = await state.store.value(subjectsUntil(state, end), sessionKey(SHARED, key))
+  const here = [...state.known.keys()].filter((one) => one.startsWith(`${key} `))
+  return [...new Set([...shared, ...here.map((one) => one.slice(key.length + 1))])]
+}
+
 /** Limits that an operator sets; one that is `undefined` is the configured one again. */
 type LimitsSet = { readonly [Name in keyof TimeAmounts]?: number | undefined }
 
@@ -293,14 +302,7 @@ export function createLedger(store: Store, now: () => number, process: string) {
       const account = await store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
       return { ...sumsOf(account, time()), limits: limitsIn(account, rule) }
     },
-    /** Returns the subjects with a sum in a period. */
-    async subjects({ name, end }: Period, per: string): Promise<readonly string[]> {
-      await state.beforeHold?.()
-      const key = `${name} ${per}`
-      const shared = await store.value(subjectsUntil(state, end), sessionKey(SHARED, key))
-      const here = [...state.known.keys()].filter((one) => one.startsWith(`${key} `))
-      return [...new Set([...shared, ...here.map((one) => one.slice(key.length + 1))])]
-    },
+    subjects: (period: Period, per: string) => subjectsIn(state, period, per),
     /** Sets limits until the period ends. */
     setLimits: (place: Place, set: LimitsSet) => setLimits(state, place, set),
     /** The accounts that this process has changed, with the ends of their periods. */

@@ -186,7 +186,7 @@ describe('a journal of several workers', () => {
       iteration,
       isNewRun: iteration === 1,
       counts: { runs: 1, iterations: iteration, tool_calls: ((iteration - 1) * iteration) / 2 },
-      countsBefore: iteration === 1 ? {} : { iterations: 1, tool_calls: ((iteration - 2) * (iteration - 1)) / 2 },
+      newCalls: iteration - 1,
     })),
   )
 

@@ -512,11 +512,6 @@ function recordAfter(
   return ended ? withRun(shown, ended) : shown
 }
 
-/** Returns what a run had counted before its newest calls were shown. */
-function countsBefore(before: Run, { counts }: Run, { callCounts, newToolCalls }: RequestFacts): Counts {
-  return before.counts.iterations ? minus(counts, { tool_calls: callCounts.at(-1) ?? newToolCalls }) : NO_COUNTS
-}
-
 /** Counts a request in its session. Idempotent: the same request again is a retry and changes no count. */
 export function countRequest(session: Session, request: Request): Changed<RunState> {
   const { facts, now } = request
@@ -546,10 +541,9 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     guards,
     record: recordAfter(session, request, place, number, ended),
   }
-  const { previous, assistantHashes } = facts
   const newest = known?.newest
   // A history that was replaced by a summary may be another agent's: it is stopped with an answer of its own.
-  const isItsOwn = isRetry || previous !== undefined || newest === undefined || assistantHashes.includes(newest)
+  const isItsOwn = isRetry || facts.previous !== undefined || !newest || facts.assistantHashes.includes(newest)
   const { startedAt, counts, operator } = run
   // A request after the end of its run is one too many.
   const ofSession = runBefore.finalAnswer ? { ...after, counts: add(after.counts, { iterations: 1 }) } : after
@@ -558,7 +552,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
     result: {
       run,
       thread,
-      countsBefore: countsBefore(runBefore, run, facts),
+      newCalls: runBefore.counts.iterations ? (facts.callCounts.at(-1) ?? facts.newToolCalls) : 0,
       iteration: Math.max(1, iteration - (operator?.base?.counts.iterations ?? 0)),
       isRetry,
       resendCount,

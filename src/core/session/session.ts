@@ -282,8 +282,8 @@ export interface RunState {
   /** The run and the thread that it is counted in, this request included. */
   readonly run: Run
   readonly thread: Thread
-  /** What the run had counted before this request showed the newest calls, also where it was sent before. */
-  readonly countsBefore: Counts
+  /** How many calls of the run this request shows first, also where it was sent before. */
+  readonly newCalls: number
   /** Iteration number of this request, from 1. */
   readonly iteration: number
   readonly isRetry: boolean

@@ -202,8 +202,8 @@ function isRest(item: Json, output: readonly Json[]): boolean {
 
 function withParts(part: ResponsesPart, { blocked, hasEnd, usage }: Kept): ResponsesPart | undefined {
   const { event, items, isOver, kind } = part
-  if (blocked === 'all' && hasEnd) return kind !== 'call' ? part : undefined
   if (blocked === 'all') {
+    if (hasEnd) return kind !== 'call' ? part : undefined
     const item = items.get(event['output_index'])?.item
     return item && isRest(item, itemsOf(items.values())) ? part : undefined
   }
