@@ -154,8 +154,8 @@ async function pausedIn(
   found: FoundSession,
 ): Promise<PausedRequest> {
   const known = (await storedSession(services, found)) ?? found.begun ?? NEW_SESSION
-  const { iteration, isRetry, run } = countRequest(known, request).result
-  const max = request.budget.enabled ? (run.limits ?? request.limits).run.iterations : 0
+  const { iteration, isRetry, limits } = countRequest(known, request).result
+  const max = request.budget.enabled ? limits.run.iterations : 0
   return { pause, sent, found, made: Math.max(0, isRetry ? iteration : iteration - 1), max }
 }
 
@@ -214,7 +214,10 @@ async function countAndDecide(
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const { limits = request.limits, stated } = runState.run
+  const {
+    limits,
+    run: { stated },
+  } = runState
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
   const decision = decideOn(exchange, request, sent, runState, policy, time)

@@ -621,6 +621,26 @@ describe('an operator', () => {
     expect((await callModel(url, next, named('one'))).headers.get('x-governor-iteration')).toBe('1/10')
   })
 
+  it.each([
+    ['an extension raises a limit that was set just before', [['budget', 90]], ['extend', '10%'], 99],
+    ['an extension sets none where an operator has just taken it away', [['budget', 0]], ['extend', '10%'], 0],
+    ['a limit that is given back is the configured one', [['budget', 90], 'step'], ['budget', null], 10],
+    ['a reset ends an extension', [['extend', 20], 'step'], ['reset', undefined], 10],
+  ] as const)('says what holds from the next request on: %s', async (_, before, last, expected) => {
+    const { url } = await startBoth(runaway(), { budget })
+    let { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    const { id } = await firstSession(url)
+    const press = ([action, by]: readonly ['budget' | 'extend' | 'reset', number | string | null | undefined]) =>
+      act(url, id, action, { budget: { max_iterations: by }, extend: { by }, reset: {} }[action])
+    for (const one of before)
+      if (one === 'step') messages = afterStep(messages, await callModel(url, messages, named('one')))
+      else await press(one)
+    const { max_iterations } = (await press(last)).json as Shown
+    const { headers } = await callModel(url, messages, named('one'))
+    const next = Number(headers.get('x-governor-iteration')?.split('/')[1] ?? 0)
+    expect([max_iterations, next]).toEqual([expected, expected])
+  })
+
   it('can set the limit of one agent only', async () => {
     const { url } = await startBoth(runaway(), { budget })
     await runAgent(url, START, { ...named('one'), max: 1 })

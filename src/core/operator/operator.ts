@@ -35,10 +35,10 @@ export const HIGHEST_LIMIT = 1e12
 type Limits = Partial<Record<LimitName, number>>
 
 /** Returns raised limits; an extension lowers no limit, and adds none where there was none. */
-function raised(before: Readonly<Limits> | undefined, configured: Amounts, by: Extension): Limits {
+function raised(before: Readonly<Limits> | undefined, inForce: Amounts, by: Extension): Limits {
   const limits = { ...before }
   for (const name of LIMITS) {
-    const limit = limits[name] ?? configured[name]
+    const limit = inForce[name]
     if (limit === 0 || !('share' in by || name === 'iterations')) continue
     const wanted = 'share' in by ? limit * (1 + by.share) : 'to' in by ? by.to : limit + by.iterations
     // Up to the unit of the meter; sums of fractions are never exact.
@@ -53,15 +53,18 @@ function raised(before: Readonly<Limits> | undefined, configured: Amounts, by: E
 export function extendRuns(session: Session, only: ThreadNumber, by: Extension, key: string | undefined): Session {
   const done = session.operator?.done ?? []
   if (key !== undefined && done.includes(key)) return session
-  const after = changeThreads(session, only, ({ run }) => {
+  const after = changeThreads(session, only, (thread) => {
+    const { run } = thread
     if (!run.limits) return {}
-    const extended = raised(run.operator?.extended, run.limits.run, by)
+    const inForce = limitsInForce(run.limits, session, thread, run)
+    const extended = raised(run.operator?.extended, inForce.run, by)
     return { run: { ...run, operator: { ...run.operator, extended } } }
   })
   // Those of the session as a whole are as its newest request had them.
-  const limits = session.threads.findLast(({ run }) => run.limits)?.run.limits?.session
+  const limits = session.threads.findLast(({ run }) => run.limits)?.run.limits
   const { operator: before } = session
-  const operator = limits ? { ...before, extended: raised(before?.extended, limits, by) } : before
+  const ofSession = limits && limitsInForce(limits, session).session
+  const operator = ofSession ? { ...before, extended: raised(before?.extended, ofSession, by) } : before
   if (key === undefined) return { ...after, operator }
   return { ...after, operator: { ...operator, done: [...done, key].slice(-MAX_DONE) } }
 }

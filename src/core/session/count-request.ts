@@ -294,12 +294,12 @@ function withSpent({ taskBudget }: Conversation, counts: Counts): Counts {
  * every field.
  */
 function runAfter(
-  { conversation, facts, now, demands, upstream, model, agent, key, timeLimits, budget: { velocity } }: Request,
+  { conversation, facts, now, demands, upstream, model, agent, key, limits, timeLimits, budget: { velocity } }: Request,
   place: Place,
   before: RecentRequest | undefined,
   iteration: number,
   reaction: WarningReaction | undefined,
-  limits: LimitPair,
+  inForce: LimitPair,
 ): Run {
   const { fingerprint } = facts
   const { run, over } = place
@@ -332,7 +332,7 @@ function runAfter(
     limits,
     timeLimits,
     velocity,
-    stated: run.stated ?? limits.run,
+    stated: run.stated ?? inForce.run,
     upstream,
     model,
     agent,
@@ -568,6 +568,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       loopMode,
       rates,
       reductions: session.reductions,
+      limits,
       finalAnswer: isItsOwn ? runBefore.finalAnswer : undefined,
       asksForOtherForm,
     },

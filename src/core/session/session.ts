@@ -115,7 +115,7 @@ export interface Run {
   readonly isReported?: boolean | undefined
   readonly stopTries?: StopAttempts | undefined
   readonly demands?: readonly Demand[] | undefined
-  /** The limits, the target and the demands of its newest request. */
+  /** The limits of its newest request, without what operators have set; its target and its demands. */
   readonly limits?: LimitPair | undefined
   readonly timeLimits?: readonly SubjectLimits[] | undefined
   /** The limit on its session's rate; unset without one. */
@@ -310,6 +310,8 @@ export interface RunState {
   /** The meters of its session's rate; unset without a limit on that. */
   readonly rates?: readonly RateMeter[] | undefined
   readonly reductions?: readonly Reduction[] | undefined
+  /** The limits in force: those of the request, with what operators have set. */
+  readonly limits: LimitPair
   /** The answer that ended the run; unset where the request may be another agent's. */
   readonly finalAnswer?: FinalAnswer | undefined
   /** The run is over, and this request asks for an answer in another form than the requests before. */
