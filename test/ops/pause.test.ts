@@ -132,6 +132,19 @@ describe('a pause', () => {
     expect((await ask(url, '/governor/pause')).json).toEqual({ paused: [] })
   })
 
+  it('finds room among 100 others where it takes the place of one, or where they are over', async () => {
+    let time = 1_760_000_000_000
+    const { url } = await startBoth(runaway(), {}, { now: () => time })
+    const names = Array.from({ length: 101 }, (_, at) => `s${at}`)
+    await Promise.all(names.map((name) => callModel(url, START, named(name))))
+    const statuses: number[] = []
+    for (const session of names) statuses.push((await set(url, 'pause', { session, for: '30m' })).status)
+    expect(statuses).toEqual([...Array.from({ length: 100 }, () => 200), 409])
+    expect((await set(url, 'pause', { session: 's7', for: '10m' })).status).toBe(200)
+    time += 1_800_000
+    expect((await set(url, 'pause')).json).toMatchObject({ paused: [{ session: null, until: null }] })
+  })
+
   it.each([
     [{ upstream: 'nowhere' }, 404, 'unknown_upstream'],
     [{ session: 'nobody' }, 404, 'unknown_session'],

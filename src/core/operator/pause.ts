@@ -54,10 +54,19 @@ export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: n
   return pauses.filter((one) => holdsAt(one, now) && !isSameScope(one, scope))
 }
 
+/** Returns the pauses that stand beside one more: those of its scope, and those that are over, do not. */
+function besides(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
+  return pauses.filter((one) => holdsAt(one, pause.since) && !isSameScope(one, pause))
+}
+
+/** True if there is room for one more pause. */
+export function hasRoom(pauses: readonly Pause[], pause: Pause): boolean {
+  return besides(pauses, pause).length < MAX_PAUSES
+}
+
 /** Returns the pauses with one more, in place of one with the same scope, and without those that are over. */
 export function withPause(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
-  const others = pauses.filter((one) => holdsAt(one, pause.since) && !isSameScope(one, pause))
-  return [...others, pause].slice(-MAX_PAUSES)
+  return [...besides(pauses, pause), pause].slice(-MAX_PAUSES)
 }
 
 /** Returns how much is paused at `now`; `undefined` if nothing is. */

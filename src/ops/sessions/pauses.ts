@@ -1,8 +1,8 @@
 /** The routes that pause and resume agents. */
 import type { FastifyInstance } from 'fastify'
 import {
+  hasRoom,
   holdsAt,
-  MAX_PAUSES,
   MAX_REASON,
   type Pause,
   type PauseScope,
@@ -63,7 +63,7 @@ export function pauseRoutes(app: FastifyInstance, sources: PauseSources): void {
     const [, count, unit = 's'] = /^(\d+)([smhd])$/.exec(length ?? '') ?? []
     const until = count === undefined ? undefined : since + Number(count) * UNITS[unit as keyof typeof UNITS]
     const pause = { ...scope, since, until, reason: reason?.slice(0, MAX_REASON), hold }
-    if (pauses.current.length >= MAX_PAUSES) throw problem('too_many_pauses')
+    if (!hasRoom(pauses.current, pause)) throw problem('too_many_pauses')
     await pauses.change((before) => withPause(before, pause))
     const { since: at, ...facts } = pause
     emit({ kind: 'pause_acted', action: 'pause', at, by: admin.by, ...facts })
