@@ -6,8 +6,17 @@ import { blockCalls, endingLoop, mayBlock } from './loop/escalation.ts'
 import { blockText, fallbackText } from './loop/loop-notices.ts'
 import { inMode } from './loop/patterns.ts'
 import type { Request } from './request.ts'
-import { agentsIn, spawnedBy, withSpawned } from './session/agents.ts'
-import type { Changed, GuardMemory, RunState, Session, Thread } from './session/session.ts'
+import { agentsIn, spawnedBy, withoutSpawned, withSpawned } from './session/agents.ts'
+import {
+  type Changed,
+  type GuardMemory,
+  type RecentRequest,
+  type Run,
+  type RunState,
+  retryOf,
+  type Session,
+  type Thread,
+} from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
 import { matchesAny } from './text/glob.ts'
@@ -104,6 +113,12 @@ function spawnProblem({ agents }: BudgetPolicy, depth: number, total: number, ru
   return undefined
 }
 
+/** Returns a run that remembers which agents the answer to one of its requests has started. */
+function withStarted(run: Run, { fingerprint }: Request['facts'], spawned: RecentRequest['spawned']): Run {
+  const recentRequests = run.recentRequests.map((one) => (one.fingerprint === fingerprint ? { ...one, spawned } : one))
+  return { ...run, recentRequests }
+}
+
 /** The guards; of several that block one call the first counts. */
 export const GUARDS: readonly CallGuard[] = [
   {
@@ -136,9 +151,12 @@ export const GUARDS: readonly CallGuard[] = [
     onRefusedAgain: 'pass',
     mayBlock: ({ budget }) => limitsAgents(budget),
     endOf: () => undefined,
-    judge(calls, session, { depth = 0 }, { request: { budget }, runState, now }) {
+    judge(calls, session, { depth = 0, run }, { request: { budget, facts }, now }) {
       if (!limitsAgents(budget)) return { blocked: [] }
-      const { total, running } = agentsIn(session, now)
+      // A request that is sent again gets other calls in the place of the same.
+      const before = retryOf(run, facts)?.spawned
+      const others = withoutSpawned(session.guards?.max_agents, before)
+      const { total, running } = agentsIn({ ...session, guards: { max_agents: others } }, now)
       let spawned = 0
       const blocked = calls.map(({ name: tool, arguments: given }): Block | undefined => {
         if (!matchesAny(budget.spawnTools, tool)) return undefined
@@ -148,9 +166,9 @@ export const GUARDS: readonly CallGuard[] = [
         spawned += count
         return undefined
       })
-      // A request that is sent again gets other calls in the place of the same.
-      if (spawned === 0 || runState.isRetry) return { blocked }
-      return { blocked, memory: withSpawned(session.guards?.max_agents, spawned, now) }
+      if (spawned === 0 && !before) return { blocked }
+      const started = { count: spawned, second: Math.floor(now / 1_000) }
+      return { blocked, memory: withSpawned(others, started, now), inThread: { run: withStarted(run, facts, started) } }
     },
   },
 ]

@@ -167,7 +167,7 @@ describe.each(WAYS)('the tree of agents ($dialect, stream: $stream)', ({ begin, 
 
 const [{ begin, talk }] = DIALECTS as [(typeof DIALECTS)[number]]
 const one: Script = (request, number) =>
-  JSON.stringify(request.json.messages).includes('END HERE')
+  JSON.stringify(request.json.messages.at(-1)).includes('END HERE')
     ? { text: 'Finished.' }
     : { calls: [spawn(number), { ...READ, arguments: { number } }] }
 const child = (at: number) => ({ 'x-claude-code-session-id': 'tree', 'x-claude-code-agent-id': `a${at}` })
@@ -201,6 +201,48 @@ describe('an agent', () => {
     expect(count(fifth.calls)).toBe(0)
     time += 2_000
     expect(count((await talk(url, fifth.next, MAIN, false)).calls)).toBe(1)
+  })
+})
+
+describe('agents that run at once', () => {
+  it('are counted where one that was started long ago works again while another one is started', async () => {
+    let time = 1_760_000_000_000
+    const script: Script = async (request, number) => {
+      const { text, calls = [] } = await one(request, number)
+      // An agent that was started starts none itself.
+      const isChild = request.header('x-claude-code-agent-id') !== undefined
+      return { ...(text && { text }), calls: isChild ? calls.filter(({ name }) => name !== SPAWN) : calls }
+    }
+    const { url } = await startBoth(script, limited({ max_concurrent_agents: 2 }), { now: () => time })
+    const first = await talk(url, begin, MAIN, false)
+    const { next } = await talk(url, ENDING, child(1), false)
+    time += 600_000
+    await talk(url, [...next, { role: 'user', content: 'Go on with this.' }], child(1), false)
+    const second = await talk(url, first.next, MAIN, false)
+    const third = await talk(url, second.next, MAIN, false)
+    expect([first, second, third].map(({ calls }) => count(calls))).toEqual([1, 1, 0])
+  })
+
+  it('are counted where the request that started them had failed before', async () => {
+    const script: Script = (_, number): Answer =>
+      number === 1 ? { status: 500, body: {} } : { calls: [spawn('a'), spawn('b'), { ...READ, arguments: { number } }] }
+    const { url } = await startBoth(script, limited({ max_concurrent_agents: 2 }))
+    await talk(url, begin, MAIN, false)
+    const second = await talk(url, begin, MAIN, false)
+    const third = await talk(url, second.next, MAIN, false)
+    expect([second, third].map(({ calls }) => count(calls))).toEqual([2, 0])
+  })
+
+  it('are started by the request that is sent again, as its client did not get the calls before', async () => {
+    const sizes = [1, 2, 0, 1, 1]
+    const script: Script = (_, number): Answer => ({
+      calls: [...Array.from({ length: sizes[number - 1] ?? 0 }, spawn), { ...READ, arguments: { number } }],
+    })
+    const { url } = await startBoth(script, limited({ max_agents: 2 }))
+    const sent = []
+    for (let at = 0; at < 4; at++) sent.push(await talk(url, begin, MAIN, false))
+    sent.push(await talk(url, sent.at(-1)?.next ?? [], MAIN, false))
+    expect(sent.map(({ calls }) => count(calls))).toEqual(sizes)
   })
 })
 

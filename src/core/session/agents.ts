@@ -2,7 +2,7 @@
 import { type Json, parseObject } from '../json-object.ts'
 import type { Request } from '../request.ts'
 import { lastTime, QUIET_MS, terminalIn } from './run.ts'
-import type { GuardMemory, Run, Session, Thread } from './session.ts'
+import type { GuardMemory, RecentRequest, Run, Session, Thread } from './session.ts'
 
 /** Milliseconds for which an agent that was started counts as running although it has asked for nothing yet. */
 const UNSEEN_MS = 60_000
@@ -30,22 +30,43 @@ export function inTree(
   if (known || isBranch) return { depth: known?.depth, guards }
   const depth = sibling ? sibling.depth : depthOf(session, request)
   if (depth === undefined) return { depth, guards }
-  const memory = guards?.max_agents
-  return { depth, guards: { ...guards, max_agents: { ...memory, seen: (memory?.['seen'] ?? 0) + 1 } } }
+  const memory = withSeen(guards?.max_agents, request.now)
+  return { depth, guards: { ...guards, max_agents: { ...memory, seen: (memory['seen'] ?? 0) + 1 } } }
 }
 
 const SPAWNED_AT = 'at '
 
-/** Returns the memory with agents that were started at `now`: those of the last minute stand by the second. */
-export function withSpawned(memory: GuardMemory | undefined, count: number, now: number): GuardMemory {
+/** Returns the memory after an agent has shown up: it is the first of those that are waited for. */
+function withSeen(memory: GuardMemory = {}, now: number): GuardMemory {
+  const found = Object.entries(memory).find(
+    ([key, count]) => key.startsWith(SPAWNED_AT) && count > 0 && isRecent(key, now),
+  )
+  if (!found) return memory
+  const [key, count] = found
+  return { ...memory, [key]: count - 1 }
+}
+
+/** Returns the memory with agents that were started in a second: those of the last minute stand by the second. */
+export function withSpawned(memory: GuardMemory | undefined, { count, second }: Spawned, now: number): GuardMemory {
   const after: Record<string, number> = {}
   for (const [key, known] of Object.entries(memory ?? {}))
     if (!key.startsWith(SPAWNED_AT) || isRecent(key, now)) after[key] = known
-  const second = `${SPAWNED_AT}${Math.floor(now / 1_000)}`
-  after[second] = (after[second] ?? 0) + count
+  const at = `${SPAWNED_AT}${second}`
+  after[at] = (after[at] ?? 0) + count
   after['spawned'] = (after['spawned'] ?? 0) + count
   return after
 }
+
+/** Returns the memory without agents whose calls the client did not get, as it has sent its request again. */
+export function withoutSpawned(memory: GuardMemory = {}, spawned: Spawned | undefined): GuardMemory {
+  if (!spawned) return memory
+  const { count, second } = spawned
+  const at = `${SPAWNED_AT}${second}`
+  const { [at]: unseen = 0, spawned: all = 0 } = memory
+  return { ...memory, [at]: Math.max(0, unseen - count), spawned: Math.max(0, all - count) }
+}
+
+type Spawned = NonNullable<RecentRequest['spawned']>
 
 function isRecent(key: string, now: number): boolean {
   return Number(key.slice(SPAWNED_AT.length)) * 1_000 > now - UNSEEN_MS - 1_000
@@ -67,7 +88,6 @@ export function agentsIn(
   let unseen = 0
   for (const [key, count] of Object.entries(memory))
     if (key.startsWith(SPAWNED_AT) && isRecent(key, now)) unseen += count
-  for (const { run } of agents) if (run.startedAt > now - UNSEEN_MS) unseen--
   const running = agents.filter(({ run }) => runs(run, now)).length + Math.max(0, unseen)
   return { total: Math.max(memory['seen'] ?? 0, memory['spawned'] ?? 0), running }
 }

@@ -306,7 +306,7 @@ function runAfter(
   const isReaction = reaction !== undefined && !over
   const { recentRequests } = run
   const { iterations = 0 } = run.counts
-  const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered }
+  const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered, spawned: before?.spawned }
   return {
     id: run.id,
     startedAt: run.startedAt,

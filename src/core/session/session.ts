@@ -38,6 +38,8 @@ export interface RecentRequest {
   readonly outcome?: 'answered' | 'released' | undefined
   /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
+  /** The agents that its newest answer started, and in which second. */
+  readonly spawned?: { readonly count: number; readonly second: number } | undefined
 }
 
 /** Requests for the final answer of a stopped run that brought no answer to record. */
