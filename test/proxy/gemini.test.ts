@@ -1,6 +1,17 @@
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { answerIn, EVENTS, LIST, mayCall, RESULT, runawayGemini, runGemini, TOOLS, WHOLE } from '../support/gemini.ts'
+import {
+  answerIn,
+  EVENTS,
+  generated,
+  LIST,
+  mayCall,
+  RESULT,
+  runawayGemini,
+  runGemini,
+  TOOLS,
+  WHOLE,
+} from '../support/gemini.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { type Script, serve } from '../support/provider.ts'
 
@@ -161,6 +172,22 @@ describe.each(WAYS)('an agent over Gemini that reads %s', (_, path) => {
 })
 
 describe('a run over Gemini', () => {
+  it.each([
+    ['a response', WHOLE, ['', '']],
+    ['a list', LIST, ['[', ']']],
+  ] as const)('is blocked and ended where a byte order mark begins %s', async (_, path, [open, close]) => {
+    const script: Script = (request, number) => {
+      const call = { calls: [{ name: 'search', arguments: { query: 'x' } }] }
+      const answer = mayCall(request) ? call : { text: 'I could not find it.' }
+      return { body: `\ufeff${open}${JSON.stringify(generated(answer, number))}${close}` }
+    }
+    const { url, events } = await startBoth(script, { loop_guard: { max_warnings_before_block: 0 } })
+    const { last, seen } = await runGemini(url, path)
+    expect(last).toMatchObject({ text: 'I could not find it.', governor: { terminal_reason: 'loop_guard' } })
+    expect(seen).toHaveLength(3)
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  })
+
   it('counts a streamed answer once if the client sends each event as a content of its own', async () => {
     const { url, events, until } = await startBoth(() => ({ text: 'ok' }))
     const call = { functionCall: { name: 'search', args: {} } }

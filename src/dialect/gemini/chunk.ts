@@ -5,7 +5,7 @@
 import { isObject, type Json, objectIn, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { applyEdits, type Edit, setMember, withMembers } from '../../json/edit.ts'
-import { decode, elements, kindAt, member, members, root, type Span } from '../../json/scan.ts'
+import { decode, elements, kindAt, member, members, root, rootStart, type Span } from '../../json/scan.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
 import { isCall, messageOfParts, partsAt, textOfParts } from './parts.ts'
@@ -86,9 +86,9 @@ export function chunksAt(body: Buffer): readonly Span[] {
   return kindAt(body, whole) === 'array' ? elements(body, whole) : [whole]
 }
 
-/** Decodes the chunks of a whole body; an empty list if it is not JSON. */
+/** Decodes the chunks of a whole body, also after a byte order mark; an empty list if it is not JSON. */
 export function chunksOf(body: Buffer): Json[] {
-  const chunks = parseObject(`{"all":${body.toString('utf8')}}`)?.['all']
+  const chunks = parseObject(`{"all":${body.toString('utf8', rootStart(body))}}`)?.['all']
   return isObject(chunks) ? [chunks] : objectsOf(chunks)
 }
 
