@@ -349,7 +349,9 @@ async function countIn(
       value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
       result: waiting.at(-1),
     }))
-    if (!unclaimed || first?.counts.input) return { session, result }
+    // A provider may state no tokens of the prompt.
+    const { input, output, cost } = first?.counts ?? {}
+    if (!unclaimed || input || output || cost) return { session, result }
     const at = now()
     const adopt = (after = session) => adoptFirst(after, counted, result, unclaimed, at, request.tools)
     return { session, result: await store.update(key, adopt) }

@@ -9,7 +9,7 @@ import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { ASKED, runMessagesAgent } from '../support/messages.ts'
 import { temporaryFolder } from '../support/process.ts'
-import type { Script } from '../support/provider.ts'
+import { completion, type Script } from '../support/provider.ts'
 import { runResponses } from '../support/responses-agent.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
@@ -107,5 +107,20 @@ describe('what costs a session', () => {
     const { costs } = await firstSession(url)
     expect(costs.tools.map(({ tool }) => tool).toSorted()).toEqual(['Bash', 'Read', null].toSorted())
     expect(inputOf(costs.tools)).toBe(inputOf(costs.agents))
+  })
+
+  it.each([
+    ['a total alone', { total_tokens: 500 }],
+    ['no tokens of the prompt', { prompt_tokens: 0, completion_tokens: 500, total_tokens: 500 }],
+  ])('counts each answer once in a session without an id where its provider states %s', async (_, usage) => {
+    const calling: Script = ({ json }, number) => {
+      const answer = { calls: [{ name: 'search', arguments: { at: number } }] }
+      return { body: { ...completion(json, answer, number), usage } }
+    }
+    const { url, until } = await startBoth(calling)
+    await runAgent(url, START, { max: 3 })
+    await until((event) => event.kind === 'answered' && event.iteration === 3)
+    await expect.poll(async () => (await firstSession(url)).iterations.length).toBe(3)
+    expect((await firstSession(url)).tokens).toBe(1_500)
   })
 })
