@@ -302,7 +302,9 @@ function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buf
     if (!isUnreadable) fault(error)
   }
   let usage: CallUsage
-  const { usage: stated, isBegun } = metadata
+  const { isBegun } = metadata
+  // Zeros alone are no statement: every prompt has tokens.
+  const stated = metadata.usage && metadata.usage.input + metadata.usage.output > 0 ? metadata.usage : undefined
   if (stated && !isBegun) usage = { estimated: false, ...stated }
   else {
     // The characters that the model wrote in the tail, in proportion to the whole body.

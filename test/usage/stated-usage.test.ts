@@ -193,6 +193,16 @@ describe('the tokens of a response', () => {
     expect(observed(dialect, write(all, 'hi'), streams).usage).toMatchObject({ input, output, estimated: false })
   })
 
+  it.each<[string, Usage]>([
+    ['chat stream', chatUsage(0, 0, 0)],
+    ['messages stream', { ...zeros, output_tokens: 0 }],
+    ['responses body', { input_tokens: 0, output_tokens: 0, total_tokens: 0 }],
+  ])('are estimated where a %s states nothing but zeros', (form, usage) => {
+    const { dialect, streams, write } = FORMS[form] as Form
+    const text = 'word '.repeat(40)
+    expect(observed(dialect, write([usage, usage], text), streams).usage).toMatchObject({ input: 100, estimated: true })
+  })
+
   it('of the last of several prompts alone fill the context window', () => {
     const cached = {
       ...message,
