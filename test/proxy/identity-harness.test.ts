@@ -28,6 +28,10 @@ const SAID: Record<string, (number: number) => readonly Entry[]> = {
   'a list of tasks': (number) => [
     note(`<todos>\n- [${number > 2 ? 'x' : ' '}] read\n- [ ] write\n</todos>\nUpdate your list of tasks.`),
   ],
+  'other words each time, and a reminder after them': (number) => [
+    note(`${number} of 100 steps are done. Go on.`),
+    note('<system-reminder>Keep your list of tasks.</system-reminder>'),
+  ],
   'two messages': (number) => [note(`Files open: ${number}.`), note('Do not ask the user.')],
 }
 

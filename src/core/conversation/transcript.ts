@@ -39,7 +39,7 @@ export interface TranscriptState {
   readonly toolCalls: number
   /** Tool calls of the newest assistant message of the run: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
-  /** The last message read is a user message. */
+  /** A user's words stand after the last answer and its results. */
   readonly endsInUserMessage: boolean
   /** The first and the newest assistant messages, in order. */
   readonly assistantMessages: readonly AssistantMessage[]
@@ -185,12 +185,14 @@ export function advance(
   for (; index < length; index++) {
     if (mayPause && index > from.length && conversation.work?.isDue) break
     const role = conversation.role(index)
-    if (role !== 'assistant' && conversation.resultCount(index) > 0) {
+    const hasResults = role !== 'assistant' && conversation.resultCount(index) > 0
+    // A harness's words, or a system text, may stand after those of a user.
+    if (role === 'assistant' || role === 'tool' || hasResults) endsInUserMessage = false
+    if (hasResults) {
       if (mayPause && index > from.length && newest && conversation.prepare?.(newest.index)) break
       tools ??= toolsOf(conversation, newest)
       resultBytes = withResults(resultBytes, conversation, index, tools)
     }
-    endsInUserMessage = false
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
       const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined, callIds: undefined }
