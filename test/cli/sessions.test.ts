@@ -103,6 +103,12 @@ describe('governor sessions', () => {
       code: 1,
       complaints: `governor: ${other.url} is no Governor: its answer lists no sessions\n`,
     })
+    const provider = await serve((_, response) => response.writeHead(404).end('{"error":{"message":"no such path"}}'))
+    onTestFinished(provider.close)
+    expect(await called(provider.url, 'sessions')).toMatchObject({
+      code: 1,
+      complaints: `governor: ${provider.url} answered with 404: is it a Governor?\n`,
+    })
   })
 
   it('sends the token that is set in GOVERNOR_ADMIN_TOKEN', async () => {

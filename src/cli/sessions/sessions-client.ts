@@ -55,7 +55,11 @@ export async function send<Reply>(
 
 /** Returns a page of sessions, the one with the highest risk first. */
 export async function listSessions(connection: Connection, query: Readonly<Record<string, string>>) {
-  const page = await send<SessionPage>(connection, `sessions?${new URLSearchParams(query)}`)
+  const page = await send<SessionPage>(connection, `sessions?${new URLSearchParams(query)}`).catch((error: unknown) => {
+    // Each Governor has this path; another server says in words of its own that it does not.
+    if (!(error instanceof CommandError && error.status === 404)) throw error
+    throw new CommandError(`${connection.base} answered with 404: is it a Governor?`, { cause: error })
+  })
   // Every command asks for a list first, so that another server at this address is noticed here.
   if (!Array.isArray(page.sessions))
     throw new CommandError(`${connection.base} is no Governor: its answer lists no sessions`)
