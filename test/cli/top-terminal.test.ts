@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
-import { startBoth } from '../support/governor.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import type { Script } from '../support/provider.ts'
 import { openPane, type Pane } from '../support/tmux.ts'
@@ -143,6 +143,57 @@ describeWith('tmux', 'governor top on a terminal', () => {
     await pane.shows('! no Governor answers')
     await pane.press('q')
     await expectRestored(pane)
+  })
+
+  it('says nothing of a Governor that gave a key no answer once it answers again', async () => {
+    const { url, governor, provider } = await startTwo()
+    const pane = await openPane(120)
+    await pane.enter(command(url))
+    await pane.shows('looping')
+    await governor.close()
+    await pane.press('i')
+    await pane.shows('! no Governor answers')
+    const again = await startGovernor(provider.url, { server: { port: Number(new URL(url).port) } })
+    await runAgent(again.url, START, { ...named('after'), max: 1 })
+    await pane.shows(/^> after +working/m)
+    await pane.shows(/^by risk · q quit/m)
+  })
+
+  it('gives each session one line where the screen is narrow, and cuts what does not fit', async () => {
+    const { url } = await startTwo()
+    for (const [columns, titles] of [
+      [60, 'SESSION     STATE               RISK     LIMIT    COST'],
+      [40, 'SESSION     STATE               RISK'],
+      [24, 'SESSION     STATE'],
+      [9, 'SESSION'],
+    ] as const) {
+      const pane = await openPane(columns, 12)
+      await pane.enter('clear')
+      await pane.enter(command(url))
+      await pane.shows(/^ {2}fresh/m)
+      const lines = (await pane.screen()).split('\n')
+      expect(lines.slice(1, 4)).toEqual([
+        `  ${titles}`,
+        expect.stringMatching(/^> stuck/),
+        expect.stringMatching(/^ {2}fresh/),
+      ])
+      expect(lines.slice(5).join('')).toBe('')
+      await pane.press('i')
+      await pane.shows(/^state:/m)
+      expect((await pane.screen()).split('\n').filter((line) => !/^[a-z ]|^$|^\d\d:/.test(line))).toEqual([])
+    }
+  })
+
+  it('says that an extension must be above the limit, and asks for none', async () => {
+    const { url } = await startTwo()
+    const pane = await openPane()
+    await pane.enter(command(url))
+    await pane.shows('looping')
+    await pane.press('e', '5')
+    await pane.shows('extend stuck: 40 → 5?')
+    await pane.press('Enter')
+    await pane.shows('! stuck: the limit is 40 already, give a larger one')
+    expect((await firstSession(url)).max_iterations).toBe(40)
   })
 
   it('ends at once where Governor accepts a request and does not answer it', async () => {

@@ -17,6 +17,9 @@ export function connect({ url, port }: Call['flags'], env: Environment, signal?:
   return { base: withoutTrailingSlashes(given), token: env['GOVERNOR_ADMIN_TOKEN'], signal }
 }
 
+/** Nothing answered at the address: what a key asked for may work later. */
+export class NoAnswer extends CommandError {}
+
 /** Asks the API, or posts a `body`. Throws `CommandError`. */
 export async function send<Reply>(
   { base, token, signal }: Connection,
@@ -35,7 +38,7 @@ export async function send<Reply>(
     })
     text = await response.text()
   } catch (cause) {
-    throw new CommandError(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
+    throw new NoAnswer(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
   }
   let reply: { readonly error?: { readonly message?: string } } | undefined
   try {

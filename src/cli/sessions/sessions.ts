@@ -24,16 +24,29 @@ const NUMBERS: readonly (string | undefined)[] = ['RISK', 'LIMIT', 'COST', '$/MI
 const DECIMALS = 3
 const COLOURS = { bad: 'red', warn: 'yellow', good: 'green', quiet: 'grey' } as const
 
-/** Returns the titles that fit, and a line for each session; with labels, unnamed ones by client, model and begin. */
-export function tableLines(rows: readonly SessionRow[], columns: number, hasColours = false, hasLabels = false) {
+/** Returns the widths of the columns that fit; a text takes what is left, if that is enough to read. */
+function widthsOf(columns: number): readonly number[] {
   const room = Math.max(0, columns - 78)
   const isWide = room >= 40
   // A state is as long as `stopped: iterations`.
-  const limitWidth = 9 + Math.min(5, room)
-  const widths = [11 + Math.min(17, Math.max(0, room - 5)), 19, 4, limitWidth, 7, 7, isWide ? 13 : 6, isWide ? 15 : 8]
+  const wanted = [11 + Math.min(17, Math.max(0, room - 5)), 19, 4, 9 + Math.min(5, room), 7, 7]
+  wanted.push(isWide ? 13 : 6, isWide ? 15 : 8)
+  const widths: number[] = []
   let left = columns
-  for (const width of widths) left -= width + 1
-  if (left > 5) widths.push(left)
+  for (const width of wanted) {
+    if (width > left) break
+    widths.push(width)
+    left -= width + 1
+  }
+  const isText = !NUMBERS.includes(TITLES[widths.length])
+  if (widths.length === 0 || (isText && left > 5)) widths.push(Math.max(1, left))
+  return widths
+}
+
+/** Returns the titles that fit, and a line for each session; with labels, unnamed ones by client, model and begin. */
+export function tableLines(rows: readonly SessionRow[], columns: number, hasColours = false, hasLabels = false) {
+  const widths = widthsOf(columns)
+  const limitWidth = widths[TITLES.indexOf('LIMIT')] ?? 0
   const lineOf = (cells: readonly string[], stateColour?: Colour) => {
     const shown: string[] = []
     for (const [at, width] of widths.entries()) {
@@ -65,8 +78,11 @@ export function tableLines(rows: readonly SessionRow[], columns: number, hasColo
   return lines
 }
 
+/** What stands in place of a table without rows. */
+export const NO_SESSIONS = 'no sessions yet: point an agent at Governor'
+
 export function sessionTable(rows: readonly SessionRow[], columns: number): string {
-  if (rows.length === 0) return 'no sessions yet: point an agent at Governor\n'
+  if (rows.length === 0) return `${NO_SESSIONS}\n`
   return `${tableLines(rows, columns).join('\n')}\n`
 }
 
@@ -92,7 +108,7 @@ function iterationLine(one: SessionDetail['iterations'][number], columns: number
     `${(one.duration_ms / 1_000).toFixed(1)}s`.padStart(7),
     `${one.usage.input}+${one.usage.output}`.padStart(13),
   ].join(' ')
-  return `${head} ${fitted(one.overflow ?? one.tools.join(' '), Math.max(4, columns - head.length - 1))}`.trimEnd()
+  return fitted(`${head} ${one.overflow ?? one.tools.join(' ')}`, columns).trimEnd()
 }
 
 const TAIL = 20

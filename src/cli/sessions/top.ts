@@ -8,8 +8,8 @@ import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../../ops/sessio
 import { type Call, CommandError, type Terminal } from '../command.ts'
 import { coloured, fitted, showsColours, wrapped } from '../terminal-text.ts'
 import { pausedLines } from './pause.ts'
-import { sessionLines, sessionTable, tableLines } from './sessions.ts'
-import { askSession, type Connection, connect, INCOMPLETE, listSessions } from './sessions-client.ts'
+import { NO_SESSIONS, sessionLines, sessionTable, tableLines } from './sessions.ts'
+import { askSession, type Connection, connect, INCOMPLETE, listSessions, NoAnswer } from './sessions-client.ts'
 
 const REFRESH_MS = 1_000
 /** Rows that are requested: the first ones in the order of the list. */
@@ -105,7 +105,7 @@ function draw(terminal: Terminal, screen: Screen): void {
     lines.push(coloured(fitted(screen.head, columns).trimEnd(), colour, hasColours))
     for (const [at, line] of table.entries()) lines.push(`${at > 0 && shown[at - 1] === chosen ? '>' : ' '} ${line}`)
     if (shown.length === 0)
-      lines.push(`  ${screen.search === '' ? 'no sessions yet: point an agent at Governor' : 'no session matches'}`)
+      lines.push(fitted(`  ${screen.search === '' ? NO_SESSIONS : 'no session matches'}`, columns).trimEnd())
   }
   lines.push(coloured(fitted(footer(screen), columns).trimEnd(), 'grey', hasColours))
   // Writes from the top, and clears the rest of each line and everything below the last one.
@@ -165,6 +165,10 @@ async function pressAnswer(connection: Connection, screen: Screen, question: Que
   const name = labelOf(row)
   if (action === 'extend') {
     const by = isCounted(row) ? extendedTo(question) - row.max_iterations : '25%'
+    if (typeof by === 'number' && by < 1) {
+      screen.message = `! ${name}: the limit is ${row.max_iterations} already, give a larger one`
+      return
+    }
     const { max_iterations: max } = await askSession(connection, row.id, 'extend', { by })
     screen.message = `${name}: extended${max > 0 ? ` to ${max} iterations` : ''}`
   } else {
@@ -210,7 +214,10 @@ async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
     try {
       await press(connection, screen, key)
     } catch (error) {
-      screen.message = refusal(error)
+      const said = refusal(error)
+      // That nothing answers is true until the next look, whatever key is pressed.
+      if (error instanceof NoAnswer) screen.problem = said
+      else screen.message = said
     }
     if (!quit.signal.aborted) draw(terminal, screen)
   }
