@@ -589,6 +589,31 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await page.getByText('It had ended already.').waitFor()
   })
 
+  it('acts once on a double click in a question, and leaves alone what lies behind it', async () => {
+    const { url } = await startBoth(stuck)
+    for (let at = 0; at < 24; at++) await callModel(url, START, named(`job-${at}`))
+    const { page } = await openPage(`${url}/governor/#job-3`, { viewport: { width: 1280, height: 900 } })
+    const dialog = page.getByRole('dialog')
+    const title = page.locator('h2').first()
+    let posts = 0
+    page.on('request', (request) => {
+      if (request.method() === 'POST') posts++
+    })
+    for (const [name, sent] of [
+      ['Cancel', 0],
+      ['Stop with an answer', 1],
+    ] as const) {
+      await page.getByRole('button', { name: 'Stop with an answer' }).click()
+      await dialog.getByRole('button', { name }).dblclick()
+      await dialog.waitFor({ state: 'detached' })
+      expect(await title.textContent()).toBe('job-3')
+      expect(posts).toBe(sent)
+    }
+    // Rows of the list lay behind both buttons, and take a click of their own.
+    await page.locator('#list').getByText('job-9', { exact: true }).click()
+    await title.getByText('job-9').waitFor()
+  })
+
   it('keeps rows at their places while a pointer is over them', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 1 })

@@ -19,14 +19,29 @@ export interface Question {
   readonly act: (number: number) => void
 }
 
+/** Keeps the second half of a double click from what lies behind a dialog that its first half closed. */
+function dropRestOfClick(): void {
+  const over = new AbortController()
+  const drop = (event: MouseEvent) => {
+    if (event.detail < 2) return over.abort()
+    event.preventDefault()
+    event.stopPropagation()
+  }
+  addEventListener('click', drop, { capture: true, signal: over.signal })
+}
+
 export function Dialog({ question, close }: { question: Question; close: () => void }) {
   const box = useRef<HTMLDialogElement>(null)
   useEffect(() => box.current?.showModal(), [])
   const { title, text, yes, isGrave, number, act } = question
+  const leave = () => {
+    box.current?.close()
+    dropRestOfClick()
+  }
   const submit = (event: SubmitEvent) => {
     event.preventDefault()
     const given = new FormData(event.currentTarget as HTMLFormElement).get('number')
-    box.current?.close()
+    leave()
     act(Number(given))
   }
   return (
@@ -53,7 +68,7 @@ export function Dialog({ question, close }: { question: Question; close: () => v
           <button type="submit" class={isGrave ? 'primary' : ''}>
             {yes}
           </button>
-          <button type="button" onClick={() => box.current?.close()}>
+          <button type="button" onClick={leave}>
             Cancel
           </button>
         </p>
