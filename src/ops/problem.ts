@@ -56,5 +56,6 @@ export function replyToProblem(error: Error & { statusCode?: number }, reply: Fa
     return reply.code(status).send(problemBody(status, 'internal_error', hint))
   }
   const code = error instanceof RequestProblem ? error.code : 'invalid_request'
-  return reply.code(status).send(problemBody(status, code, message))
+  const said = status === 415 ? 'body: send it with content-type: application/json' : message
+  return reply.code(status).send(problemBody(status, code, said))
 }

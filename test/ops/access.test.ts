@@ -95,6 +95,7 @@ describe('the API of sessions', () => {
     const headers = { 'content-type': 'text/plain' }
     const reply = await ask(url, ROUTES[2][1], { method: 'POST', headers, body: {} })
     expect(reply.status).toBe(415)
+    expect(reply.text).toContain('content-type: application/json')
   })
 
   it("shows a client's own name for a session to clients that may stop it", async () => {
