@@ -184,6 +184,18 @@ describeWith('tmux', 'governor top on a terminal', () => {
     }
   })
 
+  it('searches what fits into a search where somebody pastes a long text', async () => {
+    const { url } = await startTwo()
+    const pane = await openPane()
+    await pane.enter(command(url))
+    await pane.shows('looping')
+    await pane.press('/', ...Array.from({ length: 230 }, () => 'u'))
+    await pane.shows('no session matches')
+    await pane.press('Enter')
+    await pane.shows(/“u+/)
+    expect(await pane.screen()).not.toContain('! query')
+  })
+
   it('says that an extension must be above the limit, and asks for none', async () => {
     const { url } = await startTwo()
     const pane = await openPane()

@@ -649,6 +649,17 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('takes no more of a text that is pasted into the search than a search may have', async () => {
+    const { url } = await startBoth(stuck)
+    await runAgent(url, START, { ...named('one'), max: 1 })
+    const { page, problems } = await openPage(`${url}/governor/`)
+    await page.locator('#list').getByText('one', { exact: true }).waitFor()
+    await page.locator('#search').focus()
+    await page.keyboard.insertText('u'.repeat(230))
+    await page.getByText('No session matches').waitFor()
+    expect(problems).toEqual([])
+  })
+
   it('has an address for each session, by its id and by the name that its client gave it', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 10 } })
     await runAgent(url, START, { ...named('build 42'), max: 2 })

@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { namesOf } from '../../core/names.ts'
 import { ignore } from '../../core/thrown.ts'
 import type { SessionDetail, SessionRow } from '../../ops/sessions/api-schema.ts'
-import { headText, labelOf, nextLimit, OBSERVES, ORDERS } from '../../ops/sessions/labels.ts'
+import { headText, labelOf, MOST_SEARCHED, nextLimit, OBSERVES, ORDERS } from '../../ops/sessions/labels.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
 import { coloured, fitted, showsColours, wrapped } from '../terminal-text.ts'
 import { pausedLines } from './pause.ts'
@@ -151,7 +151,7 @@ async function pressAnswer(connection: Connection, screen: Screen, question: Que
   screen.question = undefined
   if (key === '\u001b') return
   if (question.action === 'search') {
-    const typed = typedAfter(question.typed, key, /^[^\p{C}]$/u)
+    const typed = typedAfter(question.typed, key, /^[^\p{C}]$/u).slice(0, MOST_SEARCHED)
     screen.search = typed.trim()
     if (!ENTER.includes(key)) screen.question = { ...question, typed }
     return refresh(connection, screen)

@@ -2,7 +2,7 @@
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { SessionPage } from '../../ops/sessions/api-schema.ts'
-import { headParts, headText, OBSERVES, ORDERS, pausedText, toneOf } from '../../ops/sessions/labels.ts'
+import { headParts, headText, MOST_SEARCHED, OBSERVES, ORDERS, pausedText, toneOf } from '../../ops/sessions/labels.ts'
 import { raiseQuestion } from './actions.tsx'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
@@ -202,6 +202,7 @@ function Finding({ store }: { store: Store }) {
         type="search"
         aria-label="Search name, client, model, state"
         placeholder="Search"
+        maxLength={MOST_SEARCHED}
         value={store.q}
         onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
       />

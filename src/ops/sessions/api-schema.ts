@@ -10,7 +10,7 @@ import { GAPS } from '../../core/gaps.ts'
 import { NAMES } from '../../core/loop/patterns.ts'
 import { namesOf, tableBy } from '../../core/names.ts'
 import { HIGHEST_LIMIT } from '../../core/operator/operator.ts'
-import { GROUP_NAMES, STATES } from './states.ts'
+import { GROUP_NAMES, MOST_SEARCHED, STATES } from './states.ts'
 
 const time = z.iso.datetime()
 const count = z.number().min(0)
@@ -328,7 +328,11 @@ export const listQuery = z.strictObject({
   upstream: z.string().max(200).optional(),
   key: z.string().max(200).optional().describe('The name of an access key.'),
   id: z.string().max(200).optional().describe("How the id or the client's own id begins."),
-  q: z.string().max(200).optional().describe('Words in the name, the client, the key, the model, the id or the state.'),
+  q: z
+    .string()
+    .max(MOST_SEARCHED)
+    .optional()
+    .describe('Words in the name, the client, the key, the model, the id or the state.'),
   sort: z
     .enum(['risk', 'cost', 'rate', 'iterations', 'newest', 'limit', 'tokens', 'name', 'client', 'key', 'model'])
     .optional()

@@ -4,9 +4,9 @@
  */
 import { pausedWhom } from '../../core/operator/pause.ts'
 import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
-import { GROUP_NAMES, GROUPS, type Group, STATES, type Tone } from './states.ts'
+import { GROUP_NAMES, GROUPS, type Group, MOST_SEARCHED, STATES, type Tone } from './states.ts'
 
-export { GROUP_NAMES, GROUPS }
+export { GROUP_NAMES, GROUPS, MOST_SEARCHED }
 
 /** A limit that users can set. */
 export type MeterName = SessionDetail['meters'][number]['name']

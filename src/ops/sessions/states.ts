@@ -27,3 +27,6 @@ export const STATES = {
   stopped: ['stopped', 'quiet', 'Ended'],
   completed: ['done', 'quiet', 'Ended'],
 } as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: Group]>>
+
+/** The longest text of a search, in characters. */
+export const MOST_SEARCHED = 200
