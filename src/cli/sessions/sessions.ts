@@ -3,6 +3,7 @@ import type { SessionDetail, SessionRow, Transcript } from '../../ops/sessions/a
 import {
   amount,
   clock,
+  clockSeconds,
   doing,
   labelOf,
   limitNote,
@@ -91,7 +92,7 @@ function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
   let said = truncated ? '[older texts were dropped]\n\n' : ''
   for (const { at, thread, role, text, truncated: isCut, terminal_state: state } of entries) {
-    said += `${at.slice(0, 10)} ${at.slice(11, 19)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}\n`
+    said += `${new Date(at).toLocaleDateString('sv')} ${clockSeconds(at)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}\n`
     for (const line of plainLines(isCut ? `${text}\n[there was more]` : text)) said += `${`  ${line}`.trimEnd()}\n`
     said += '\n'
   }
@@ -100,7 +101,7 @@ function transcriptText({ entries, truncated }: Transcript): string {
 
 function iterationLine(one: SessionDetail['iterations'][number], columns: number): string {
   const head = [
-    one.at.slice(11, 19),
+    clockSeconds(one.at),
     fitted(`#${one.thread}`, 4),
     String(one.iteration).padStart(5),
     fitted(one.verdict + (one.tier ? ` ${one.tier}` : ''), 12),

@@ -170,6 +170,11 @@ export function clock(time: string): string {
   return new Date(time).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
 }
 
+/** Returns a time of day with its seconds, where this runs. */
+export function clockSeconds(time: string): string {
+  return new Date(time).toLocaleTimeString('en-GB')
+}
+
 /** Returns a model's name without its maker and its date. */
 export function shortModel(model: string | null): string | null {
   return model === null ? null : model.replace(/^.*\/|^claude-/g, '').replace(/-\d{4}-?\d\d-?\d\d$/, '')
