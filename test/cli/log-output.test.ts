@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createLogOutput } from '../../src/cli/start/log-output.ts'
+import { createTerminalLog } from '../../src/cli/start/terminal-log.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'governor-log-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -80,5 +81,42 @@ describe('a log that its reader does not read', () => {
       got += read()
       expect(got).toMatch(/\nheard\n$/)
     }, PATIENT)
+  })
+})
+
+describe('log lines on a terminal', () => {
+  const at = (seconds: number) => new Date(Date.UTC(2026, 10, 28, 12, 0, seconds)).toISOString()
+
+  it('say an equal warning once a minute, then with how many there were, and other lines each time', () => {
+    let said = ''
+    const log = createTerminalLog((text) => {
+      said += text.slice(9)
+    })
+    const write = (seconds: number, level: number, msg: string, more: object = {}) =>
+      log.write(JSON.stringify({ level, time: at(seconds), msg, ...more }))
+    for (const seconds of [0, 1, 2, 59]) write(seconds, 40, 'request relayed unguarded', { reason: 'unreadable_body' })
+    write(3, 40, 'request relayed unguarded', { reason: 'no_room' })
+    write(60, 40, 'request relayed unguarded', { reason: 'unreadable_body' })
+    write(60, 30, 'draining')
+    write(60, 30, 'draining')
+    expect(said.split('\n')).toEqual([
+      'request relayed unguarded {"reason":"unreadable_body"}',
+      'request relayed unguarded {"reason":"no_room"}',
+      'request relayed unguarded {"reason":"unreadable_body"} (and 3 more before)',
+      'draining {}',
+      'draining {}',
+      '',
+    ])
+  })
+
+  it('say why a request failed in words, whatever else the line has', () => {
+    let said = ''
+    const log = createTerminalLog((text) => {
+      said += text
+    })
+    const failed = { level: 40, msg: 'request failed', detail: 'connection refused\u001b[2J', status: 502 }
+    log.write(JSON.stringify({ ...failed, time: at(0), total_ms: 1 }))
+    log.write(JSON.stringify({ ...failed, time: at(1), total_ms: 2 }))
+    expect(said).toMatch(/^\d\d:\d\d:00 request failed: connection refused·\[2J\n$/)
   })
 })

@@ -11,7 +11,7 @@ import { runAgent, START } from '../support/agent.ts'
 import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
-import { freePort } from '../support/redis.ts'
+import { freePort, startRedis } from '../support/redis.ts'
 import { openPane } from '../support/tmux.ts'
 
 const WORDS: Readonly<Record<TerminalReason, string>> = {
@@ -163,5 +163,46 @@ describeWith('tmux', 'governor on a terminal', () => {
     }
     await pane.press('C-c')
     await pane.shows('stopped at 2 of 2 iterations, with an answer\n')
+  })
+
+  it('gives all its lines one clock, that of the place where it runs', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const port = await freePort()
+    const url = `http://127.0.0.1:${port}`
+    const pane = await openPane(200, 40, { TZ: 'Asia/Kathmandu' })
+    const upstreams = `--upstream openai=${provider.url} --upstream gone=http://127.0.0.1:1`
+    await pane.enter(`node ${MAIN} --port ${port} ${upstreams} --max-iterations 2`)
+    await pane.shows('Governor listens on')
+    await (await fetch(`${url}/gone/v1/models`)).text()
+    await runAgent(url, START, { max: 4, headers: { 'x-governor-session': 'one' } })
+    await pane.shows('stopped at 2 of 2')
+    const here = () => new Date().toLocaleTimeString('en-GB', { timeZone: 'Asia/Kathmandu' }).slice(0, 4)
+    const began = here()
+    const screen = await pane.screen()
+    expect(screen).toMatch(/^\S+ request failed: Governor could not get an answer from upstream gone .* refused\./m)
+    const times = [...screen.matchAll(/^(\d\d:\d)\d(?::\d\d)? /gm)].map(([, time]) => time)
+    expect(times).toHaveLength(2)
+    for (const time of times) expect([began, here()]).toContain(time)
+    const shell = await openPane(100, 40, { TZ: 'Asia/Kathmandu' })
+    await shell.enter(`clear; node ${MAIN} session one --url ${url}`)
+    await shell.shows(/^\d\d:\d\d:\d\d #1 +2 /m)
+    const since = /since (\d\d:\d)/.exec(await shell.screen())?.[1]
+    expect((await shell.screen()).match(/^\d\d:\d(?=\d:\d\d #1)/gm)).toEqual([since, since, since])
+  })
+})
+
+describeWith('redis-server', 'governor with Redis on a terminal', () => {
+  it('says that Redis fails, and that it is in use again', async () => {
+    const redis = await startRedis()
+    const port = await freePort()
+    const pane = await openPane(160, 24, { REDIS_URL: redis.url })
+    await pane.enter(`node ${MAIN} --port ${port}`)
+    await pane.shows('Governor listens on')
+    await redis.kill()
+    await pane.shows('store not reached: sessions are kept in memory until it is')
+    expect(await pane.screen()).not.toContain('in use again')
+    await redis.restart()
+    await pane.shows(/^\d\d:\d\d store in use again$/m)
   })
 })

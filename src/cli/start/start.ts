@@ -8,14 +8,15 @@ import type { Config } from '../../config/schema.ts'
 import { codeOf, errorOf } from '../../core/thrown.ts'
 import type { Proxies } from '../../http/transport.ts'
 import { isLoopback } from '../../http/urls.ts'
+import { clock } from '../../ops/sessions/labels.ts'
 import { holdsKey } from '../../proxy/door/route.ts'
-import { ASKING, type Emit } from '../../telemetry/event.ts'
+import type { Emit } from '../../telemetry/event.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import { VERSION } from '../../version.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
-import { jsonLine } from '../terminal-text.ts'
 import { createBill, type Heard, isSpoken, spokenLine } from './bill.ts'
 import { createLogOutput } from './log-output.ts'
+import { createTerminalLog } from './terminal-log.ts'
 import { ownWorker, type Running, startWorkers, work } from './workers.ts'
 
 const STDOUT = 1
@@ -117,14 +118,10 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
       output.close()
     }
   }
-  // For people: the time, the message, and its facts.
-  const write = (line: string) => {
-    const { level: _, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
-    // Questions have a line of their own.
-    if (msg === ASKING) return
-    terminal.err(`${String(time).slice(11, 19)} ${msg} ${jsonLine(facts)}`)
-  }
-  const log = pino({ ...options, level: level === 'info' ? 'warn' : level }, { write })
+  const log = pino(
+    { ...options, level: level === 'info' ? 'warn' : level },
+    createTerminalLog((text) => terminal.err(text)),
+  )
   return serve(loaded, flags, terminal, log, true)
 }
 
@@ -163,10 +160,16 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   if (worker) return work(worker, { config, terminal, listen: listenHere })
   const bill = createBill()
   let page = ''
+  let isStoreDown = false
   const onEvent = (event: Heard) => {
     bill.record(event)
-    const line = isForPeople ? spokenLine(event, ops.names !== 'token', (id) => `${page}#${id}`) : undefined
-    if (line) terminal.err(`${new Date().toLocaleTimeString('en-GB').slice(0, 5)} ${line}\n`)
+    if (!isForPeople) return
+    let line = spokenLine(event, ops.names !== 'token', (id) => `${page}#${id}`)
+    if (event.kind === 'store_changed') {
+      if (event.isUp && isStoreDown) line = 'store in use again'
+      isStoreDown = !event.isUp
+    }
+    if (line) terminal.err(`${clock(new Date().toISOString())} ${line}\n`)
   }
   let isReloadAsked = false
   let reloadNow = () => {

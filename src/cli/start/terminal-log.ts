@@ -1,0 +1,43 @@
+/** Log lines for a person, on the terminal on which Governor runs. */
+import { clockSeconds } from '../../ops/sessions/labels.ts'
+import { ASKING } from '../../telemetry/event.ts'
+import { jsonLine, visible } from '../terminal-text.ts'
+
+/** A warning that was said is not said again for so long. */
+const SILENCE_MS = 60_000
+/** The level of warnings, as pino has it. */
+const WARN = 40
+/** So many different warnings are remembered. */
+const MOST = 100
+
+/** Returns what a line says besides its time: why a request failed in words, all else with its facts. */
+function textOf(msg: string, facts: Readonly<Record<string, unknown>>): string {
+  const { detail } = facts
+  return typeof detail === 'string' ? visible(`${msg}: ${detail}`) : `${msg} ${jsonLine(facts).trimEnd()}`
+}
+
+/** Returns a stream for pino that says each line with its time; equal warnings once a minute, with how many there were. */
+export function createTerminalLog(say: (text: string) => void): { write(line: string): void } {
+  const said = new Map<string, { readonly at: number; more: number }>()
+  return {
+    write(line) {
+      const { level, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
+      // Questions have a line of their own.
+      if (msg === ASKING) return
+      const text = textOf(String(msg), facts)
+      const at = Date.parse(String(time))
+      const before = said.get(text)
+      if (before && at - before.at < SILENCE_MS && Number(level) >= WARN) {
+        before.more++
+        return
+      }
+      said.delete(text)
+      said.set(text, { at, more: 0 })
+      for (const oldest of said.keys()) {
+        if (said.size <= MOST) break
+        said.delete(oldest)
+      }
+      say(`${clockSeconds(String(time))} ${text}${before?.more ? ` (and ${before.more} more before)` : ''}\n`)
+    },
+  }
+}
