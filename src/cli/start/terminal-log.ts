@@ -1,4 +1,5 @@
 /** Log lines for a person, on the terminal on which Governor runs. */
+import { LRUCache } from 'lru-cache'
 import { clockSeconds } from '../../ops/sessions/labels.ts'
 import { ASKING } from '../../telemetry/event.ts'
 import { jsonLine, visible } from '../terminal-text.ts'
@@ -18,7 +19,7 @@ function textOf(msg: string, facts: Readonly<Record<string, unknown>>): string {
 
 /** Returns a stream for pino that says each line with its time; equal warnings once a minute, with how many there were. */
 export function createTerminalLog(say: (text: string) => void): { write(line: string): void } {
-  const said = new Map<string, { readonly at: number; more: number }>()
+  const said = new LRUCache<string, { readonly at: number; more: number }>({ max: MOST })
   return {
     write(line) {
       const { level, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
@@ -31,12 +32,7 @@ export function createTerminalLog(say: (text: string) => void): { write(line: st
         before.more++
         return
       }
-      said.delete(text)
       said.set(text, { at, more: 0 })
-      for (const oldest of said.keys()) {
-        if (said.size <= MOST) break
-        said.delete(oldest)
-      }
       say(`${clockSeconds(String(time))} ${text}${before?.more ? ` (and ${before.more} more before)` : ''}\n`)
     },
   }
