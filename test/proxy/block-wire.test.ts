@@ -254,6 +254,28 @@ describe('a response that breaks off', () => {
     }
   })
 
+  it.each([
+    ['in its text', [event({ role: 'assistant', content: 'Again' })]],
+    ['in its call', [event({ content: 'Again' }), calling({ ...call('four'), function: { name: 'search' } })]],
+    ['behind its call', [event({ content: 'Again' }), calling(call('four'))]],
+    ['behind its last event', [event({ content: 'Again' }), calling(call('four')), ...REFUSED_STREAM.slice(1)]],
+  ])('%s after text was shown and the model was asked again is replaced by the next response', async (_, events) => {
+    const { client, wire } = await ask(true)
+    wire.write(streamed(event({ role: 'assistant', content: 'Let me see.' }), ...REFUSED_STREAM))
+    const again = await asked()
+    again.write(begun(...events))
+    again.socket.end()
+    ;(await asked()).write(streamed(event({ content: 'I give up.' }), event({}, 'stop'), 'data: [DONE]\n\n'))
+    const got = await client.message()
+    const body = got.body.toString()
+    expect(got.isComplete).toBe(true)
+    const texts = [...body.matchAll(/"content":"(.*?)"/g)].map(([, text]) => text)
+    expect(texts.join('')).toBe('Let me see.\\n\\nAgain\\n\\nI give up.')
+    expect(body).not.toContain('search')
+    expect(body.match(/"finish_reason":"/g)).toHaveLength(1)
+    expect(body.match(/\[DONE\]/g)).toHaveLength(1)
+  })
+
   it('at the end of a run is an error, and the next request gets the last answer', async () => {
     for (const stream of [false, true]) {
       const { client, wire, request } = await ask(stream)

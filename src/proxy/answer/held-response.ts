@@ -44,17 +44,23 @@ export function streamFilter(
         return undefined
       }
       let length = 0
-      for await (const { frames, bytes } of framesOf(plain)) {
-        for (const frame of frames) await show(client, passes ? [frame.raw] : calls.push(frame), true)
-        length += bytes
-        if (passes || (length <= services.maxGuardedBody && lease.grow(bytes))) continue
-        if (!isFirst) {
+      try {
+        for await (const { frames, bytes } of framesOf(plain)) {
+          for (const frame of frames) await show(client, passes ? [frame.raw] : calls.push(frame), true)
+          length += bytes
+          if (passes || (length <= services.maxGuardedBody && lease.grow(bytes))) continue
+          if (!isFirst) {
+            calls.endResponse()
+            return undefined
+          }
+          passes = true
           calls.endResponse()
-          return undefined
+          await show(client, calls.release(new Set()), true)
         }
-        passes = true
+      } catch (error) {
+        // It broke off. What comes next is another response, and not the rest of this one.
         calls.endResponse()
-        await show(client, calls.release(new Set()), true)
+        throw error
       }
       return passes ? undefined : calls.endResponse()
     },
