@@ -360,6 +360,7 @@ export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   render,
   withParts,
   endsText,
+  closeOpen: closeItems,
   // A response without its end may have whole calls, which some clients make as soon as they come.
   assemble({ mode, latest, items, dropped }) {
     return bufferedCallsOf(latest['id'], itemsOf(mode === 'filter' ? items.values() : dropped))

@@ -70,6 +70,22 @@ describe('a Responses stream whose calls are held', () => {
     expect(ids).toEqual(['rs_a', 'msg_1', 'msg_2'])
   })
 
+  it('a response that breaks off anywhere leaves no item without its end before the response that replaces it', () => {
+    const calling = (number: number) => ({ text: `Let me see ${number}. `, calls: CALLS.slice(0, 1) })
+    const events = eventTexts(responseEvents(responseObject(REQUEST, calling(2), 2)))
+    for (let end = 0; end <= events.length; end++) {
+      const filter = responses.openFilter()
+      const bytes = [feed(filter, textOf(calling(1), 1))]
+      filter.endResponse()
+      bytes.push(feed(filter, events.slice(0, end).join('')))
+      filter.endResponse()
+      bytes.push(feed(filter, textOf({ text: 'Well.' }, 3)))
+      filter.endResponse()
+      const { ids } = received(...bytes, ...filter.release(new Set()))
+      expect(ids.filter((id) => id !== 'msg_2')).toEqual(['msg_1', 'msg_3'])
+    }
+  })
+
   it('a held stream shows text at once, and neither calls nor its beginning before it has content', () => {
     const filter = responses.openFilter()
     const events = eventTexts(responseEvents(responseObject(REQUEST, answer, 1)))
