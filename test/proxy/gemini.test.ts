@@ -5,6 +5,7 @@ import {
   EVENTS,
   generated,
   LIST,
+  MODEL,
   mayCall,
   RESULT,
   runawayGemini,
@@ -310,6 +311,19 @@ describe('paths of Google’s API', () => {
     await (await fetch(`${url}${path}`, { method: 'POST', body: '{"messages":[]}' })).text()
     expect(own.provider.requests).toHaveLength(isGoogles ? 1 : 0)
     expect(other.provider.requests).toHaveLength(isGoogles ? 0 : 1)
+  })
+
+  it.each([
+    ['its colon is encoded', WHOLE.replace(':', '%3A')],
+    ['letters and slashes are encoded', EVENTS.replace('/models/', '%2fmod%65ls%2F').replace(':', '%3a')],
+  ])('a run is ended where %s in the path, which arrives as it came', async (_, path) => {
+    const { url, provider, events } = await startBoth(runawayGemini(), budget(3))
+    const { last } = await runGemini(url, path)
+    expect(last?.governor).toMatchObject({ terminal_reason: 'max_iterations', has_final_answer: true })
+    const asked = events.filter((event) => event.kind === 'request_ended' && event.model !== undefined)
+    expect(asked.map((event) => 'model' in event && event.model)).toEqual(Array(4).fill(MODEL))
+    expect(new Set(provider.requests.map(({ target }) => target))).toEqual(new Set([path]))
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
   })
 
   it('a request of an agent to Interactions is relayed as it is, and counted as not guarded', async () => {

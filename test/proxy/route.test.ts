@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { DIALECTS } from '../../src/dialect/index.ts'
 import { routeOf, upstreamOf } from '../../src/proxy/door/route.ts'
 import { ask } from '../support/admin.ts'
-import { startGovernor } from '../support/governor.ts'
+import { startBoth, startGovernor } from '../support/governor.ts'
 import { startProvider } from '../support/provider.ts'
 import { startRaw } from '../support/raw.ts'
 
@@ -243,3 +243,15 @@ describe('a path whose dot segments leave the path of its upstream', () => {
     )
   })
 })
+
+it.each(['/v1/chat/complet%69ons', '/v1/ch%61t%2Fcompletions', '/v1/%6dessages', '/v1/respons%65s'])(
+  'a request whose path is percent-encoded is guarded, and arrives as it came: %s',
+  async (path) => {
+    const { url, provider, events } = await startBoth(() => ({ body: '{}' }))
+    const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Go.' }], input: 'Go.', tools: [{}] })
+    const response = await fetch(`${url}${path}`, { method: 'POST', body })
+    expect(response.headers.get('x-governor-verdict')).toBe('allow')
+    expect(provider.requests.map(({ target }) => target)).toEqual([path])
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+  },
+)

@@ -66,7 +66,8 @@ export function generatedEvents(answer: Answer, number: number): string[] {
 
 /** What the scripted provider sends for a request of this API: content type and pieces; `undefined` for other requests. */
 export function geminiReply({ target }: Received, answer: Answer, number: number) {
-  const [, verb, query = ''] = /:(generateContent|streamGenerateContent)(?:\?(.*))?$/.exec(target) ?? []
+  const [, verb, query = ''] =
+    /:(generateContent|streamGenerateContent)(?:\?(.*))?$/.exec(target.replace(/%3a/i, ':')) ?? []
   if (verb === undefined) return undefined
   const type = 'application/json; charset=UTF-8'
   if (verb === 'generateContent') return { type, pieces: [JSON.stringify(generated(answer, number))] }

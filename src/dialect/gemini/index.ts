@@ -3,6 +3,7 @@
 import type { Work } from '../../core/bounds/work.ts'
 import type { Role } from '../../core/conversation/conversation.ts'
 import { propertyOf, textOf } from '../../core/json-object.ts'
+import { decodedPath } from '../../core/text/decoded-path.ts'
 import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
@@ -191,14 +192,14 @@ function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefin
 
 const MODEL = /\/([^/]*):(generateContent|streamGenerateContent)$/
 
-const modelOf = ({ path }: RequestInput): string => MODEL.exec(path)?.[1] ?? ''
+const modelOf = ({ path }: RequestInput): string => MODEL.exec(decodedPath(path))?.[1] ?? ''
 
 const read: Dialect['read'] = (input) => {
   const { path, query = '', body, known } = input
   const index = indexList(body, 'contents', readItem, known)
   if (!index) return undefined
   const { json, object, fields, list, items, work } = index
-  const streams = MODEL.exec(path)?.[2] === 'streamGenerateContent'
+  const streams = MODEL.exec(decodedPath(path))?.[2] === 'streamGenerateContent'
   const isEvents = streams && new URLSearchParams(query).get('alt') === 'sse'
   // The provider refuses system text and tools beside a cached prompt, which may hold them.
   const isCached = fieldIn(fields, 'cachedContent') !== undefined

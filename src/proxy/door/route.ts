@@ -1,4 +1,5 @@
 /** Finds the upstream, the path and the dialect of a request, and decides whether its client may use that upstream. */
+import { decodedPath } from '../../core/text/decoded-path.ts'
 import { matchesAny } from '../../core/text/glob.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
@@ -86,7 +87,8 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   const named = upstreams.get(first)
   const unnamed = named ? asked.slice(first.length + 1) : asked
   const path = unnamed.startsWith('/') ? unnamed : `/${unnamed}`
-  const segments = segmentsOf(path)
+  const decoded = decodedPath(path)
+  const segments = segmentsOf(decoded)
   let claimed: Dialect | undefined
   let operation = 0
   let marked: Dialect | undefined
@@ -97,7 +99,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
       operation = one.claims(segments, hasHeader)
       if (operation > 0) claimed = one
     }
-    if (!marked && (ownPaths?.test(path) || hasHeader)) marked = one
+    if (!marked && (ownPaths?.test(decoded) || hasHeader)) marked = one
   }
   const dialect = method === 'POST' ? claimed : undefined
   const api = (marked ?? dialect)?.api ?? DEFAULT_API
