@@ -267,7 +267,9 @@ function atLimit(input: DecisionInput): Decision | undefined {
   for (const meter of [...metersOfRuns(input), ...enforced]) {
     const { terminal_reason, budget_max, scope } = ended?.terminal ?? {}
     const isSameScope = scope === (meter.scope ?? 'run')
-    const hasEnded = terminal_reason === reasonOf({ meter }) && budget_max === meter.max && isSameScope
+    // A limit that was lowered meanwhile asks for no other answer.
+    const isAsHigh = budget_max !== undefined && budget_max >= meter.max
+    const hasEnded = terminal_reason === reasonOf({ meter }) && isAsHigh && isSameScope
     // The rate falls while an ended run is silent; only its user lets it go on.
     if (!isExhausted(meter) && !(hasEnded && scope === 'minute')) continue
     spent ??= meter

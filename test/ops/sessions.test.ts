@@ -10,7 +10,7 @@ import { racing } from '../support/stores.ts'
 const TOKEN = 'an-operators-token'
 const token = { authorization: `Bearer ${TOKEN}` }
 const budget = { max_iterations: 10 }
-const named = (name: string) => ({ headers: { 'x-governor-session': name } })
+const named = (name: string, body = {}) => ({ headers: { 'x-governor-session': name }, body })
 
 function clock() {
   const time = { now: 1_800_000_000_000 }
@@ -700,6 +700,15 @@ describe('an operator', () => {
     const step = await callModel(url, more, named('one'))
     expect(step.headers.get('x-governor-iteration')).toMatch(/^[12]\/3$/)
     expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
+  })
+
+  it('that lowers the limit of a stopped run has the model give no other last answer', async () => {
+    const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 3 })
+    await callModel(url, messages, named('one'))
+    await act(url, (await firstSession(url)).id, 'budget', { max_iterations: 2 })
+    const again = await callModel(url, messages, named('one'))
+    expect([again.governor?.['budget_max'], provider.requests.length]).toEqual([3, 4])
   })
 
   it.each([

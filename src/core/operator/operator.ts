@@ -156,7 +156,7 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
   ]
   const reached = meters.find(isExhausted)
   // A run whose limit was raised keeps the answer of its earlier end until it goes on.
-  return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max !== reached.max)
+  return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max < reached.max)
 }
 
 /** Returns true if the run of a waiting request may go on or was stopped; false if it is forgotten. */
