@@ -702,6 +702,28 @@ describe('an operator', () => {
     expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
   })
 
+  it.each([
+    ['reset', undefined, ['1/4', '2/4', '3/4', '4/4', '4/4'], 4],
+    ['extend', { by: 3 }, ['5/7', '6/7', '7/7', '7/7'], 7],
+  ] as const)(
+    'can let a stopped run go on, whichever of its requests after the end comes first: %s',
+    async (action, body, counted, total) => {
+      for (const first of [{}, { temperature: 0 }, { temperature: 0.1 }]) {
+        const { url } = await startBoth(runaway(), { budget: { max_iterations: 4 } })
+        let { messages } = await runAgent(url, START, { ...named('one'), max: 4 })
+        for (const temperature of [0, 0.1]) await callModel(url, messages, named('one', { temperature }))
+        await act(url, (await firstSession(url)).id, action, body)
+        const seen: unknown[] = []
+        for (let more = first; seen.length < counted.length; more = {}) {
+          const step = await callModel(url, messages, named('one', more))
+          seen.push(step.headers.get('x-governor-iteration'))
+          messages = afterStep(messages, step)
+        }
+        expect([seen, (await firstSession(url)).total_iterations]).toEqual([counted, total])
+      }
+    },
+  )
+
   it('that lowers the limit of a stopped run has the model give no other last answer', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 3 } })
     const { messages } = await runAgent(url, START, { ...named('one'), max: 3 })

@@ -6,7 +6,7 @@ import OpenAI from 'openai'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { checkConfig } from '../../src/config/load.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
-import { callModel, runAgent, START, type Step, TOOLS } from '../support/agent.ts'
+import { afterStep, callModel, runAgent, START, type Step, TOOLS } from '../support/agent.ts'
 import { type Running, startBoth, startGovernor } from '../support/governor.ts'
 import { runawayMessages } from '../support/messages.ts'
 import { describeWith } from '../support/programs.ts'
@@ -130,6 +130,16 @@ describe('a request that waits for an operator', () => {
       await act(both.url, shown.id, action, body)
       expect((await answer).message.tool_calls).toHaveLength(1)
     }
+  })
+
+  it('is the first iteration of its run where that is reset', async () => {
+    const both = await started(LONG)
+    const { answer, shown } = await held(both, both.messages)
+    await act(both.url, shown.id, 'reset')
+    const step = await answer
+    const next = await callModel(both.url, afterStep(both.messages, step), named)
+    expect([step, next].map(({ headers }) => headers.get('x-governor-iteration'))).toEqual(['1/3', '2/3'])
+    expect((await firstSession(both.url)).total_iterations).toBe(2)
   })
 
   it('is let go by a reload that raises the limit, and waits on after one that does not', async () => {

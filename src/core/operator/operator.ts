@@ -1,10 +1,18 @@
 /** What operators change in a session, and what they are asked. Pure: a store may run each change again. */
 import { type Amounts, isExhausted, LIMITS, type LimitName, type Meter, metersOf } from '../budget/meters.ts'
+import { minus } from '../counters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import { NO_NOTICE } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
-import { limitsInForce, type Question, type Session, type Thread, usedSinceReset } from '../session/session.ts'
-import { type CountedRequest, threadOf, withThread } from '../session/transitions.ts'
+import {
+  limitsInForce,
+  type Question,
+  type Run,
+  type Session,
+  type Thread,
+  usedSinceReset,
+} from '../session/session.ts'
+import { type CountedRequest, ONE_ITERATION, threadOf, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
@@ -105,30 +113,54 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
 }
 
 /**
+ * Returns a run without its newest request, where that is no iteration: it has brought the end of the run, or waits. If
+ * it is sent again, it is one.
+ */
+function withoutNewest(run: Run): Run {
+  const { counts, recentRequests } = run
+  const released = { outcome: 'released' } as const
+  return {
+    ...run,
+    counts: minus(counts, ONE_ITERATION),
+    recentRequests: recentRequests.map((one) => (one.iteration === counts.iterations ? { ...one, ...released } : one)),
+  }
+}
+
+/**
  * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
  * the models' own context windows and an empty memory of all guards. Limits and modes that an operator has set stay.
  */
 export function resetRuns(session: Session, only: ThreadNumber, now: number): Session {
-  const after = changeThreads(session, only, ({ loopState, run }) => ({
-    run: {
-      ...run,
-      isWarned: undefined,
-      wasIgnored: undefined,
-      finalAnswer: undefined,
-      ownEnd: undefined,
-      stopTries: undefined,
-      question: undefined,
-      operator: { base: { at: now, counts: run.counts } },
-    },
-    loopState: loopState && { ...loopState, memory: NO_LOOP, ...NO_NOTICE },
-    blockNotice: undefined,
-  }))
-  if (only !== undefined) return after
+  let waiting = 0
+  const after = changeThreads(session, only, (thread) => {
+    const { loopState, run: before } = thread
+    const waits = openQuestion(session, thread, now) !== undefined || (before.slowedUntil ?? 0) > now
+    // The request that ended a run is taken back already.
+    if (waits && !before.finalAnswer) waiting++
+    const run = waits || before.finalAnswer ? withoutNewest(before) : before
+    return {
+      run: {
+        ...run,
+        isWarned: undefined,
+        wasIgnored: undefined,
+        finalAnswer: undefined,
+        ownEnd: undefined,
+        stopTries: undefined,
+        question: undefined,
+        operator: { base: { at: now, counts: run.counts } },
+      },
+      loopState: loopState && { ...loopState, memory: NO_LOOP, ...NO_NOTICE },
+      blockNotice: undefined,
+    }
+  })
+  const counts = minus(session.counts, { iterations: waiting })
+  if (only !== undefined) return { ...after, counts }
   return {
     ...after,
+    counts,
     reductions: undefined,
     guards: undefined,
-    operator: { ...session.operator, extended: undefined, base: { at: now, counts: session.counts } },
+    operator: { ...session.operator, extended: undefined, base: { at: now, counts } },
   }
 }
 

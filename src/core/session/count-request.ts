@@ -520,7 +520,7 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const before = retryOf(runBefore, facts)
   const isRetry = before !== undefined
   const { iteration, resendCount } = numberOf(place, request, before)
-  const limits = limitsInForce(request.limits, session, known, over ? undefined : known?.run)
+  const limits = limitsInForce(request.limits, session, known, runBefore)
   const loopMode = loopModeInForce(session, known)
   const observed = observeCalls(request, place, loopMode)
   const { loopState, fault } = observed

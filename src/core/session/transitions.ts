@@ -186,7 +186,7 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
 }
 
 /** What a request counts that is a model call. */
-const ONE_ITERATION = { iterations: 1 }
+export const ONE_ITERATION = { iterations: 1 }
 
 /** Takes an iteration back from a session. */
 function withoutIteration(session: Session): Session {
@@ -262,7 +262,13 @@ export function resumeRun(session: Session, request: CountedRequest): Session {
   const thread = threadOf(session, request)
   const { finalAnswer, counts } = thread?.run ?? {}
   if (!thread || !finalAnswer || retryOf(thread.run, request)?.iteration !== counts?.iterations) return session
-  const after = withThread(session, thread, {}, { finalAnswer: undefined })
+  // Others that got the recorded answer did not go on from the answer that this one gets.
+  const recentRequests = thread.run.recentRequests.map((one) =>
+    one.iteration === counts?.iterations && one.fingerprint !== request.fingerprint
+      ? ({ ...one, outcome: 'released' } as const)
+      : one,
+  )
+  const after = withThread(session, thread, {}, { finalAnswer: undefined, recentRequests })
   return { ...after, counts: add(after.counts, ONE_ITERATION) }
 }
 
