@@ -27,7 +27,7 @@ import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
 import type { RunState } from './session/session.ts'
 import type { StormReply } from './storm.ts'
-import { type FinalAnswer, type GuardEnd, type Limit, REASONS, reasonOf } from './terminal.ts'
+import { type FinalAnswer, type GuardEnd, instantOf, type Limit, REASONS, reasonOf } from './terminal.ts'
 
 /** Where in a request a notice is put. */
 export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
@@ -262,24 +262,27 @@ function atLimit(input: DecisionInput): Decision | undefined {
   const { runState, policy, time } = input
   const { finalAnswer: ended } = runState
   const enforced = time?.enforced ?? []
+  // Nothing has come of the run yet, so that there is nothing to sum up.
+  const isFirst = runState.iteration === 1
   let spent: Meter<AnyLimitName> | undefined
   let isRaised = true
   for (const meter of [...metersOfRuns(input), ...enforced]) {
-    const { terminal_reason, budget_max, scope } = ended?.terminal ?? {}
+    const { terminal_reason, budget_max, scope, resets_at } = ended?.terminal ?? {}
     const isSameScope = scope === (meter.scope ?? 'run')
+    // Governor's own text says when to come again.
+    const isAgain = isFirst && meter.time !== undefined && resets_at !== instantOf(meter.time)
     // A limit that was lowered meanwhile asks for no other answer.
     const isAsHigh = budget_max !== undefined && budget_max >= meter.max
-    const hasEnded = terminal_reason === reasonOf({ meter }) && isAsHigh && isSameScope
+    const hasEnded = terminal_reason === reasonOf({ meter }) && isAsHigh && isSameScope && !isAgain
     // The rate falls while an ended run is silent; only its user lets it go on.
-    if (!isExhausted(meter) && !(hasEnded && scope === 'minute')) continue
+    if (!isExhausted(meter) && !(hasEnded && scope === 'minute' && !isFirst)) continue
     spent ??= meter
     if (hasEnded) isRaised = false
   }
   // An answer that is a call is not replayed: a client that lost it gets a new answer.
   const isLost = ended?.isCall && runState.isRetry
   if (spent && ended && !isLost && !isRaised) return replay(ended)
-  // Nothing has come of the run yet, so that there is nothing to sum up.
-  const closed = runState.iteration === 1 ? enforced.find(isExhausted) : undefined
+  const closed = isFirst ? enforced.find(isExhausted) : undefined
   if (closed) return stop(input, { meter: closed }, closedText(policy, closed), 'closed')
   return spent && stop(input, { meter: spent }, policy.texts.fallback)
 }

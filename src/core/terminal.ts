@@ -1,7 +1,15 @@
 /** How a run ended, and the last line of its answer that says so to clients that show no metadata. */
 
 import { fill, type NoticeTexts } from './budget/budget-notices.ts'
-import { ALL_LIMITS, type AnyLimitName, type LimitReason, METERS, type Meter, type MeterRow } from './budget/meters.ts'
+import {
+  ALL_LIMITS,
+  type AnyLimitName,
+  type LimitReason,
+  METERS,
+  type Meter,
+  type MeterRow,
+  type MeterTime,
+} from './budget/meters.ts'
 import type { ScopeName } from './budget/scopes.ts'
 import type { Counts } from './counters.ts'
 import type { Pattern } from './loop/patterns.ts'
@@ -149,6 +157,11 @@ function usedAtEnd({ name, used, max }: Meter): number {
   return max > 0 ? Math.min(rounded, max) : rounded
 }
 
+/** Returns when a limit begins anew, as clients read it. */
+export function instantOf({ resetsAt }: MeterTime): string {
+  return new Date(resetsAt).toISOString()
+}
+
 /** Returns the terminal object for a limit; `budget_used` is at most `budget_max`. `session`: the id for the client. */
 export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolean, isTruncated = false): Terminal {
   const { meter } = limit
@@ -161,7 +174,7 @@ export function terminalOf(limit: Limit, session: string, hasFinalAnswer: boolea
     budget_used: usedAtEnd(meter),
     budget_max: meter.max,
     scope: meter.scope ?? 'run',
-    ...(meter.time ? { resets_at: new Date(meter.time.resetsAt).toISOString() } : {}),
+    ...(meter.time ? { resets_at: instantOf(meter.time) } : {}),
     session,
   }
 }

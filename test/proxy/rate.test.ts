@@ -123,6 +123,24 @@ describe('a limit on the rate', () => {
     expect(model.requests).toHaveLength(asked)
   })
 
+  it('lets a new run begin when it comes again at the time that its text says, and else says another time', async () => {
+    const { model, agentOf, clock } = await start(velocity({ max_iterations: 2, over: '1m' }))
+    const [agent, other] = [agentOf(), agentOf()]
+    await runShortened(agent, 9)
+    agent.say(human('Go on, please.'))
+    const messages = agent.history
+    const again = async () => (await agent.send(messages)).answer.text
+    expect(await again()).toContain('2026-11-27 12:01 UTC')
+    clock.now += MINUTE
+    other.say(human('Something else.'))
+    for (let at = 0; at < 2; at++) await other.step()
+    expect(await again()).toContain('2026-11-27 12:02 UTC')
+    const asked = model.requests.length
+    clock.now += MINUTE
+    expect((await agent.send(messages)).reason).toBeUndefined()
+    expect(model.requests).toHaveLength(asked + 1)
+  })
+
   it('counts requests without tools, and ends a session of nothing else', async () => {
     const { url, model } = await start(velocity({ max_iterations: 3, over: '1m' }))
     const texts: string[] = []
