@@ -4,7 +4,7 @@ import { openApi } from '../../src/ops/sessions/openapi.ts'
 import { act, ask, firstSession, listed, type Shown } from '../support/admin.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
-import { runaway, type Script } from '../support/provider.ts'
+import { type Answer, runaway, type Script } from '../support/provider.ts'
 import { racing } from '../support/stores.ts'
 
 const TOKEN = 'an-operators-token'
@@ -723,6 +723,29 @@ describe('an operator', () => {
       }
     },
   )
+
+  it('can reset a run whose newest request fails after that: sent again, it is the first iteration', async () => {
+    let fail = (_: Answer) => {}
+    const failing = new Promise<Answer>((resolve) => {
+      fail = resolve
+    })
+    const model = runaway()
+    const script: Script = (request, number) => (number === 3 ? failing : model(request, number))
+    const { url, provider } = await startBoth(script, { budget: { max_iterations: 90 } })
+    let { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    const third = callModel(url, messages, named('one'))
+    await expect.poll(() => provider.requests.length).toBe(3)
+    await act(url, (await firstSession(url)).id, 'reset')
+    fail({ status: 500, body: {} })
+    await third
+    const seen: unknown[] = []
+    for (let at = 0; at < 2; at++) {
+      const step = await callModel(url, messages, named('one'))
+      seen.push(step.headers.get('x-governor-iteration'))
+      messages = afterStep(messages, step)
+    }
+    expect([seen, (await firstSession(url)).total_iterations]).toEqual([['1/90', '2/90'], 2])
+  })
 
   it('that lowers the limit of a stopped run has the model give no other last answer', async () => {
     const { url, provider } = await startBoth(runaway(), { budget: { max_iterations: 3 } })

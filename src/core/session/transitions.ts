@@ -193,6 +193,20 @@ function withoutIteration(session: Session): Session {
   return { ...session, counts: minus(session.counts, ONE_ITERATION) }
 }
 
+/**
+ * Returns settings of a run, or of its session, where an iteration of the run is taken back: if an operator has reset
+ * them since, they began one iteration earlier.
+ */
+function withoutBefore<Settings extends Pick<NonNullable<Run['operator']>, 'base'>>(
+  settings: Settings | undefined,
+  { operator }: Run,
+  iteration: number,
+): Settings | undefined {
+  const reset = operator?.base
+  if (!reset || settings?.base?.at !== reset.at || iteration > (reset.counts.iterations ?? 0)) return settings
+  return { ...settings, base: { ...settings.base, counts: minus(settings.base.counts, ONE_ITERATION) } }
+}
+
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(
   session: Session,
@@ -208,8 +222,10 @@ export function releaseIteration(
   if (!sent || sent.outcome === 'released' || sent.iteration !== run.counts.iterations) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
   const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome: 'released' })
-  const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests }
-  const after = withThread(recorded, thread, {}, change)
+  const operator = withoutBefore(run.operator, run, sent.iteration)
+  const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests, operator }
+  const ofSession = withoutBefore(session.operator, run, sent.iteration)
+  const after = { ...withThread(recorded, thread, {}, change), operator: ofSession }
   // Requests after the end of a run are not counted, but for those that are relayed.
   const wasCounted = !run.finalAnswer || isLate(run, request.fingerprint)
   return wasCounted ? withoutIteration(after) : after
