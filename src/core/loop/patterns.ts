@@ -82,17 +82,29 @@ function equalCalls(context: SearchContext): FoundLoop | undefined {
   count = 0
   let hasNews = false
   let isNewBetween = false
+  // New calls in the response of the oldest stand beside it, unless such may come with each of the calls.
+  let beside = 0
+  let step = last.step
   for (const [at, entry] of [...window.entries()].reverse()) {
     if (entry.step <= handledAt) return undefined
-    if (isSamePair(entry, last, isCertain)) {
+    const isSame = isSamePair(entry, last, isCertain)
+    const isOldest = isSame && count + 1 === patience(limits.repetitionThreshold, isWaiting, context)
+    if (entry.step < step || (isSame && (!isOldest || count < 2))) {
+      hasNews ||= beside > 0
+      if (beside > (isNewBetween ? 0 : 1)) return undefined
+      isNewBetween ||= beside > 0
+      beside = 0
+      step = entry.step
+    }
+    if (isOldest) return { calls, count: count + 1, span: window.length - at, hasNews, isWaiting }
+    if (isSame) {
       count++
       isNewBetween = false
-      if (count === patience(limits.repetitionThreshold, isWaiting, context))
-        return { calls, count, span: window.length - at, hasNews, isWaiting }
-    } else if (isCertain ? entry.mayBeNew : entry.isNew) {
-      if (isNewBetween || entry.isChange) return undefined
-      isNewBetween = true
-      hasNews = true
+      continue
+    }
+    if (isCertain ? entry.mayBeNew : entry.isNew) {
+      if (entry.isChange) return undefined
+      beside++
     } else if (entry.isPoll) isWaiting = true
   }
   return undefined

@@ -49,7 +49,7 @@ describe('a loop in the history of calls', () => {
     {
       what: 'more calls side by side than a window holds, three times',
       story: 'a=1+b=1+c=1+d=1+e=1+f=1 '.repeat(3),
-      found: ['16:repetition'],
+      found: ['12:repetition'],
     },
     {
       what: 'a change repeated with success',
@@ -111,6 +111,21 @@ describe('a loop in the history of calls', () => {
     { what: 'equal calls of tools with other results each time', story: 'a=1 b=1 a=2 b=2 a=3 b=3' },
   ])('is not found: $what', ({ story }) => {
     expect(tell(story).found).toEqual([])
+  })
+
+  it('has nothing new in what its first response made beside its call, but has in what each response makes', () => {
+    const of = (story: string) => tell(story).findings.map(({ at, hasNews }) => [at, hasNews])
+    expect(of('a=1+b=1 '.repeat(5))).toEqual([
+      [4, false],
+      [8, false],
+    ])
+    expect(of('a=1+n1=1 a=1+n2=2 a=1+n3=3 a=1+n4=4 a=1+n5=5')).toEqual([[4, true]])
+    // After a warning two are enough, whose second response has yet to show what stands beside.
+    expect(of('x=1 x=1 x=1 a=1+n1=1 a=1+n2=2 a=1+n3=3 a=1+n4=4')).toEqual([
+      [2, false],
+      [5, true],
+    ])
+    expect(of('a=1+edit!=1 a=1 b=1 a=1')).toEqual([])
   })
 
   it('counts equal calls of one response as one', () => {
