@@ -222,6 +222,7 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
   const answer: Delivered = {
     operation: hashOfText(request.operation),
     callIds,
+    calls: ids.length,
     isFirst: request.facts.assistantHashes.length === 0 && request.facts.previous === undefined ? true : undefined,
     isCut: isCut || undefined,
   }

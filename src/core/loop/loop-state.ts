@@ -28,7 +28,7 @@ import {
   warningSent,
 } from './escalation.ts'
 import type { LoopPolicy } from './patterns.ts'
-import { type CallReader, callsAt, hashResult, type PendingCall } from './tool-call.ts'
+import { type CallReader, callsAt, hashResult, type NewCalls, type PendingCall } from './tool-call.ts'
 import { exactHash, progressIn } from './tool-result.ts'
 
 /** The loop guard's memory of one thread: plain JSON of bounded size. */
@@ -90,7 +90,7 @@ export interface Transcript {
   /** How many answers at its end no request has shown, though they may say what those before say. */
   readonly newer?: number | undefined
   /** The newest relayed answer that it shows. */
-  readonly answer?: { readonly operation: string; readonly callIds: readonly Hash[] } | undefined
+  readonly answer?: (NewCalls & { readonly operation: string }) | undefined
 }
 
 /** How one message of a transcript is observed. */
@@ -234,7 +234,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
   const isCut = loopState.isCut === true
   const reader: CallReader = { conversation, policy, pending, isCut, callsByIndex: new Map() }
   const from = firstUnobserved(loopState, transcript, steps, reader, shown)
-  if (isSameRun && shown) reader.newCalls = { index: shown.index, callIds: answer.callIds }
+  if (isSameRun && shown) reader.newCalls = { index: shown.index, callIds: answer.callIds, calls: answer.calls }
   const newest = steps.at(-1)?.index ?? -1
   const last = lastMessage(conversation)
   let next = loopState

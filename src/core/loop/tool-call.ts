@@ -137,6 +137,12 @@ interface TranscriptCall extends CallSignature {
   readonly result: TranscriptResult | undefined
 }
 
+/** The calls of an answer, by the hashes of the newest ids; `calls`: how many it has, if more stand before these. */
+export interface NewCalls {
+  readonly callIds: readonly Hash[]
+  readonly calls?: number | undefined
+}
+
 /** What it takes to read the calls of one conversation. */
 export interface CallReader {
   readonly conversation: Conversation
@@ -145,8 +151,8 @@ export interface CallReader {
   readonly pending?: readonly PendingCall[] | undefined
   /** Earlier results are not in the transcript, so that a later one can't be compared with them letter by letter. */
   isCut?: boolean
-  /** The calls of this message that are new, by the hashes of their ids: a client may join several answers into one. */
-  newCalls?: { readonly index: number; readonly callIds: readonly Hash[] } | undefined
+  /** The calls of this message that are new: a client may join several answers into one. */
+  newCalls?: (NewCalls & { readonly index: number }) | undefined
   /** The calls that were read so far, by the index of their message. */
   readonly callsByIndex: Map<number, readonly TranscriptCall[]>
 }
@@ -199,11 +205,19 @@ function pairResults(
   return calls.map((_, at) => paired.get(at) ?? others?.next().value)
 }
 
+/** Returns which calls of a message are those of an answer. */
+function newAmong(listed: readonly ToolCall[], { callIds, calls = callIds.length }: NewCalls): readonly boolean[] {
+  const isKnown = listed.map(({ id }) => callIds.includes(hashOfText(id)))
+  const first = isKnown.indexOf(true)
+  const from = first - (calls - callIds.length)
+  return isKnown.map((is, at) => is || (at >= from && at < first))
+}
+
 function readCalls(reader: CallReader, index: number): readonly TranscriptCall[] {
   const { conversation, policy, pending = [] } = reader
-  const newCalls = reader.newCalls?.index === index ? reader.newCalls.callIds : undefined
   const results = resultsAfter(conversation, index)
   const listed = index < 0 ? [] : conversation.calls(index)
+  const isNew = reader.newCalls?.index === index ? newAmong(listed, reader.newCalls) : undefined
   const resultOf = pairResults(listed, results)
   /** What refers to calls that the provider keeps: ids of results, or the provider's ids of the calls. */
   const references: string[] = []
@@ -211,7 +225,7 @@ function readCalls(reader: CallReader, index: number): readonly TranscriptCall[]
   let made: TranscriptCall[] = []
   for (const [at, call] of listed.entries()) {
     const { name, item } = call
-    if (newCalls && !newCalls.includes(hashOfText(call.id))) continue
+    if (isNew?.[at] === false) continue
     if (name === '' && item !== undefined) references.push(item)
     else if (!isExempt(name, policy)) made.push({ at, result: resultOf[at], ...signatureOf(call, conversation.work) })
   }

@@ -363,9 +363,13 @@ function toolCallsAfter(place: Place, facts: RequestFacts, isRetry: boolean): nu
 }
 
 /** Returns how many calls of a relayed answer a transcript shows. */
-function countShown({ callIds }: RelayedAnswer, facts: RequestFacts): number {
-  const shown = facts.callIds.findLast((ids) => ids.some((id) => callIds.includes(id))) ?? []
-  return shown.filter((id) => callIds.includes(id)).length
+function countShown({ callIds, calls = callIds.length }: RelayedAnswer, facts: RequestFacts): number {
+  const at = facts.callIds.findLastIndex((ids) => ids.some((id) => callIds.includes(id)))
+  const shown = facts.callIds[at] ?? []
+  const isKnown = (id: Hash) => callIds.includes(id)
+  // The calls whose ids are not remembered stand before the others.
+  const before = (facts.callCounts[at] ?? 0) - shown.length + shown.findIndex(isKnown)
+  return shown.filter(isKnown).length + Math.min(before, calls - callIds.length)
 }
 
 /** Returns the notice about removed calls after another request: one request carries it. */

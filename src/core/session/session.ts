@@ -155,7 +155,10 @@ export interface RelayedAnswer {
   /** The request that it answered, and its number in its run. */
   readonly fingerprint: string
   readonly iteration: number
+  /** The newest of its calls. */
   readonly callIds: readonly Hash[]
+  /** How many calls it has, if those are more: they stand before these. */
+  readonly calls?: number | undefined
   /** The request contained no answer: several agents may have sent it. */
   readonly isFirst?: true | undefined
   /** The thread has gone on from it. */
@@ -401,7 +404,9 @@ export function withIds(known: Thread['responses'], more: Thread['responses']): 
 export function withRelayed(known: Thread['relayed'] = [], answer: RelayedAnswer): Thread['relayed'] {
   const same = known.find(({ operation }) => operation === answer.operation)
   const callIds = [...new Set([...(same?.callIds ?? []), ...answer.callIds])].slice(-MAX_RELAYED_CALLS)
-  const [first, ...later] = [...known.filter((one) => one !== same), { ...answer, callIds }]
+  const calls = Math.max(same?.calls ?? 0, answer.calls ?? 0)
+  const next = { ...answer, callIds, calls: calls > callIds.length ? calls : undefined }
+  const [first, ...later] = [...known.filter((one) => one !== same), next]
   // A history that goes back far still shows the first one.
   return first && [first, ...later.slice(1 - MAX_RELAYED)]
 }

@@ -130,7 +130,7 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 }
 
 /** An answer that a client is about to have got. */
-export interface Delivered extends Pick<RelayedAnswer, 'operation' | 'callIds' | 'isFirst' | 'isCut'> {}
+export interface Delivered extends Pick<RelayedAnswer, 'operation' | 'callIds' | 'calls' | 'isFirst' | 'isCut'> {}
 
 /** Records the calls of an answer before the client has its end, and whether the answer is whole. */
 export function noteRelayed(session: Session, request: CountedRequest, answer: Delivered): Session {

@@ -1,0 +1,33 @@
+/** Answers with more calls than are remembered by their ids. */
+import { describe, expect, it } from 'vitest'
+import { startBeforeModel } from '../support/governor.ts'
+import { whole } from '../support/reducers.ts'
+import { createAgent, keyOf, runShortened, SETTINGS, tableOf, verdictsOf } from '../support/shortened-agent.ts'
+
+describe.each([2, 17, 40, 100])('an agent whose answers have %i calls each', (calls) => {
+  it('ends as soon as its tool calls have reached their limit', async () => {
+    const { url } = await startBeforeModel({ budget: { run: { max_tool_calls: 3 * calls } } })
+    for (const [title, setting] of SETTINGS) {
+      const seen = await runShortened(createAgent({ url, ...setting, key: keyOf({ calls }), reducer: whole }), 8)
+      const story = `${title}\n${tableOf(seen)}`
+      expect
+        .soft(
+          seen.map(({ reason }) => reason),
+          story,
+        )
+        .toEqual([undefined, undefined, undefined, 'max_tool_calls'])
+    }
+  })
+
+  it('ends in a loop at its seventh request, like one with a single call', async () => {
+    const { url } = await startBeforeModel({})
+    for (const [title, setting] of SETTINGS) {
+      const key = keyOf({ calls, loops: true, isStubborn: true })
+      const seen = await runShortened(createAgent({ url, ...setting, key, reducer: whole }), 12)
+      const story = `${title}\n${tableOf(seen)}`
+      const told = verdictsOf(seen).map((verdict) => verdict.split(' ')[0])
+      expect.soft(told.slice(0, 6), story).toEqual(['allow', 'allow', 'allow', 'warn', 'allow', 'warn'])
+      expect.soft(seen[6]?.reason, story).toBe('loop_guard')
+    }
+  })
+})
