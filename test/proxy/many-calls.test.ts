@@ -31,3 +31,13 @@ describe.each([2, 17, 40, 100])('an agent whose answers have %i calls each', (ca
     }
   })
 })
+
+it('tells the model how often the responses made a call that it was not warned about by itself', async () => {
+  const { url, model } = await startBeforeModel({})
+  const key = keyOf({ calls: 2, loops: true, isStubborn: true })
+  await runShortened(createAgent({ url, dialect: 'chat', stream: false, session: 'one', key, reducer: whole }), 8)
+  const texts = model.requests.map(({ text }) => text).filter((text) => text.includes('[LOOP GUARD] Blocked'))
+  expect(texts.length).toBeGreaterThan(0)
+  for (const text of texts)
+    for (const [, times] of text.matchAll(/was called (\d+) times/g)) expect(Number(times)).toBeGreaterThanOrEqual(4)
+})

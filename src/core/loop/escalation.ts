@@ -279,7 +279,9 @@ function loopToBlock(
       if (isTerse && !isIgnored(found.pattern, TERSE_TIMES)) continue
       const hash = hashOfAll(found.calls)
       const before = loops.find((known) => known.loop === hash)?.count ?? 0
-      loop = { pattern: found.pattern, calls: found.calls, count: before + found.count - 1 }
+      // The warnings before may have been about another call of the same responses.
+      const times = made.filter((one) => isSamePair(one, entry, true)).length
+      loop = { pattern: found.pattern, calls: found.calls, count: Math.max(before + found.count - 1, times) }
     }
   }
   if (!loop) return undefined
