@@ -247,6 +247,26 @@ function readCalls(reader: CallReader, index: number): readonly TranscriptCall[]
 }
 
 /**
+ * Returns the hashes of a result that the history knows letter by letter. Where other results of the call were compared
+ * as text, so is this one: it may be one of them, in another form. Throws `TooMuchToRead`.
+ */
+function knownResult(
+  history: CallHistory,
+  call: Hash,
+  exact: Hash,
+  maskedHash: Hash | '',
+  texts: () => ResultHashes,
+): ResultHashes & { readonly history: CallHistory } {
+  const { window } = history
+  const isCompared = window.some((entry) => entry.call === call && entry.resultHash.startsWith(COMPARED))
+  if (!isCompared || exact.startsWith(COMPARED)) return { history, resultHash: exact, maskedHash }
+  const compared = texts()
+  const isIt = ({ call: made, resultHash }: ToolCallRecord) => made === call && resultHash === exact
+  const same = window.map((entry) => (isIt(entry) ? { ...entry, ...compared } : entry))
+  return { history: { ...history, window: same }, ...compared }
+}
+
+/**
  * Returns the hashes of the result of `call` in the message at `index`, and the history in which the earlier results of
  * the call can be compared with it. Those are read in the transcript again; one that the client has changed or removed
  * counts as different. Throws `TooMuchToRead`.
@@ -261,8 +281,9 @@ export function hashResult(
   const { conversation, policy } = reader
   const { volatile } = policy
   if (!result) return { history, resultHash: '', maskedHash: '' }
+  const texts = () => textHashes(result.text(), volatile, conversation.work)
   // Nothing before these results is in the transcript.
-  if (index < 0) return { history, ...textHashes(result.text(), volatile, conversation.work) }
+  if (index < 0) return { history, ...texts() }
   const exact = exactHash(result, volatile)
   const wanted = new Set<string>()
   let responses = 0
@@ -270,7 +291,7 @@ export function hashResult(
   for (const { call: made, resultHash, maskedHash = resultHash, step } of history.window) {
     if (made !== call) continue
     isFirst = false
-    if (resultHash === exact || maskedHash === exact) return { history, resultHash: exact, maskedHash }
+    if (resultHash === exact || maskedHash === exact) return knownResult(history, call, exact, maskedHash, texts)
     if (resultHash === '' || resultHash.startsWith(COMPARED)) continue
     wanted.add(resultHash)
     responses = Math.max(responses, history.steps + 1 - step)
@@ -291,5 +312,5 @@ export function hashResult(
   const window = history.window.map((entry) =>
     entry.call === call ? { ...entry, ...compared.get(entry.resultHash) } : entry,
   )
-  return { history: { ...history, window }, ...textHashes(result.text(), volatile, conversation.work) }
+  return { history: { ...history, window }, ...texts() }
 }
