@@ -271,9 +271,8 @@ describe('tracing without an OpenTelemetry SDK', () => {
 })
 
 describe('the set-up of docs/tracing.md', () => {
-  it('sends spans whose service is called as OTEL_SERVICE_NAME says', async () => {
-    const receiver = await startReceiver()
-    onTestFinished(() => receiver.close())
+  /** Runs one request through a Governor that is set up so; returns its exit code. */
+  async function runTraced(env: Readonly<Record<string, string>>) {
     const provider = await startProvider(() => ({ text: 'Done.' }))
     onTestFinished(() => provider.close())
     const [, snippet = ''] = /```js\n([\s\S]*?)```/.exec(readFileSync('docs/tracing.md', 'utf8')) ?? []
@@ -282,18 +281,22 @@ describe('the set-up of docs/tracing.md', () => {
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const file = join(folder, 'tracing.mjs')
     writeFileSync(file, snippet)
-    const governor = await startProcess(
-      provider.url,
-      {},
-      {
-        nodeArgs: ['--import', pathToFileURL(file).href],
-        env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_SERVICE_NAME: 'my-governor' },
-      },
-    )
+    const governor = await startProcess(provider.url, {}, { nodeArgs: ['--import', pathToFileURL(file).href], env })
     await runAgent(governor.url, START)
     governor.child.kill('SIGTERM')
-    await governor.exitCode
+    return governor.exitCode
+  }
+
+  it('sends spans whose service is called as OTEL_SERVICE_NAME says', async () => {
+    const receiver = await startReceiver()
+    onTestFinished(() => receiver.close())
+    expect(await runTraced({ OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_SERVICE_NAME: 'my-governor' })).toBe(0)
     expect(receiver.services).toEqual(['my-governor'])
     expect(receiver.spans.map(({ name }) => name)).toEqual(['chat gpt-test'])
+  })
+
+  it('ends with the exit code of Governor where no collector takes the last spans', async () => {
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1', OTEL_EXPORTER_OTLP_TIMEOUT: '100' }
+    expect(await runTraced(env)).toBe(0)
   })
 })
