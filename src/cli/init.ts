@@ -24,7 +24,10 @@ const MODES = ['enforce', 'observe'] as const
 
 const DEFAULTS = { client: CLIENTS[0], dollars: 5, perDay: 20, mode: 'enforce' }
 
-/** Asks until there is an answer that can be read; an empty line, or none, takes the default. */
+/**
+ * Asks until there is an answer that can be read; an empty line takes the default, and so does none, unless a person
+ * left the questions with Ctrl-D. Throws `CommandError` then.
+ */
 async function askQuestions(terminal: Terminal) {
   const input = createInterface({ input: Readable.from(terminal.input()) })
   const lines = input[Symbol.asyncIterator]()
@@ -37,6 +40,10 @@ async function askQuestions(terminal: Terminal) {
     for (;;) {
       terminal.out(question)
       const { value, done } = await lines.next()
+      if (done && terminal.isInteractive) {
+        terminal.out('\n')
+        throw new CommandError(`${FILE} is not written: a question has no answer; --yes takes all defaults`)
+      }
       const text = done ? '' : value.trim()
       const chosen = text === '' ? otherwise : read(text)
       if (chosen !== undefined) return chosen

@@ -1,13 +1,15 @@
 /** `governor init` and `governor doctor`, with the built program. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { MAIN, startProcess, temporaryFolder } from '../support/process.ts'
+import { describeWith } from '../support/programs.ts'
 import { serve } from '../support/provider.ts'
 import { freePort } from '../support/redis.ts'
+import { openPane } from '../support/tmux.ts'
 
 /** Runs the built program to its end in a folder, with these lines on standard input. */
 async function governor(
@@ -125,6 +127,20 @@ async function doctorSays(config: object, env: Readonly<Record<string, string>> 
     checks: Object.fromEntries(checks.map(({ check, result, says }) => [check, `${result}: ${says}`])),
   }
 }
+
+describeWith('tmux', 'governor init on a terminal', () => {
+  it('writes nothing where a person leaves its questions with Ctrl-D', async () => {
+    const cwd = temporaryFolder()
+    const pane = await openPane(120)
+    await pane.enter(`cd ${cwd}; clear; node ${MAIN} init`)
+    await pane.shows(/^\[1\]/m)
+    await pane.press('2', 'Enter')
+    await pane.shows('Dollars that one task may cost')
+    await pane.press('C-d')
+    await pane.shows(/^governor: governor.yaml is not written: a question has no answer; --yes takes all defaults/m)
+    expect(existsSync(join(cwd, 'governor.yaml'))).toBe(false)
+  })
+})
 
 describe('governor doctor', () => {
   it('says that all is well: configuration, port, upstreams, keys, prices, store and journal', async () => {
