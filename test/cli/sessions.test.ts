@@ -66,6 +66,19 @@ describe('governor sessions', () => {
     expect((await called(url, 'sessions')).printed).toMatch(/stopping/)
   })
 
+  it('takes a whole name for that session where the names of others begin with it', async () => {
+    const { url } = await startBoth(runaway())
+    for (const name of ['build-4', 'build-42', 'build-421']) await runAgent(url, START, { ...named(name), max: 1 })
+    for (const name of ['build-4', 'build-42']) {
+      expect((await called(url, 'session', name)).printed).toContain(`name:        ${name}\n`)
+      expect(await called(url, 'stop', name)).toMatchObject({ code: 0, complaints: '' })
+    }
+    expect((await called(url, 'session', 'build-')).complaints).toContain('several sessions begin with build-')
+    // Two clients may call a session so.
+    await runAgent(url, START, { headers: { 'x-governor-session': 'build-4', authorization: 'Bearer two' }, max: 1 })
+    expect((await called(url, 'session', 'build-4')).complaints).toContain('give more of the id')
+  })
+
   it('reports each mistake in one line', async () => {
     const { url } = await started()
     expect(await called(url, 'stop', 'nobody')).toMatchObject({

@@ -79,13 +79,12 @@ export function askBudget<Reply>(connection: Connection, body?: object): Promise
   return send<Reply>(connection, 'budget', body, 'PATCH')
 }
 
-/** Returns the id of the session whose id begins with a text, or whose client calls it so. */
+/** Returns the id of the session whose id or name begins with a text; of several, of the one whose whole name it is. */
 export async function idOfSession(connection: Connection, text: string): Promise<string> {
   const [first, second] = (await listSessions(connection, { id: text, limit: '2' })).sessions
-  if (first && second && first.id !== text)
-    throw new CommandError(`several sessions begin with ${text}: give more of the id`)
-  if (first) return first.id
-  const [named] = (await listSessions(connection, { name: text, limit: '1' })).sessions
+  if (first && (!second || first.id === text)) return first.id
+  const [named, other] = (await listSessions(connection, { name: text, limit: '2' })).sessions
+  if (first && (!named || other)) throw new CommandError(`several sessions begin with ${text}: give more of the id`)
   if (!named) throw new CommandError(`no session begins with ${text}, and no client calls one so`)
   return named.id
 }
