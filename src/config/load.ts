@@ -250,11 +250,14 @@ export function checkConfig(tree: Json, name: string, source: Source = {}): Conf
   mend(tree, first.error.issues, source.texts)
   const { success, data, error } = configSchema.safeParse(tree, PARSING)
   if (success) return data
-  throw new ConfigError(
-    inForm(error.issues, tree)
-      .flatMap((issue) => messagesOf(issue, tree, name, source))
-      .join('\n'),
-  )
+  const said = new Map<string, string>()
+  for (const issue of inForm(error.issues, tree))
+    for (const line of messagesOf(issue, tree, name, source)) {
+      // One address of a flag or a variable is that of several upstreams: the first stands for all.
+      const what = line.replace(/^((?:--upstream|GOVERNOR_UPSTREAM): )upstreams\.[^.]+\.url: /, '$1')
+      if (!said.has(what)) said.set(what, line)
+    }
+  throw new ConfigError([...said.values()].join('\n'))
 }
 
 export type Loaded = ReturnType<typeof loadConfig>

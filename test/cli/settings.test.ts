@@ -57,9 +57,11 @@ describe('a Governor that gets its settings without a file', () => {
     [[], { GOVERNOR_MAX_SECONDS: 'soon' }, 'GOVERNOR_MAX_SECONDS: budget.run.max_seconds: found "soon"'],
     [[], { GOVERNOR_OBSERVE: 'perhaps' }, 'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of 0, 1, true, on,'],
     [[], { GOVERNOR_UPSTREAM: 'here' }, 'GOVERNOR_UPSTREAM: upstreams.openai.url: found "here": expected an http'],
-  ])('does not start with %j and %j, and names what is wrong', async (args, env, says) => {
+    [['--upstream', 'here'], {}, '--upstream: upstreams.openai.url: found "here": expected an http'],
+  ])('does not start with %j and %j, and names once what is wrong', async (args, env, says) => {
     const program = launch(args, env)
     expect(await program.exitCode).toBe(2)
     expect(program.complaints()).toContain(says)
+    expect(program.complaints().trimEnd().split('\n')).toHaveLength(2)
   })
 })
