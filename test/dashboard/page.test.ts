@@ -778,6 +778,16 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('draws a dot for each character that would turn round the text beside a name', async () => {
+    const { url } = await startBoth(() => ({ calls: [{ name: 'a\u202eb', arguments: {} }] }))
+    await runAgent(url, START, { ...named('one'), max: 3, body: { model: 'gpt-\u202e\u2066evil' } })
+    const { page, problems } = await openPage(`${url}/governor/#one`)
+    await page.locator('#timeline').getByText('a·b').first().waitFor()
+    await page.locator('#detail').getByText('gpt-··evil').first().waitFor()
+    expect(await page.locator('body').innerText()).not.toMatch(/[\u202a-\u202e\u2066-\u2069]/)
+    expect(problems).toEqual([])
+  })
+
   it('shows what was said in a session, as text and nothing else, with how its run ended', async () => {
     const hostile = '<img src=x onerror="document.title=1">\u202e\u0000 <script>document.title=2</script>'
     const { url } = await startBoth(runaway('search', `I found ${hostile}`), {

@@ -6,6 +6,7 @@ import { headParts, headText, MOST_SEARCHED, OBSERVES, ORDERS, pausedText, toneO
 import { raiseQuestion } from './actions.tsx'
 import { Detail } from './detail.tsx'
 import { Dialog } from './dialog.tsx'
+import { keepDirection } from './direction.ts'
 import { List, moveFocus } from './list.tsx'
 import { Bar } from './parts.tsx'
 import {
@@ -267,6 +268,8 @@ function App({ store }: { store: Store }) {
     </>
   )
 }
+
+keepDirection()
 
 const opened = openStore((store) => {
   const { summary } = store.page ?? {}
