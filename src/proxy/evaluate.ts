@@ -214,10 +214,8 @@ async function countAndDecide(
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const {
-    limits,
-    run: { stated },
-  } = runState
+  const { limits, run } = runState
+  const { stated } = run
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
   const decision = decideOn(exchange, request, sent, runState, policy, time)

@@ -527,7 +527,6 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
   const limits = limitsInForce(request.limits, session, known, runBefore)
   const loopMode = loopModeInForce(session, known)
   const observed = observeCalls(request, place, loopMode)
-  const { loopState, fault } = observed
   const reaction = reactionOf(place, request, isRetry)
   const counted = runAfter(request, place, before, iteration, reaction, limits)
   const { run, rates } = withRate(session, request, runBefore, counted, before)
@@ -567,8 +566,8 @@ export function countRequest(session: Session, request: Request): Changed<RunSta
       usedBySession: usedSinceReset(ofSession, now),
       contextTokens: contextTokens(from, facts),
       reaction,
-      loop: request.loop.enabled ? loopState?.finding : undefined,
-      loopFault: fault,
+      loop: request.loop.enabled ? observed.loopState?.finding : undefined,
+      loopFault: observed.fault,
       loopMode,
       rates,
       reductions: session.reductions,
