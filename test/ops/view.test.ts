@@ -112,6 +112,15 @@ describe('the state of a session', () => {
     expect(shown(true)).toMatchObject({ state: 'answered', cost_usd_per_minute: null, seconds_to_limit: null })
   })
 
+  it('is not on its way to a limit that it has reached', () => {
+    const made = [1, 2, 3].map((minutes) => iteration({ at: NOW - minutes * MINUTE }))
+    const limits = { run: { ...NO_LIMITS, iterations: 3 }, session: NO_LIMITS }
+    const shown = (iterations: number) =>
+      rowOf(listed(sessionOf([threadOf(1, { limits, counts: { iterations } })], made)), VIEWER)
+    expect(shown(2).seconds_to_limit).toBeGreaterThan(0)
+    expect(shown(3).seconds_to_limit).toBeNull()
+  })
+
   it('is that of the agent which needs attention most', () => {
     const calm = threadOf(1, { isAnswered: true })
     const near = threadOf(2, { counts: { iterations: 9 } })

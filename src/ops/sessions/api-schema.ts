@@ -140,7 +140,7 @@ const row = {
   total_iterations: count.describe('Of all runs and agents together, as the three below.'),
   ...sums,
   cost_usd_per_minute: maybe.describe('Over the last five minutes; null: no price is known, or it is not at work.'),
-  seconds_to_limit: maybe.describe('At the pace of the last five minutes.'),
+  seconds_to_limit: maybe.describe('At the pace of the last five minutes; null: it reaches none, or has reached one.'),
   tokens_per_iteration: z.array(count).describe('Of the newest iterations, oldest first.'),
   agents: z.strictObject({ alive: count, total: count }),
   last_tool: text,

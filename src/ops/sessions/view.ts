@@ -309,7 +309,7 @@ function paceSince(iterations: readonly IterationRecord[], startedAt: number, no
   return Math.max(startedAt, now - PACE_WINDOW, first?.at ?? 0)
 }
 
-/** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: it reaches none. */
+/** Returns the seconds until an agent reaches a limit at the pace of the last five minutes; `null`: none, or it has one. */
 function secondsToLimit(leader: Agent | undefined, iterations: readonly IterationRecord[], now: number): number | null {
   if (!leader || !AT_WORK.includes(leader.shown.state)) return null
   const { number, run } = leader.thread
@@ -323,7 +323,7 @@ function secondsToLimit(leader: Agent | undefined, iterations: readonly Iteratio
   for (const { name, used, max } of leader.meters)
     if (max > 0 && usedSince[name] > 0)
       least = Math.min(least, (Math.max(0, max - (used ?? 0)) * seconds) / usedSince[name])
-  return Number.isFinite(least) ? Math.round(least) : null
+  return Number.isFinite(least) && least > 0 ? Math.round(least) : null
 }
 
 /** Returns US dollars; `null` if no price is known. */
