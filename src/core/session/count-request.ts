@@ -90,6 +90,7 @@ function placeOf(session: Session, request: Request): Place {
     return { run: newRun, isUnknown: true }
   }
   const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, cutSteps = 0, branch } = found
+  const asksBefore = found.asksBefore === true && facts.isByAgent !== true
   if (branch === 'rewind' && answer) return placeAfterRewind(session, found.thread, answer, request)
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
@@ -116,12 +117,13 @@ function placeOf(session: Session, request: Request): Place {
     over: isNewRun ? thread.run : undefined,
     skipsLast: (dropsMessage || isHarness) && !isNewRun && facts.endsInUserMessage,
     answer,
-    isUnknown: isNewRun || showsMore,
+    skipsHistory: asksBefore,
+    isUnknown: (isNewRun && !asksBefore) || showsMore,
     repeatsStep,
     newer: found.newer,
     midSteps,
     branch: isNewRun ? undefined : thread.branch,
-    loopState: dropsHistory ? undefined : thread.loopState,
+    loopState: dropsHistory || asksBefore ? undefined : thread.loopState,
   }
 }
 

@@ -21,6 +21,8 @@ interface Continuation {
   readonly isNewRun?: boolean
   /** The conversation begins again from its prompt. */
   readonly dropsHistory?: boolean
+  /** The user message that begins the run stands before all answers: those are of the runs before it. */
+  readonly asksBefore?: boolean
   /** It kept the answer to the thread's last message and dropped the message: the harness wrote it; the run goes on. */
   readonly dropsMessage?: boolean
   /** It shows or names an answer of the thread's run, or repeats a request that does. Unset for a thread with a name. */
@@ -193,11 +195,23 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
   const newer = facts.callIds.length - 1 - at
   // The words after all answers are new, and those after this one before answers that came elsewhere.
   const isAfterAnswer = iteration === 1 || (!isNewest && newer >= iteration - 1)
-  const isNewRun = isAfterAnswer && shown.length > 0 && !isSameMessage && !isOver
+  const asksBefore = !isAfterAnswer && asksInPlace(thread, facts)
+  const isNewRun = asksBefore || (isAfterAnswer && shown.length > 0 && !isSameMessage && !isOver)
   // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const showsMore = !isNewest && newer > (thread.run.isDoubted ? 0 : 1)
   const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at)
-  return { thread, answer, isNewRun, dropsMessage, showsRun: true, showsMore, cutSteps }
+  return { thread, answer, isNewRun, asksBefore, dropsMessage, showsRun: true, showsMore, cutSteps }
+}
+
+/**
+ * Returns whether a transcript asks something new after the words that ended the thread's run, although it ends in
+ * those: some frameworks put each question in the place of the first one, before all answers.
+ */
+function asksInPlace({ run, userMessageHashes }: Thread, facts: RequestFacts): boolean {
+  const question = facts.userMessageHashes.at(-1)
+  if (question === undefined || userMessageHashes.includes(question)) return false
+  const endsInWords = facts.transcript.length < facts.messages || (!facts.endsInUserMessage && !callsLast(facts))
+  return endsInWords && (run.isAnswered === true || run.finalAnswer !== undefined)
 }
 
 /** Returns whether the newest request of a thread got no whole answer. */
@@ -221,7 +235,7 @@ function cutStepsIn(thread: Thread, { assistantHashes, callCounts }: RequestFact
 /** Returns the same, where several agents may go on from one answer; `undefined` if it begins a thread and a run. */
 function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | undefined {
   const found = continuationAfter(shown, facts)
-  if (isNextOf(shown)) return found
+  if (found.asksBefore || isNextOf(shown)) return found
   const { isFirst, isFollowed } = shown.answer
   const newest = shown.thread.run.recentRequests.at(-1)
   const isInFlight = newest !== undefined && newest.outcome === undefined
