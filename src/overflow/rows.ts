@@ -89,13 +89,14 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
     id: 'rate-limit',
     source: 'OpenAI, Azure, Anthropic, Groq, Bedrock and Google rate limit errors',
     text: anyOf`
-      \b(?:tokens?|requests?|characters?)[ -](?:per|\/)[ -]?(?:minute|min|day|hour|second)
-      \bper[ -](?:minute|day|hour|second)\b
+      (?:tokens?|requests?|characters?)[ _-]?(?:per|\/)[ _-]?(?:s|sec|second|m|min|minute|h|hour|d|day)\b
+      (?:\b|_)per[ _-](?:minute|day|hour|second)(?:\b|_)
+      tokens (?:in|within|over|every) (?:a |the last |the past )?\d{1,6}[ -]?(?:s|secs?|seconds?|mins?|minutes?|hours?)\b
       \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
-      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance)|\benqueued\b|concurren(?:t|cy)|\bat once\b
+      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance|cap|budget)\b|\benqueued\b|concurren(?:t|cy)|(?<!tokens )\bat once\b
       high demand|overloaded|peak load|please wait|slow down|right now
       try again (?:later|in \d|once|after|when)|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)
-      \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:hour|day|week|month))\b
+      \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:minute|hour|day|week|month))\b
       频率限制|速率限制|每分钟`,
   },
   {
