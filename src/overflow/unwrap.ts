@@ -79,10 +79,19 @@ function embeddedJson(text: string): { value: unknown; start: number; end: numbe
   return undefined
 }
 
+const ENTITIES: Readonly<Record<string, string>> = { quot: '"', apos: "'", lt: '<', gt: '>', nbsp: ' ', amp: '&' }
+
+/** Returns the text of a page with its characters as they are meant: pages write `"` as `&quot;`. */
+function withoutEntities(text: string): string {
+  return text.replace(/&(?:(quot|apos|lt|gt|nbsp|amp)|#(\d{1,5})|#x([\da-f]{1,4}));/gi, (_, name, code, hex) =>
+    name ? (ENTITIES[name.toLowerCase()] ?? '') : String.fromCharCode(code ? Number(code) : Number.parseInt(hex, 16)),
+  )
+}
+
 function collectText(text: string, collected: Collected, depth: number): void {
   // A message may be only a code.
   if (/^\w{3,64}$/.test(text)) collected.codes.add(text.toLowerCase())
-  const cut = bounded(text)
+  const cut = withoutEntities(bounded(text))
   if (depth >= MAX_DEPTH) return void collected.texts.push(cut)
   const events = cut.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'))
   if (events.length > 0) {
