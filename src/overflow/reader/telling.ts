@@ -39,7 +39,8 @@ const THINGS = wordSet(`
   image images page pages tool tools function functions file files pixel pixels px document documents
   properties parameter parameters attachment attachments choices video videos audio audios`)
 
-const NUMBER_OF_THINGS = /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|images|tools|documents|files)\b/
+const NUMBER_OF_THINGS =
+  /\b(?:number of (?:\w{1,30} )?(?:texts|inputs|items|messages|turns|images|tools|documents|files)|too many messages)\b/
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
 export function countsThings({ sentence, phrase }: Clause): boolean {
