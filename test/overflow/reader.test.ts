@@ -10,6 +10,11 @@ describe('the general reader of overflow errors', () => {
     expect(plainNumbers('131,072; 131 072; 131_072; 131072.0')).toBe('131072; 131072; 131072; 131072')
     expect(plainNumbers('128k, 1.0m context, 12.8万')).toBe('128000, 1000000 context, 128000')
     expect(plainNumbers('gpt-4-32k llama-3.3-70b 2024-08-01')).toBe('gpt-4-32k llama-3.3-70b 2024-08-01')
+    expect(plainNumbers('131.072 tokens, limit 128.000, $1.250, 2.345 s')).toBe(
+      '131072 tokens, limit 128000, $1.250, 2.345 s',
+    )
+    expect(plainNumbers('version 1.234')).toBe('version 1.234')
+    expect(plainNumbers('1.2m tokens > 1m maximum')).toBe('1200000 tokens > 1000000 maximum')
     expect(plainNumbers('[1, 8192]')).toBe('[1, 8192]')
   })
 

@@ -22,24 +22,27 @@ function expanded(_: string, digits: string, unit: string): string {
   return Number.isSafeInteger(value) ? String(value) : digits
 }
 
+/** `131.072`; no amount of money, and no time or size, which may have thousandths. */
+const DOTTED = /(?<![\w.,$€-])(\d{1,3})\.(\d{3})(?![\d%]|[.,]\d| ?(?:ms|s|secs?|seconds?|min|minutes?|[kmg]i?b)\b)/g
+
+/** Nobody counts thousandths of a token: where a text writes tokens so, it writes all its numbers so. */
+const DOTTED_TOKENS = /(?<![\w.,-])\d{1,3}\.\d{3} ?-?tokens?\b/
+
 /**
  * Returns the text with numbers as plain digits: `131,072`, `131 072`, `200_000`, `1.048.576`, `128k`,
  * `12.8万`. Numbers that are part of a name (`gpt-4-32k`, `v1.2`) stay as they are.
  */
 export function plainNumbers(text: string): string {
-  return (
-    text
-      .replace(/(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g, (number) =>
-        number.replace(/\D/g, ''),
-      )
-      .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (number) => number.replaceAll('.', ''))
-      // Nobody counts thousandths of a token.
-      .replace(/(?<![\w.,-])(\d{1,3})\.(\d{3})(?= ?-?tokens?\b)/g, '$1$2')
-      .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
-      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, expanded)
-      .replace(/(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|\)))/g, expanded)
-      .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, expanded)
-  )
+  const isDotted = DOTTED_TOKENS.test(text)
+  return (isDotted ? text.replace(DOTTED, '$1$2') : text)
+    .replace(/(?<![\w.,-])\d{1,3}([,_'’ \u00a0\u2009\u202f])\d{3}(?:\1\d{3}){0,3}(?![\d\]]|[.,]\d)/g, (number) =>
+      number.replace(/\D/g, ''),
+    )
+    .replace(/(?<![\w.,-])\d{1,3}(?:\.\d{3}){2,4}(?![\d.])/g, (number) => number.replaceAll('.', ''))
+    .replace(/(?<![\w.,-])(\d{4,15})\.0+(?!\d)/g, '$1')
+    .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?(k)(?![\w])/g, expanded)
+    .replace(/(?<![\w.-])(\d{1,3}(?:\.\d{1,3})?) ?(m)(?=[ -]?(?:tok|context|window|max|limit|\)))/g, expanded)
+    .replace(/(?<![\w.-])(\d{1,6}(?:\.\d{1,3})?) ?([千万萬])/g, expanded)
 }
 
 export function normalised(text: string): string {
