@@ -123,6 +123,9 @@ const OFFERED = wordSet('available allowed supported permitted maximum max')
 /** `N has been exceeded`: N is the limit. */
 const PASSIVE = /^(?:(?:has|have|had) been (?:exceeded|reached)|(?:was|is|were) exceeded)(?= |$)/
 
+/** `N tokens were sent` */
+const WERE_ASKED = /^(?:was|were) (?:given|sent|provided|received|requested|submitted|supplied|passed)(?= |$)/
+
 function roleOf(place: Place, isTerm: boolean): Role | undefined {
   const { sentence, at, left, right, rest } = place
   const [before = ''] = left
@@ -138,10 +141,14 @@ function roleOf(place: Place, isTerm: boolean): Role | undefined {
     if (ASKED.has(first)) return 'value'
     if (OFFERED.has(first)) return 'limit'
   }
-  if (PASSIVE.test(rest.join(' '))) return 'limit'
+  const after = rest.join(' ')
+  if (PASSIVE.test(after)) return 'limit'
+  if (WERE_ASKED.test(after)) return 'value'
   const cue = cueBefore(left)
-  // `the maximum of N exceeded`, and languages in which the verb comes last.
-  const endsInVerb = !leadsToNumber && cueOf(first) === 'exceed' && !/\w/.test(second)
+  // `the maximum of N exceeded`, also before `: M`, and languages in which the verb comes last.
+  const endsPhrase = first === 'exceeded' && second !== ''
+  const endsInVerb =
+    (!leadsToNumber || endsPhrase) && cueOf(first) === 'exceed' && (!/\w/.test(second) || second === 'but')
   if (endsInVerb && cue === 'bound') return 'limit'
   if (isCompared(rest) || (before === '(' && ASKED.has(first))) return 'value'
   // `N maximum context length`
@@ -193,6 +200,8 @@ function cueBefore(left: readonly string[]): Cue | undefined {
     if (near.includes('input') || near.includes('output')) return undefined
     // `the maximum per submitted batch is N`: `submitted` says nothing about N.
     if (EACH.has(before)) continue
+    // `over the limit of N`, `above the N token limit`
+    if ((word === 'over' || word === 'above') && at > 0) return 'bound'
     // `more than N` and other comparatives.
     if (word === 'than') return before === 'smaller' && left[at + 2] !== 'be' ? 'value' : 'bound'
     const cue = cueOf(word)
