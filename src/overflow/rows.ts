@@ -91,9 +91,10 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
     text: anyOf`
       (?:tokens?|requests?|characters?)[ _-]?(?:per|\/)[ _-]?(?:s|sec|second|m|min|minute|h|hour|d|day)\b
       (?:\b|_)per[ _-](?:minute|day|hour|second)(?:\b|_)
-      tokens (?:in|within|over|every) (?:a |the last |the past )?\d{1,6}[ -]?(?:s|secs?|seconds?|mins?|minutes?|hours?)\b
+      tokens (?:in|within|over|every) (?:(?:a|the last|the past) )?\d{1,6}[ -]?(?:s|sec|seconds?|min|minutes?|hours?)\b
       \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
-      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance|cap|budget)\b|\benqueued\b|concurren(?:t|cy)|(?<!tokens )\bat once\b
+      (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance|cap\b|budget\b)
+      \benqueued\b|concurren(?:t|cy)|(?<!tokens )\bat once\b
       high demand|overloaded|peak load|please wait|slow down|right now
       try again (?:later|in \d|once|after|when)|\bresets? (?:at|in|on|after)\b|retry (?:after|in|shortly)
       \b(?:used|tokens|limit|quota) (?:for )?(?:today|this (?:minute|hour|day|week|month))\b
