@@ -187,6 +187,8 @@ export interface AnswerStream {
    * the client reads; the stream has to be opened for it.
    */
   finish(terminal: TerminalFor, fallback: string | undefined, footer?: string): Buffer[]
+  /** Makes the current response, which has text and no calls, end as an answer that Governor asked for does. */
+  endAsAnswer(): void
   /** Returns the bytes that are still held of a broken response. */
   abandon(): Buffer[]
   /** The client has received the beginning of a response, so that its stream needs an end. */

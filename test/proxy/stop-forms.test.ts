@@ -100,6 +100,17 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     }
   })
 
+  it.each(api.cutOff)('ends a text in place of a forced call as a whole answer, after %s', async (finish, isCutOff) => {
+    const request = { ...api.request, tool_choice: forcedChoice(api) }
+    for (const stream of [false, true]) {
+      const { url } = await startBoth(() => ({ text: TEXT, finish }), config)
+      const { text } = await send(url, api, request, stream)
+      expect(text).toContain('"has_final_answer":true')
+      expect(text.includes('"truncated":true')).toBe(isCutOff)
+      expect(api.reasonIn(text)).toBe(isCutOff ? api.cutOff.at(-1)?.[0] : finish)
+    }
+  })
+
   it('removes nothing before it has tried the client’s own text with tools that must not be chosen', async () => {
     const takes = (body: ChatBody) => hasTools(body) && !hasNotice(body) && !isAnnounced(body) && isBanned(body)
     const { url, provider } = await startBoth(({ json }) => (takes(json) ? ANSWER : refusal), config)

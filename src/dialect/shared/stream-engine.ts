@@ -246,6 +246,10 @@ export class RewrittenStream implements AnswerStream {
     return [...bytes, ...separator, ...dialect.ending(ending, dialectState)]
   }
 
+  endAsAnswer(): void {
+    this.mode = 'answer'
+  }
+
   abandon(): Buffer[] {
     const { buffered } = this.current
     this.current.buffered = []

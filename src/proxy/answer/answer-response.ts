@@ -196,6 +196,7 @@ async function takeForced(answer: Answer, plain: AsyncIterable<Buffer>, keeps: r
   await pass(released.end())
   answer.stream = stream
   answer.kept = kept
+  if (isText) stream.endAsAnswer()
   return stream.endResponse() === 'broken' ? leaveBroken(answer, stream) : 'answered'
 }
 
