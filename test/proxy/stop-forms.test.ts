@@ -111,6 +111,17 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     }
   })
 
+  it('gives its own text as a whole answer, for whatever reason the model gave none', async () => {
+    for (const [finish] of api.cutOff) {
+      for (const stream of [false, true]) {
+        const { url } = await startBoth(() => ({ text: '', finish }), config)
+        const { text } = await send(url, api, api.request, stream)
+        expect(text).toContain('(Reached max iterations: 1)')
+        expect(api.reasonIn(text)).toBe(api.cutOff.at(-1)?.[0])
+      }
+    }
+  })
+
   it('removes nothing before it has tried the client’s own text with tools that must not be chosen', async () => {
     const takes = (body: ChatBody) => hasTools(body) && !hasNotice(body) && !isAnnounced(body) && isBanned(body)
     const { url, provider } = await startBoth(({ json }) => (takes(json) ? ANSWER : refusal), config)

@@ -234,7 +234,9 @@ export const messagesReplies = {
   writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
     const all = responsesIn(body, earlier)
     const { stop_reason: stated } = all.response
-    const reason = dropCalls ? stopOfAnswer(stated) : stated
+    // Governor's own text is no refusal of the model.
+    const isOwn = text !== undefined && !terminal.has_final_answer
+    const reason = !dropCalls ? stated : isOwn ? 'end_turn' : stopOfAnswer(stated)
     const blocks = contentOf(all.response)
     // The reasoning and the provider's own calls stay.
     const isKept = (block: Json) => !isCall(block) && (text === undefined || block['type'] !== 'text')
