@@ -122,6 +122,25 @@ describe.each(STOPPED)('a stop over $name', (api) => {
     }
   })
 
+  it('begins a run with a human’s message after its own text, although it read no answer of the model', async () => {
+    for (const stream of [false, true]) {
+      let isWell = false
+      const { url } = await startBoth(() => (isWell ? ANSWER : { body: '<html>Bad gateway</html>' }), config)
+      await send(url, api, api.request, stream)
+      expect((await send(url, api, api.request, stream)).text).toContain('(Reached max iterations: 1)')
+      isWell = true
+      const said = [
+        { role: 'assistant', content: '(Reached max iterations: 1)' },
+        { role: 'user', content: 'Now tell me about ships.' },
+      ]
+      const { messages, input } = api.request as { messages?: object[]; input?: object[] }
+      const next = messages ? { messages: [...messages, ...said] } : { input: [...(input ?? []), ...said] }
+      const { text, headers } = await send(url, api, { ...api.request, ...next }, stream)
+      expect(text).not.toContain('has_final_answer')
+      expect(headers.get('x-governor-iteration')).toBe('1/1')
+    }
+  })
+
   it('removes nothing before it has tried the client’s own text with tools that must not be chosen', async () => {
     const takes = (body: ChatBody) => hasTools(body) && !hasNotice(body) && !isAnnounced(body) && isBanned(body)
     const { url, provider } = await startBoth(({ json }) => (takes(json) ? ANSWER : refusal), config)

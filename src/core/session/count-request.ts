@@ -100,12 +100,13 @@ function placeOf(session: Session, request: Request): Place {
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
   const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
-  const { finalAnswer, stopTries } = found.thread.run
+  const { finalAnswer, ownEnd, stopTries } = found.thread.run
   // The client may leave out the last answer of a stopped run.
   const isMidStep = seemsNew && facts.endsInUserMessage && callsLast(facts) && !finalAnswer
   const midSteps = isMidStep ? (found.thread.midSteps ?? 0) + 1 : 0
   // After a last answer that was cut off, a harness asks for the rest of it.
-  const asksForRest = finalAnswer === undefined && (stopTries?.truncated ?? 0) > 0
+  const isIncomplete = ownEnd ? ownEnd.truncated === true : (stopTries?.truncated ?? 0) > 0
+  const asksForRest = finalAnswer === undefined && isIncomplete
   const isHarness = facts.isByAgent === true || asksForRest || midSteps >= MAX_MID_STEPS
   const thread = dropsMessage || (seemsNew && isHarness) ? withoutMessage(found.thread) : found.thread
   const isNewRun = seemsNew && !isHarness
