@@ -91,7 +91,8 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
     text: anyOf`
       (?:tokens?|requests?|characters?)[ _-]?(?:per|\/)[ _-]?(?:s|sec|second|m|min|minute|h|hour|d|day)\b
       (?:\b|_)per[ _-](?:minute|day|hour|second)(?:\b|_)
-      tokens (?:in|within|over|every) (?:(?:a|the last|the past) )?\d{1,6}[ -]?(?:s|sec|seconds?|min|minutes?|hours?)\b
+      tokens (?:in|within|over|every) \d{1,6}[ -]?(?:s|sec|seconds?|min|minutes?|hours?)\b
+      tokens (?:in|within|over) (?:a|the last|the past) (?:\d{1,6}[ -]?)?(?:s|sec|seconds?|min|minutes?|hours?|day)\b
       \b(?:tpm|rpm|tpd|rpd|itpm|otpm)\b|rate[ _-]?limit|too many (?:concurrent )?requests|throttl|\bquota\b
       (?:daily|weekly|monthly|hourly|usage) (?:\w{1,30} )?(?:limit|allowance|cap\b|budget\b)
       \benqueued\b|concurren(?:t|cy)|(?<!tokens )\bat once\b
