@@ -126,6 +126,9 @@ const PASSIVE = /^(?:(?:has|have|had) been (?:exceeded|reached)|(?:was|is|were) 
 /** `N tokens were sent` */
 const WERE_ASKED = /^(?:was|were) (?:given|sent|provided|received|requested|submitted|supplied|passed)(?= |$)/
 
+/** `a limit of N exceeded by a prompt`, `exceeded, but …` */
+const NEXT_PHRASE = wordSet('but by with')
+
 function roleOf(place: Place, isTerm: boolean): Role | undefined {
   const { sentence, at, left, right, rest } = place
   const [before = ''] = left
@@ -148,7 +151,7 @@ function roleOf(place: Place, isTerm: boolean): Role | undefined {
   // `the maximum of N exceeded`, also before `: M`, and languages in which the verb comes last.
   const endsPhrase = first === 'exceeded' && second !== ''
   const endsInVerb =
-    (!leadsToNumber || endsPhrase) && cueOf(first) === 'exceed' && (!/\w/.test(second) || second === 'but')
+    (!leadsToNumber || endsPhrase) && cueOf(first) === 'exceed' && (!/\w/.test(second) || NEXT_PHRASE.has(second))
   if (endsInVerb && cue === 'bound') return 'limit'
   if (isCompared(rest) || (before === '(' && ASKED.has(first))) return 'value'
   // `N maximum context length`
