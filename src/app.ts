@@ -346,6 +346,7 @@ async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof create
   await telemetry.journal?.close()
   await services.transport.destroy()
   pauses.close()
+  await state.dayCost?.close()
   await opened.close()
 }
 

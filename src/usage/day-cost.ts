@@ -54,6 +54,8 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
     },
     /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
     restore: () => flush().then(ignore, ignore),
+    /** Writes what this replica has kept to itself. Never rejects. */
+    close: async () => void (timer && (await flush().catch(ignore))),
     /** Returns what was counted today, and since when. Rejects if the store fails. */
     async today(): Promise<Part> {
       let all: Part = { since: now(), counts: {} }

@@ -18,7 +18,7 @@ const stuck: Script = ({ json }) =>
     : { calls: [{ name: 'read_file', arguments: { path: 'a' } }] }
 
 /** Two replicas in front of an agent's provider; `another` starts one more. */
-async function startTwo() {
+async function startTwo(config: object = {}) {
   const provider = await startProvider(stuck)
   onTestFinished(() => provider.close())
   const redis = await startRedis()
@@ -28,6 +28,7 @@ async function startTwo() {
       redis: { url: redis.url, timeout: '5s' },
       budget: { max_iterations: 40 },
       loop_guard: { mode: 'warn' },
+      ...config,
     })
   return { provider, another, agents: await another(), operators: await another() }
 }
@@ -112,6 +113,16 @@ describeWith('redis-server', 'the cost of the day', () => {
     await redis.restart()
     await Promise.all([one.until(true), other.until(true)])
     await expect.poll(both).toMatchObject([all, all])
+  })
+
+  it('keeps what a Governor has counted that ends right after an answer', async () => {
+    const { agents, operators } = await startTwo({ models: [{ model: '*', price: { input: 1_000, output: 1_000 } }] })
+    await callModel(agents.url, START, NAMED)
+    await agents.governor.drain()
+    const { cost_usd } = await firstSession(operators.url)
+    expect(cost_usd).toBeGreaterThan(0)
+    const { json } = await ask(operators.url, '/governor/sessions')
+    expect(json).toMatchObject({ summary: { today: { cost_usd } } })
   })
 })
 
