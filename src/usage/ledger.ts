@@ -5,9 +5,9 @@ import { atMost } from '../core/bounds/cache-bound.ts'
 import {
   type Account,
   type Ask,
+  knownAccount,
   LEASE_MS,
   limitsIn,
-  mergedAccount,
   type PartChange,
   partAfter,
   type ScopeLimits,
@@ -96,12 +96,10 @@ async function change<Result>(
 ): Promise<Result> {
   const { store, own, parts } = state
   const at = state.time()
-  const before = parts.get(name)?.kept ?? {}
   state.known.set(name, true)
   const { kept, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (stored) => {
-    // A part that the store has is newer; a limit that an operator has set may be newer here.
-    const { [own]: _, ...limit } = before
-    const { account, result } = by(mergedAccount(stored[own] ? limit : before, stored, own), at)
+    // Of the changes that were under way when the store lost its data, the last that it made is known only now.
+    const { account, result } = by(knownAccount(parts.get(name)?.kept ?? {}, stored, own), at)
     const { [own]: part, limits } = account
     return { value: account, result: { kept: part && { [own]: part, ...(limits && { limits }) }, result } }
   })

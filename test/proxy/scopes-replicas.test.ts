@@ -8,7 +8,7 @@ import { dayAt } from '../support/day-limit.ts'
 import { startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { startProvider } from '../support/provider.ts'
-import { openReplica, type Redis, startRedis } from '../support/redis.ts'
+import { openReplica, type Redis, startRedis, startWire } from '../support/redis.ts'
 
 const asks = (cost: number): Ask => ({ counts: { iterations: 1, cost }, isGuess: false })
 
@@ -117,6 +117,36 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     }
     await expect.poll(sums).toEqual([{ cost: 116 }, { cost: 116 }])
     expect((await other.read(place)).limits).toMatchObject({ cost: 99 })
+  })
+
+  it('are whole where Redis loses its data, or goes back to an older state, between two changes of one process', async () => {
+    const redis = await startRedis()
+    const wire = await startWire(redis.port)
+    const { store } = await openReplica(wire.url, { prefix: 'lost:' })
+    const ledger = createLedger(store, Date.now, 'lost')
+    onTestFinished(() => ledger.close())
+    const place = dayAt(ledger.time())
+    const spend = (cost: number) => ledger.settle(place, { cost }, undefined)
+    await spend(1)
+    const [key = ''] = (await redis.command('KEYS', 'lost:v:*time_budget*')) as string[]
+    await redis.command('COPY', key, 'older')
+    const losses = [['COPY', 'older', key, 'REPLACE'], ['FLUSHALL']]
+    for (const [at, loss] of losses.entries()) {
+      let writes = 0
+      const isHeld = new Promise<void>((resolve) => {
+        wire.onRequest((bytes) => {
+          if (!bytes.includes(key) || ++writes !== 2) return 'passed'
+          resolve()
+          return 'held'
+        })
+      })
+      const both = [spend(10), spend(100)]
+      await isHeld
+      await redis.command(...loss)
+      wire.release()
+      await Promise.all(both)
+      expect((await ledger.read(place)).used).toEqual({ cost: 1 + 110 * (at + 1) })
+    }
   })
 
   it('are whole after Redis has lost them, although one of two Governors gets no request any more', async () => {

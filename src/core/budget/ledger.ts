@@ -42,6 +42,8 @@ export interface Part {
   readonly held: Counts
   /** What it holds is nothing any more from then on, in milliseconds since the epoch: the process has ended. */
   readonly until: number
+  /** How often the process has changed it: a store that went back to an older state has fewer. */
+  readonly changes?: number
 }
 
 /** The parts of all processes by name, and the limits that an operator has set. A field of a newer version is kept. */
@@ -152,7 +154,15 @@ export function partAfter(part: Part = NO_PART, { used, hold, release }: PartCha
     used: used ? add(part.used, used) : part.used,
     held: hold ? add(held, hold) : held,
     until: Math.max(part.until, now + LEASE_MS),
+    changes: (part.changes ?? 0) + 1,
   }
+}
+
+/** Returns an account of a store with what a process knows better: its own part, and a limit that was set later. */
+export function knownAccount(here: Account, stored: Account, own: `p:${string}`): Account {
+  const { [own]: mine, ...limit } = here
+  const { changes = 0 } = stored[own] ?? {}
+  return mergedAccount(mine && (mine.changes ?? 0) > changes ? here : limit, stored, own)
 }
 
 /** Returns an account with what a copy of it knows of all processes but one, whose part is newest here. */
