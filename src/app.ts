@@ -40,6 +40,7 @@ import { handleUpgrades } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import type { Services } from './proxy/services.ts'
 import { createStore } from './store/create.ts'
+import { createLossWatch } from './store/losses.ts'
 import { createPauses } from './store/pauses.ts'
 import { isFirst } from './store/shared-values.ts'
 import { keyOf, type Store } from './store/store.ts'
@@ -178,15 +179,18 @@ function createParts(config: Config, options: GovernorOptions) {
   const telemetry = createTelemetry(config, options, state, (occasion) => isFirst(store, occasion))
   const { emit, storeFailed } = telemetry
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
+  // What this process has written, and the store may have lost.
+  const restore = () => {
+    void services.ledger.restore()
+    void pauses.restore()
+    void state.dayCost?.restore()
+  }
   const opened = createStore(
     { kind: config.store, limits: { max: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
     {
       changed(isUp, problem) {
         emit({ kind: 'store_changed', isUp, problem })
-        if (!isUp) return
-        void services.ledger.restore()
-        void pauses.restore()
-        void state.dayCost?.restore()
+        if (isUp) restore()
       },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,
@@ -210,8 +214,9 @@ function createParts(config: Config, options: GovernorOptions) {
   // Where replicas share a store, that keeps the sums.
   const isOwn = config.store === 'memory' && !options.store
   const stateFile = isOwn && folder !== undefined ? createStateFile(folder, services) : undefined
+  const losses = config.store === 'redis' ? createLossWatch(store, services.newId, restore) : undefined
   const { renderMetrics } = options
-  return { config, state, telemetry, opened, services, transport, pauses, stateFile, renderMetrics }
+  return { config, state, telemetry, opened, services, transport, pauses, losses, stateFile, renderMetrics }
 }
 
 type Parts = ReturnType<typeof createParts>
@@ -332,7 +337,7 @@ async function openLimits({ services, stateFile }: Parts) {
 
 /** Cuts off the requests under way, and closes everything in the order in which one needs the other. */
 async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof createFront>): Promise<void> {
-  const { state, services, telemetry, opened, pauses, stateFile } = parts
+  const { state, services, telemetry, opened, pauses, losses, stateFile } = parts
   state.draining.abort()
   services.isCut = true
   // Each request ends before the upstream connections do, so that this does not look like a fault of the upstream.
@@ -346,6 +351,7 @@ async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof create
   await telemetry.journal?.close()
   await services.transport.destroy()
   pauses.close()
+  losses?.close()
   await state.dayCost?.close()
   await opened.close()
 }
@@ -360,7 +366,7 @@ async function labelIn(store: Store, id: string): Promise<string | undefined> {
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
-  const { state, services, telemetry, opened, pauses, transport } = parts
+  const { state, services, telemetry, opened, pauses, losses, transport } = parts
   const front = createFront(parts, options.maxOpenFiles)
   const { app, clients, routes } = front
   const close = () => closeAll(parts, front)
@@ -376,7 +382,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
       // A limit on cost can't wait until the first response asks for its price.
       const [problem] = await Promise.all([openLimits(parts), app.ready(), opened.open()])
       if (problem) throw problem
-      await pauses.open()
+      await Promise.all([pauses.open(), losses?.open()])
       await app.listen({ host: config.server.host, port: config.server.port })
       const { address, family, port } = clients.server.address() as AddressInfo
       services.isOnLoopback = isLoopback(address)
