@@ -19,13 +19,15 @@ export async function tryLock(path: string, maxAge: number): Promise<(() => Prom
     if (codeOf(error) !== 'EEXIST') throw error
   }
   const since = (await stat(lock).catch(ignore))?.mtimeMs ?? Date.now()
-  if (Date.now() - since > maxAge) await unlink(lock).catch(ignore)
+  // One from the future: the clock was set back since.
+  if (Math.abs(Date.now() - since) > maxAge) await unlink(lock).catch(ignore)
   return undefined
 }
 
 const MAX_LOCK_AGE = 5_000
 const LOCK_RETRY_MS = 10
-const LOCK_RETRIES = 200
+/** They take longer than a lock counts whose process was killed. */
+const LOCK_RETRIES = MAX_LOCK_AGE / LOCK_RETRY_MS + 100
 
 /** Does something with a file while no other process does. @throws if another process holds it for seconds. */
 export async function whileLocked<Result>(path: string, work: () => Promise<Result>): Promise<Result> {

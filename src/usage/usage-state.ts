@@ -89,6 +89,7 @@ function newState(options: UsageStateOptions) {
     lookedAt: Number.NEGATIVE_INFINITY,
     writtenAt: Number.NEGATIVE_INFINITY,
     isFailing: false,
+    isClosed: false,
     running: Promise.resolve(),
   }
 }
@@ -142,11 +143,24 @@ function writeInTurn(state: State, isLast: boolean): Promise<void> {
   const failed = (error: unknown) => {
     if (!state.isFailing) state.options.failed(errorOf(error).message)
     state.isFailing = true
+    // Nothing more may be used before the process is killed.
+    writeSoon(state)
   }
   state.running = state.running
     .then(() => whileLocked(state.options.path, () => writeSums(state, isLast)))
     .then(done, failed)
   return state.running
+}
+
+/** Writes the sums soon: at most once a second. */
+function writeSoon(state: State): void {
+  const begin = () => {
+    state.timer = undefined
+    state.writtenAt = performance.now()
+    void writeInTurn(state, false)
+  }
+  if (state.isClosed) return
+  state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
 }
 
 /** Creates the keeper of a file. Nothing here rejects. */
@@ -156,6 +170,7 @@ export function createUsageState(options: UsageStateOptions) {
   return {
     /** Reads the file, and tries whether it can be written. */
     async open(): Promise<void> {
+      state.writtenAt = performance.now()
       await writeInTurn(state, false)
     },
     /** Reads what other processes have written since the last look. */
@@ -169,16 +184,10 @@ export function createUsageState(options: UsageStateOptions) {
       if (found) await merge(options, found.accounts)
     },
     /** Writes the sums soon: at most once a second. */
-    changed(): void {
-      const begin = () => {
-        state.timer = undefined
-        state.writtenAt = performance.now()
-        void writeInTurn(state, false)
-      }
-      state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
-    },
+    changed: () => writeSoon(state),
     /** Writes the sums for the last time. */
     async close(): Promise<void> {
+      state.isClosed = true
       clearTimeout(state.timer)
       state.timer = undefined
       if (options.ledger.names().length > 0) await writeInTurn(state, true)

@@ -1,4 +1,13 @@
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
@@ -155,5 +164,38 @@ describe('the file of sums', () => {
     await one.close()
     expect(one.said).toHaveLength(1)
     expect(await one.cost()).toBe(4)
+  })
+
+  it('is written once the disk takes files again, although nothing more is used', async () => {
+    const blocked = join(folder(), 'file')
+    writeFileSync(blocked, '')
+    const path = join(blocked, 'usage.state')
+    const one = startOne(path, 'one')
+    onTestFinished(() => one.close())
+    await one.spend(4)
+    await one.open()
+    expect(one.said).toHaveLength(1)
+    rmSync(blocked)
+    await expect.poll(() => existsSync(path), { timeout: 10_000 }).toBe(true)
+    const next = startOne(path, 'next')
+    await next.open()
+    expect(await next.cost()).toBe(4)
+  })
+
+  it.each([
+    ['two seconds ago', -2],
+    ['an hour from now', 3_600],
+  ])('takes the last sums of a process although another one was killed with the lock, %s', async (_, seconds) => {
+    const path = join(folder(), 'usage.state')
+    writeFileSync(`${path}.lock`, '')
+    const time = Date.now() / 1_000 + seconds
+    utimesSync(`${path}.lock`, time, time)
+    const one = startOne(path, 'one')
+    await one.spend(4)
+    await one.close()
+    expect(one.said).toEqual([])
+    const next = startOne(path, 'next')
+    await next.open()
+    expect(await next.cost()).toBe(4)
   })
 })
