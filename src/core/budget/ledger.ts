@@ -52,8 +52,11 @@ export interface Account {
   readonly [part: `p:${string}`]: Part
 }
 
-/** Milliseconds for which a process holds something without saying so again. */
-export const LEASE_MS = 60_000
+/**
+ * Milliseconds for which a process holds something without saying so again: a request that waits for what a killed
+ * process held, as long as `stop.ask_timeout` says by default, goes on.
+ */
+export const LEASE_MS = 15_000
 
 const NO_PART: Part = { used: NO_COUNTS, held: NO_COUNTS, until: 0 }
 
