@@ -158,4 +158,12 @@ describeWith('redis-server', 'a Governor of two workers', () => {
       { timeout: 20_000 },
     )
   })
+
+  it('listens on the port that it has said also after all its workers were killed at once', async () => {
+    const governor = await startTwo()
+    for (const pid of childrenOf(governor)) process.kill(pid, 'SIGKILL')
+    for (const _ of [1, 2]) await governor.line('a worker has ended: another one takes its place')
+    const answered = () => iterationOf(governor.url, 'one', 1).catch(() => undefined)
+    await vi.waitFor(async () => expect(await answered()).toBe('1/300'), { timeout: 20_000 })
+  })
 })

@@ -4,6 +4,8 @@
  */
 
 import cluster, { type Worker } from 'node:cluster'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { GovernorOptions } from '../../app.ts'
@@ -34,7 +36,7 @@ type FromWorker =
 
 type ToWorker = { readonly kind: 'reload' | 'drain' | 'metrics' } | { readonly kind: 'scraped'; readonly text: string }
 
-/** Set for workers. */
+/** Set for workers: the port that they share. */
 const VARIABLE = 'GOVERNOR_WORKER'
 
 /** Milliseconds for which a scrape waits for a worker; then what it said last counts. */
@@ -66,12 +68,31 @@ interface Member {
   said: () => void
 }
 
+/**
+ * Returns the port that all workers share. Where any will do, it is found here: a worker that starts after all others
+ * have ended would get another one.
+ */
+async function portOf({ server: { host, port } }: Config): Promise<number> {
+  if (port !== 0) return port
+  const server = createServer()
+  try {
+    await once(server.listen(0, host), 'listening')
+    return (server.address() as AddressInfo).port
+  } catch {
+    // The first worker says why.
+    return 0
+  } finally {
+    server.close()
+  }
+}
+
 /** What the first process knows. */
-function newPool(config: Config, log: Logger, onEvent: Emit) {
+function newPool(config: Config, port: number, log: Logger, onEvent: Emit) {
   const { journal: path } = config.usage
   const emit: Emit = (event) => logEvent(log, event, () => '')
   const journal = path === '' ? undefined : createJournal({ path, now: createSteadyClock(), after: afterDelay, emit })
   return {
+    port,
     log,
     journal,
     members: new Map<number, Member>(),
@@ -125,7 +146,7 @@ async function answerScrape(pool: Pool, worker: Worker): Promise<void> {
 
 /** Starts a worker; resolves once it listens. Rejects with its exit code if it ends before. */
 function startMember(pool: Pool): Promise<Pick<Running, 'address' | 'page'>> {
-  const worker = cluster.fork({ [VARIABLE]: 'true' })
+  const worker = cluster.fork({ [VARIABLE]: String(pool.port) })
   const member: Member = { worker, metrics: [], said: () => {} }
   const { id } = worker
   const since = performance.now()
@@ -181,7 +202,7 @@ async function endAll({ members, journal }: Pool, kind: 'drain' | 'kill', most: 
 /** Starts the workers of a configuration. Throws `CommandError` if the first does not listen; it has said why. */
 export async function startWorkers(config: Config, log: Logger, onEvent: Emit): Promise<Running> {
   const { workers, drain_timeout: drainTimeout } = config.server
-  const pool = newPool(config, log, onEvent)
+  const pool = newPool(config, await portOf(config), log, onEvent)
   const end = (kind: 'drain' | 'kill') => {
     pool.isStopping = true
     for (const timer of pool.timers) clearTimeout(timer)
@@ -237,7 +258,8 @@ export async function work(worker: Worker, { config, terminal, listen }: WorkerS
   const memory = terminal.memory / config.server.workers
   try {
     // The first process writes the journal.
-    const own = await listen({ ...config, usage: { journal: '' } }, onEvent, { renderMetrics, memory })
+    const server = { ...config.server, port: Number(terminal.env[VARIABLE]) }
+    const own = await listen({ ...config, server, usage: { journal: '' } }, onEvent, { renderMetrics, memory })
     const drained = new Promise<void>((resolve) => {
       worker.on('message', (message: ToWorker) => {
         if (message.kind === 'reload') own.reload()
