@@ -2,10 +2,10 @@
 import { options } from 'preact'
 
 /** Characters that change the direction of all text after them. */
-const TURNING = /[\u202a-\u202e\u2066-\u2069]/
+const TURNING = /[\u202a-\u202e\u2066-\u2069]/g
 
 function straight(part: unknown): unknown {
-  if (typeof part === 'string') return TURNING.test(part) ? part.replaceAll(new RegExp(TURNING, 'g'), '·') : part
+  if (typeof part === 'string') return part.replaceAll(TURNING, '·')
   return Array.isArray(part) ? part.map(straight) : part
 }
 
