@@ -95,6 +95,14 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
   return hash
 }
 
+/** Returns a hash of the place of an assistant message, and of all that it says and calls, without the ids of calls. */
+export function placedHash(step: AssistantMessage, conversation: Conversation): Hash {
+  let list = `${step.index} `
+  for (const text of conversation.texts(step.index)) if (text !== '') list += lengthPrefixed(text)
+  for (const call of conversation.calls(step.index)) list += lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
+  return hashOfText(list)
+}
+
 /** The ids of calls that identify one assistant message: a client may join all answers of a run into one message. */
 const MAX_CALL_IDS = 64
 

@@ -389,6 +389,16 @@ function followed({ from, answer, other }: Place): Thread['relayed'] {
   return other ? [marked] : from?.relayed?.map((one) => (one === answer ? marked : one))
 }
 
+/**
+ * Returns what identifies the newest answer of a request by its place, if the client gives calls ids of its own: it
+ * shows none of those that it got.
+ */
+function placedIn({ callIds, placed }: RequestFacts, from: Thread | undefined, answer: RelayedAnswer | undefined) {
+  const { relayed = [] } = from ?? {}
+  const showsOthers = !answer && (callIds.at(-1)?.length ?? 0) > 0 && relayed.some((one) => one.callIds.length > 0)
+  return showsOthers && !relayed.some(({ isFollowed }) => isFollowed) ? placed(1) : undefined
+}
+
 function threadAfter(
   { facts, thread: name, operation }: Request,
   place: Place,
@@ -430,6 +440,7 @@ function threadAfter(
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
+    placed: placedIn(facts, from, answer),
     interrupted: continued && {
       run: { ...continued, counts: add(continued.counts, { tool_calls: newCalls }) },
       loopState: interrupted,

@@ -1,6 +1,13 @@
 /** The facts that one request shows about its session, as hashes and counts. */
 import type { Conversation } from '../conversation/conversation.ts'
-import { advance, assistantHash, callIdsOf, lastMessage, type TranscriptState } from '../conversation/transcript.ts'
+import {
+  advance,
+  assistantHash,
+  callIdsOf,
+  lastMessage,
+  placedHash,
+  type TranscriptState,
+} from '../conversation/transcript.ts'
 import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { resultsAfter } from '../loop/tool-result.ts'
@@ -20,6 +27,8 @@ export interface RequestFacts
   /** How many calls each of these messages made, and their ids. */
   readonly callCounts: readonly number[]
   readonly callIds: readonly (readonly Hash[])[]
+  /** Returns what identifies an assistant message without its ids, see `placedHash`; 1 is the newest one. */
+  readonly placed: (fromEnd: number) => Hash | undefined
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
   /** The client says that it replaced its history by a summary. */
@@ -93,6 +102,10 @@ export function factsOf(
     assistantHashes,
     callCounts,
     callIds,
+    placed: (fromEnd) => {
+      const step = assistantMessages.at(-fromEnd)
+      return step && placedHash(step, conversation)
+    },
     endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
     isPrompt: users > 0 && users === userMessageHashes.length,
     asksForSummary:

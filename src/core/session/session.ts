@@ -212,6 +212,8 @@ export interface Thread {
   /** The first and the newest answer that its requests have shown; unset before the first. */
   readonly first?: Hash | undefined
   readonly newest?: Hash | undefined
+  /** The newest of them by its place, where its client has never shown the ids that it got: see `placedHash`. */
+  readonly placed?: Hash | undefined
   /** The run as it is if a user message between its steps, which seemed to end it, is a harness's. */
   readonly interrupted?: { readonly run: Run; readonly loopState: LoopState | undefined } | undefined
   /** How many of its newest requests, one after the other, ended in a user message after results; unset means none. */

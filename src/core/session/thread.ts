@@ -103,6 +103,11 @@ const CASES: readonly ((search: Search) => Continuation | typeof NEW | undefined
   function showsOlderRelayed({ shown, facts }) {
     return shown && (branchAfter(shown, facts) ?? NEW)
   },
+  function showsSamePlace({ threads, shown, facts }) {
+    const fits = shown ? [] : threads.flatMap((thread) => placedFit(thread, facts) ?? [])
+    const [only] = fits
+    return only && fits.length === 1 ? continuationBy(only, facts) : undefined
+  },
   function replacesHistory({ threads, facts, now }) {
     const thread = compactedThread(threads, facts, now)
     // A harness asks for the summary with a message that is not seen again.
@@ -295,6 +300,20 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   // Equal answers in another run of the thread: an older view of the history ends there.
   const isOfOlderRun = newer === 0 && known.slice(0, -1).includes(shown.at(-1) as Hash)
   return isShorter && newer < iteration - 1 && !isOfOlderRun ? { thread, kind: 'summary', newer, users: 0 } : undefined
+}
+
+/**
+ * Returns how a transcript fits a thread whose client writes new ids for all calls with each request: at the place of
+ * the thread's newest answer it shows one with the same words and calls, and one more after it at most.
+ */
+function placedFit(thread: Thread, facts: RequestFacts): Fit | undefined {
+  const { placed, userMessageHashes: known, userMessageCount } = thread
+  const newer = placed === undefined ? -1 : [facts.placed(1), facts.placed(2)].indexOf(placed)
+  // Agents with the same prompt may say and call the same.
+  if (newer < 0 || thread.isPromptRepeated || thread.system !== facts.system) return undefined
+  const shown = facts.userMessageHashes
+  if (!beginsWith(shown, known, userMessageCount)) return undefined
+  return { thread, kind: 'whole', newer, users: shown.length - userMessageCount }
 }
 
 /**

@@ -154,3 +154,58 @@ describe('the threads of an agent that goes back', () => {
     expect(session.session.threads.map(({ run }) => run.recentRequests.length)).toEqual([4, 1])
   })
 })
+
+describe('a client that gives all calls new ids with each request', () => {
+  /** A session whose agent has made so many steps, each request with ids of its own. */
+  const renewed = (count: number) => {
+    const session = newSession()
+    for (let at = 0; at <= count; at++) {
+      const messages = [...TASK, ...steps(`own${at}-`, at)]
+      session.see(messages)
+      session.relay(messages, [`drawn${at}`])
+    }
+    return session
+  }
+
+  it('continues the thread that has the newest answer but one at its place, with the same words and calls', () => {
+    const session = renewed(3)
+    expect(iterations(session)).toEqual([4])
+    expect(session.iteration([...TASK, ...steps('new', 4), user('And now?')])).toBe(1)
+    expect(iterations(session)).toEqual([1])
+  })
+
+  it('begins a thread where another answer stands there, where more are new, and where another message came', () => {
+    const spoken: Message = { ...called('x'), content: 'I look.' }
+    const all = [
+      [...TASK, ...steps('new', 2), spoken, result('x'), ...steps('last', 1)],
+      [...TASK, ...steps('new', 5)],
+      [SYSTEM, user('Find the docs.'), ...steps('new', 4)],
+      [system('You are another.'), TASK[1] as Message, ...steps('new', 4)],
+    ]
+    for (const messages of all) {
+      const session = renewed(3)
+      session.see(messages)
+      expect(session.session.threads).toHaveLength(2)
+    }
+  })
+
+  it('continues none of several that said the same', () => {
+    const session = newSession()
+    session.see(TASK)
+    session.see(TASK, other)
+    for (const name of ['a', 'b']) {
+      session.see([...TASK, ...steps(name, 1)])
+      session.relay([...TASK, ...steps(name, 1)], [`drawn ${name}`])
+    }
+    session.see([...TASK, ...steps('c', 2)])
+    expect(iterations(session)).toEqual([2, 2, 3])
+  })
+
+  it('continues none whose prompt came more than once: as many agents may have sent it', () => {
+    const session = newSession()
+    for (let at = 0; at < 2; at++) session.see(TASK)
+    session.relay(TASK, ['drawn'])
+    for (const at of [1, 2]) session.see([...TASK, ...steps(`own${at}-`, at)])
+    expect(iterations(session)).toEqual([2, 3])
+  })
+})

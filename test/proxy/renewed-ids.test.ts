@@ -1,0 +1,52 @@
+/** A client that names its session, and gives all calls of its history new ids with each request. */
+import { describe, expect, it } from 'vitest'
+import { startBeforeModel } from '../support/governor.ts'
+import { whole } from '../support/reducers.ts'
+import {
+  type Agent,
+  createAgent,
+  human,
+  keyOf,
+  numberIn,
+  runShortened,
+  verdictsOf,
+} from '../support/shortened-agent.ts'
+import { DIALECTS, type Entry } from '../support/transcripts.ts'
+
+let ids = 0
+
+/** Returns a history with a new id for each call. */
+function renewed(history: readonly Entry[]): readonly Entry[] {
+  const names = new Map<string, string>()
+  return history.map((entry) => {
+    if (entry.kind === 'result') return { ...entry, id: names.get(entry.id) ?? entry.id }
+    if (entry.kind !== 'answer') return entry
+    for (const { id } of entry.calls) names.set(id, `own_${++ids}`)
+    return { ...entry, calls: entry.calls.map((call) => ({ ...call, id: names.get(call.id) ?? call.id })) }
+  })
+}
+
+describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids with each request', (dialect) => {
+  const agentOf = (url: string, loops: boolean, isRenewed: boolean): Agent => {
+    const form = isRenewed ? { form: renewed } : {}
+    const key = keyOf({ loops, isStubborn: true })
+    return createAgent({ url, dialect, stream: true, reducer: whole, session: 'session', key, ...form })
+  }
+
+  it('is warned, blocked and ended in a loop like one whose ids stay', async () => {
+    const { url } = await startBeforeModel({})
+    const expected = verdictsOf(await runShortened(agentOf(url, true, false), 20))
+    expect(expected.at(-1)).toContain('loop_guard')
+    expect(verdictsOf(await runShortened(agentOf(url, true, true), 20))).toEqual(expected)
+  })
+
+  it('is counted step by step, and anew from what a human says', async () => {
+    const { url } = await startBeforeModel({})
+    const agent = agentOf(url, false, true)
+    for (let at = 0; at < 5; at++) await agent.step()
+    agent.say(human('Now do the other thing.'))
+    for (let at = 0; at < 3; at++) await agent.step()
+    expect(agent.seen.map(numberIn)).toEqual([1, 2, 3, 4, 5, 1, 2, 3])
+    expect(verdictsOf(agent.seen)).toEqual(Array(8).fill('allow'))
+  })
+})
