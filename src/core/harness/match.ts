@@ -32,12 +32,17 @@ const anchored = (sources: readonly string[], end = '') =>
 /** The harness texts, prepared for matching. */
 export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 
+/** A harness's text of this kind stands for a history that it replaces. */
+const OF_SUMMARY = /summar|compact|continued from/i
+
 /** Prepares harness texts, once per configuration: one expression per kind. `{}` in a summary request is one word. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
   const sources: Record<'prefix' | 'exact' | 'human', string[]> = { prefix: [], exact: [], human: [] }
   const ended: string[] = []
+  const ofSummary: string[] = []
   for (const { match, text, end } of harnessTexts) {
     const source = folded(text)
+    if (match !== 'human' && OF_SUMMARY.test(text)) ofSummary.push(match === 'tag' ? `<${source}(?:>|\\s)` : source)
     if (match === 'tag') {
       const name = escaped(text.trim().replace(/>[\s\S]*/, ''))
       ended.push(`<${source}(?:>|\\s)[\\s\\S]*?</${name}>`)
@@ -52,6 +57,8 @@ export function buildRegistry(harnessTexts: readonly HarnessText[], summaryReque
     /** Whole texts: exact ones, and requests for a summary. */
     whole: anchored([...sources.exact, ...summaries], '$'),
     human: anchored(sources.human),
+    /** How a summary of a history begins. */
+    ofSummary: anchored(ofSummary),
     summaryRequests: anchored(summaries, '$'),
   }
 }
@@ -79,6 +86,19 @@ export function humanText(texts: readonly string[], registry: HarnessRegistry): 
     if (rest !== '' && !isWritten) words.push(rest)
   }
   return words.join('\n')
+}
+
+/** Returns how many of a message's text parts begin with a summary of a history, perhaps after other texts of a harness. */
+export function countSummaries(texts: readonly string[], registry: HarnessRegistry): number {
+  return texts.filter((text) => {
+    let rest = text.trim()
+    for (let removed = 0; removed < MAX_ENDED && !registry.ofSummary.test(rest); removed++) {
+      const [found] = registry.ended.exec(rest) ?? []
+      if (found === undefined) return false
+      rest = rest.slice(found.length).trim()
+    }
+    return registry.ofSummary.test(rest)
+  }).length
 }
 
 /** True if the whole message is a known text by which a harness at its own limit asks for the last answer. */

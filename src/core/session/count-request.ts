@@ -432,11 +432,12 @@ function threadAfter(
     operator: known?.operator,
     // The first system text counts: it may change with each request, or not be sent again.
     system: from ? from.system : facts.system,
+    changesSystem: from?.changesSystem ?? ((from && from.system !== facts.system) || undefined),
     userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
     endsInUserMessage,
     messages,
-    promptLength: from ? from.promptLength : assistantHashes.length === 0 ? messages : undefined,
+    promptLength: from ? from.promptLength : facts.promptLength,
     isPromptRepeated: from?.isPromptRepeated,
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,

@@ -8,7 +8,7 @@ import {
   placedHash,
   type TranscriptState,
 } from '../conversation/transcript.ts'
-import { type HarnessRegistry, isSummaryRequest } from '../harness/match.ts'
+import { countSummaries, type HarnessRegistry, humanText, isSummaryRequest } from '../harness/match.ts'
 import { type Hash, hashOf, hashOfText } from '../hash.ts'
 import { resultsAfter } from '../loop/tool-result.ts'
 
@@ -31,6 +31,8 @@ export interface RequestFacts
   readonly placed: (fromEnd: number) => Hash | undefined
   /** The transcript contains only user messages: no answer, no result, no text of a harness. */
   readonly isPrompt: boolean
+  /** How long a transcript without answers is, see `promptLengthOf`; unset with answers. */
+  readonly promptLength?: number | undefined
   /** The client says that it replaced its history by a summary. */
   readonly isCompacted?: boolean | undefined
   /** The client says that the agent sends the request by itself, whatever its last message is. */
@@ -87,7 +89,8 @@ export function factsOf(
     callIds.push(callIdsOf(message, conversation))
   }
   let users = 0
-  if (assistantMessages.length === 0)
+  const promptLength = assistantMessages.length === 0 ? promptLengthOf(conversation, registry) : undefined
+  if (promptLength !== undefined)
     for (let at = 0; at < conversation.length; at++) if (conversation.role(at) !== 'system') users++
   return {
     transcript,
@@ -107,13 +110,26 @@ export function factsOf(
       return step && placedHash(step, conversation)
     },
     endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
-    isPrompt: users > 0 && users === userMessageHashes.length,
+    isPrompt: users > 0 && users === userMessageHashes.length && promptLength === conversation.length,
+    promptLength,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
     previous: undefined,
     mayFork: false,
     previousStep: undefined,
   }
+}
+
+/** Returns the number of messages, and of the summaries in them that stand beside a human's words in one message. */
+function promptLengthOf(conversation: Conversation, registry: HarnessRegistry): number {
+  let length = conversation.length
+  for (let at = 0; at < conversation.length; at++) {
+    if (conversation.role(at) !== 'user') continue
+    const texts = conversation.texts(at)
+    const summaries = countSummaries(texts, registry)
+    if (summaries > 0 && humanText(texts, registry) !== '') length += summaries
+  }
+  return length
 }
 
 const CLOCKS = /(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?![\d:])(?: ?[ap]m)?/gi

@@ -198,14 +198,16 @@ export interface Thread {
   /** How many agents stand above it in the tree; unset for the main one. */
   readonly depth?: number | undefined
   readonly operator?: ThreadSettings | undefined
+  /** The system text of its first request; whether a later one had another. */
   readonly system: Hash
+  readonly changesSystem?: true | undefined
   /** The newest user messages that its newest request contained, oldest first. */
   readonly userMessageHashes: readonly Hash[]
   /** How many user messages, and messages, that request contained, and whether it ended in a user message. */
   readonly userMessageCount: number
   readonly endsInUserMessage?: boolean | undefined
   readonly messages?: number | undefined
-  /** How many messages the thread's first request contained; unset if that contained answers. */
+  /** How long the thread's first request was, see `promptLengthOf`; unset if that contained answers. */
   readonly promptLength?: number | undefined
   /** Its first request came more than once: perhaps from as many agents. */
   readonly isPromptRepeated?: boolean | undefined

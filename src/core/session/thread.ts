@@ -280,7 +280,8 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   const shown = facts.userMessageHashes
   if (beginsWith(shown, known, thread.userMessageCount)) {
     // A system text that changes with each request states the time.
-    if (thread.system !== facts.system && (at === -1 || assistantHashes.length < 2)) return undefined
+    const isOther = at === -1 ? !thread.changesSystem : assistantHashes.length < 2
+    if (thread.system !== facts.system && isOther) return undefined
     const users = shown.length - thread.userMessageCount
     // A summary alone says nothing about the conversations of others.
     if (at === -1 && known.length === 0 && users > 0) return undefined
@@ -397,6 +398,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
  */
 function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: number): Thread | undefined {
   const { system, userMessageHashes: shown, assistantHashes, callCounts, isPrompt, isCompacted, messages } = facts
+  const { promptLength: length = messages } = facts
   // After an answer a user speaks.
   if (callCounts.length > 0 && facts.endsInUserMessage) return undefined
   const isStep = callCounts.some((calls) => calls > 0)
@@ -409,12 +411,14 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
   const compacted: Thread[] = []
   for (const thread of threads) {
     const { run, first, userMessageHashes: known } = thread
-    if (thread.system !== system || first === undefined) continue
+    // A prompt that the thread knows stands for a system text that changes all the time.
+    const isSameSystem = thread.system === system || (thread.changesSystem && shown.length > 0)
+    if (!isSameSystem || first === undefined) continue
     if (!shown.every((hash) => known.includes(hash))) continue
     // A prompt may hold messages of the harness too.
-    const promptLength = thread.promptLength ?? (isPrompt ? messages : 0)
+    const promptLength = thread.promptLength ?? (isPrompt ? length : 0)
     const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
-    const isSummary = !isStep && (shown.length === 0 || messages > promptLength)
+    const isSummary = !isStep && (shown.length === 0 || length > promptLength)
     const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= (run.counts.iterations ?? 0)
     // A client that goes back shows the first answer.
     const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)

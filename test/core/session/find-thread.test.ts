@@ -209,3 +209,58 @@ describe('a client that gives all calls new ids with each request', () => {
     expect(iterations(session)).toEqual([2, 3])
   })
 })
+
+describe('a summary alone in place of the history', () => {
+  const text = (words: string) => ({ type: 'text', text: words })
+  const words = 'This session is being continued from a previous conversation that ran out of context: …'
+  const summary = user(words)
+
+  it('leaves the run as it is also where it stands with the prompt in one message', () => {
+    for (const parts of [
+      [text(words), text('Fix the bug.')],
+      [text('Fix the bug.'), text(`<system-reminder>It is late.</system-reminder>\n${words}`)],
+    ]) {
+      const session = worked(3)
+      expect(session.iteration([SYSTEM, user(parts)])).toBe(5)
+      expect(session.iteration([SYSTEM, user(parts), ...steps('b', 1)])).toBe(6)
+    }
+  })
+
+  it('continues no thread where the prompt of the thread held one, nor where only a reminder is new', () => {
+    const begun = [SYSTEM, user([text(words), text('Fix the bug.')])]
+    const session = worked(3, begun)
+    session.see(begun, other)
+    expect(iterations(session)).toEqual([4, 1])
+    const reminded = worked(3)
+    reminded.see([SYSTEM, user([text('<system-reminder>It is late.</system-reminder>'), text('Fix the bug.')])])
+    expect(iterations(reminded)).toEqual([4, 1])
+  })
+
+  /** An agent whose system text changes with each of these requests, and that has made as many steps but one. */
+  const dated = (count: number) => {
+    const session = newSession()
+    for (let at = 0; at < count; at++) {
+      const messages = [system(`Request ${at}.`), user('Fix the bug.'), ...steps('a', at)]
+      session.see(messages)
+      session.relay(messages, [`a${at}`])
+    }
+    return session
+  }
+
+  it('leaves the run as it is also where the system text changes with each request', () => {
+    const session = dated(4)
+    expect(session.iteration([system('Request 4.'), user('Fix the bug.'), summary])).toBe(5)
+    expect(session.iteration([system('Request 5.'), user('Fix the bug.'), summary, ...steps('b', 1)])).toBe(6)
+    expect(session.session.threads).toHaveLength(1)
+  })
+
+  it('is another agent’s where the system text of the run stayed the same, or the prompt is left out', () => {
+    const another = system('You are another.')
+    const same = worked(3)
+    same.see([another, user('Fix the bug.'), summary])
+    expect(iterations(same)).toEqual([4, 1])
+    const changed = dated(3)
+    changed.see([another, summary])
+    expect(iterations(changed)).toEqual([3, 1])
+  })
+})
