@@ -7,6 +7,7 @@ import {
   createAgent,
   human,
   keyOf,
+  note,
   numberIn,
   runShortened,
   verdictsOf,
@@ -27,22 +28,35 @@ function renewed(history: readonly Entry[]): readonly Entry[] {
 }
 
 describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids with each request', (dialect) => {
-  const agentOf = (url: string, loops: boolean, isRenewed: boolean): Agent => {
-    const form = isRenewed ? { form: renewed } : {}
+  const agentOf = (url: string, loops: boolean, form?: typeof renewed): Agent => {
     const key = keyOf({ loops, isStubborn: true })
-    return createAgent({ url, dialect, stream: true, reducer: whole, session: 'session', key, ...form })
+    return createAgent({ url, dialect, stream: true, reducer: whole, session: 'session', key, ...(form && { form }) })
   }
 
   it('is warned, blocked and ended in a loop like one whose ids stay', async () => {
     const { url } = await startBeforeModel({})
-    const expected = verdictsOf(await runShortened(agentOf(url, true, false), 20))
+    const expected = verdictsOf(await runShortened(agentOf(url, true), 20))
     expect(expected.at(-1)).toContain('loop_guard')
-    expect(verdictsOf(await runShortened(agentOf(url, true, true), 20))).toEqual(expected)
+    expect(verdictsOf(await runShortened(agentOf(url, true, renewed), 20))).toEqual(expected)
+  })
+
+  it('is counted and ended in a loop also if a message at the end of each request comes once', async () => {
+    const { url } = await startBeforeModel({})
+    const stated = (history: readonly Entry[]) => {
+      const state = history.length > 2 ? [note(`Messages: ${history.length}.`)] : []
+      return [...renewed(history), ...state]
+    }
+    const seen = await runShortened(agentOf(url, true, stated), 20)
+    expect(verdictsOf(seen).at(-1)).toContain('loop_guard')
+    const worked = agentOf(url, false, stated)
+    for (let at = 0; at < 5; at++) await worked.step()
+    // The first such message may be a human's.
+    expect(worked.seen.map(numberIn)).toEqual([1, 1, 3, 4, 5])
   })
 
   it('is counted step by step, and anew from what a human says', async () => {
     const { url } = await startBeforeModel({})
-    const agent = agentOf(url, false, true)
+    const agent = agentOf(url, false, renewed)
     for (let at = 0; at < 5; at++) await agent.step()
     agent.say(human('Now do the other thing.'))
     for (let at = 0; at < 3; at++) await agent.step()

@@ -278,23 +278,19 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   const newer = assistantHashes.length - 1 - at
   const known = thread.userMessageHashes
   const shown = facts.userMessageHashes
+  // A system text that changes with each request states the time.
+  const mayBeOther = at === -1 ? !thread.changesSystem : assistantHashes.length < 2
+  if (thread.system !== facts.system && mayBeOther) return undefined
   if (beginsWith(shown, known, thread.userMessageCount)) {
-    // A system text that changes with each request states the time.
-    const isOther = at === -1 ? !thread.changesSystem : assistantHashes.length < 2
-    if (thread.system !== facts.system && isOther) return undefined
     const users = shown.length - thread.userMessageCount
     // A summary alone says nothing about the conversations of others.
     if (at === -1 && known.length === 0 && users > 0) return undefined
     // Nothing but the same prompt: another agent has got the same task.
     return newer === 0 && users === 0 && iteration === 1 ? undefined : { thread, kind: 'whole', newer, users }
   }
-  if (thread.system !== facts.system) return undefined
-  if (thread.endsInUserMessage && (newer > 0 || isReleased(thread)) && (at >= 0 || thread.userMessageCount > 1)) {
-    const kept = facts.endsInUserMessage ? shown.slice(0, -1) : shown
-    if (kept.length === thread.userMessageCount - 1 && beginsWith(kept, known.slice(0, -1), kept.length))
-      return { thread, kind: 'dropped_message', newer, users: 0 }
-  }
-  if (at === -1) return undefined
+  const mayDrop = (newer > 0 || isReleased(thread)) && (at >= 0 || thread.userMessageCount > 1)
+  if (mayDrop && dropsLast(thread, facts)) return { thread, kind: 'dropped_message', newer, users: 0 }
+  if (thread.system !== facts.system || at === -1) return undefined
   const users = usersAfterCut(shown, known)
   if (users !== undefined) return { thread, kind: 'lost_beginning', newer, users }
   const isShorter = facts.messages < (thread.messages ?? 0) && iteration <= (thread.run.counts.iterations ?? 0)
@@ -313,8 +309,16 @@ function placedFit(thread: Thread, facts: RequestFacts): Fit | undefined {
   // Agents with the same prompt may say and call the same.
   if (newer < 0 || thread.isPromptRepeated || thread.system !== facts.system) return undefined
   const shown = facts.userMessageHashes
-  if (!beginsWith(shown, known, userMessageCount)) return undefined
-  return { thread, kind: 'whole', newer, users: shown.length - userMessageCount }
+  if (beginsWith(shown, known, userMessageCount))
+    return { thread, kind: 'whole', newer, users: shown.length - userMessageCount }
+  return newer > 0 && dropsLast(thread, facts) ? { thread, kind: 'dropped_message', newer, users: 0 } : undefined
+}
+
+/** Returns whether a transcript shows all user messages of a thread but the last one, and perhaps one at its end. */
+function dropsLast({ endsInUserMessage, userMessageHashes: known, userMessageCount }: Thread, facts: RequestFacts) {
+  const shown = facts.userMessageHashes
+  const kept = facts.endsInUserMessage ? shown.slice(0, -1) : shown
+  return endsInUserMessage && kept.length === userMessageCount - 1 && beginsWith(kept, known.slice(0, -1), kept.length)
 }
 
 /**

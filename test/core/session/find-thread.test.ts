@@ -44,6 +44,17 @@ describe('a message that its answer comes without', () => {
     expect(single.session.threads).toHaveLength(2)
   })
 
+  it('was written by a harness also where the system text changes with each request, and calls have no ids', () => {
+    const session = newSession()
+    const seen = [0, 1, 2, 3, 4].map((count) => {
+      const made = Array.from({ length: count }, (_, at) => [{ ...called(''), content: `Step ${at}.` }, result('')])
+      const state = count > 0 ? [user(`Files are open: ${count}.`)] : []
+      return session.iteration([system(`Request ${count}.`), user('Fix the bug.'), ...made.flat(), ...state])
+    })
+    // Before the second answer it may be another agent, that has got the same first one.
+    expect(seen).toEqual([1, 1, 2, 3, 4])
+  })
+
   it('was another’s if the history before it differs as well', () => {
     const session = newSession()
     session.see([...TASK, user('Hurry.')])
