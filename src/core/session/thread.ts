@@ -413,22 +413,27 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
       if (isPromptRepeated && userMessageHashes[0] === shown[0]) return undefined
   }
   const compacted: Thread[] = []
+  let isSurmised = false
   for (const thread of threads) {
     const { run, first, userMessageHashes: known } = thread
     // A prompt that the thread knows stands for a system text that changes all the time.
-    const isSameSystem = thread.system === system || (thread.changesSystem && shown.length > 0)
-    if (!isSameSystem || first === undefined) continue
+    const mayDiffer = thread.changesSystem && !isStep && shown.length > 0
+    if ((thread.system !== system && !mayDiffer) || first === undefined) continue
     if (!shown.every((hash) => known.includes(hash))) continue
     // A prompt may hold messages of the harness too.
     const promptLength = thread.promptLength ?? (isPrompt ? length : 0)
     const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
     const isSummary = !isStep && (shown.length === 0 || length > promptLength)
     const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= (run.counts.iterations ?? 0)
-    // A client that goes back shows the first answer.
-    const isNewestStep = isStep && isShorter && !assistantHashes.includes(first)
-    if (isCompacted || (!isOver && (isSummary || isNewestStep))) compacted.push(thread)
+    // A client that goes back shows the first answer; one that gives calls new ids shows none that is known.
+    const isNewestStep = isStep && isShorter && !thread.placed && !assistantHashes.includes(first)
+    if (!isCompacted && (isOver || !(isSummary || isNewestStep))) continue
+    compacted.push(thread)
+    isSurmised ||= thread.system !== system || length > messages
   }
-  return newestOfOne(compacted)
+  // Agents with the same prompt may begin with a summary too.
+  const isOfOneAgent = compacted.length === 1 && !compacted[0]?.isPromptRepeated
+  return isSurmised && !isOfOneAgent ? undefined : newestOfOne(compacted)
 }
 
 /** Returns the newest of several threads, if all of them belong to one conversation. */

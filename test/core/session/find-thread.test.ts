@@ -200,6 +200,12 @@ describe('a client that gives all calls new ids with each request', () => {
     }
   })
 
+  it('does not continue with the first step of another agent with the same prompt', () => {
+    const session = renewed(8)
+    expect(session.iteration([...TASK, { ...called('z'), content: 'I look.' }, result('z')])).toBe(2)
+    expect(session.session.threads).toHaveLength(2)
+  })
+
   it('continues none of several that said the same', () => {
     const session = newSession()
     session.see(TASK)
@@ -273,5 +279,7 @@ describe('a summary alone in place of the history', () => {
     const changed = dated(3)
     changed.see([another, summary])
     expect(iterations(changed)).toEqual([3, 1])
+    changed.see([another, user('Fix the bug.'), ...steps('z', 1)])
+    expect(iterations(changed)).toEqual([3, 1, 2])
   })
 })
