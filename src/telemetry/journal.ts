@@ -201,7 +201,7 @@ interface OpenRun {
   /** The highest iteration, and what requests have counted, that are counted in a line. */
   iteration: number
   counted: Counts
-  /** The newest iterations below that one which are in no line: other processes count them, or their answers come late. */
+  /** The newest iterations below that one in no line: other processes count them, or their answers come late. */
   skipped: readonly number[]
 }
 

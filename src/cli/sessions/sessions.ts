@@ -92,7 +92,8 @@ function transcriptText({ entries, truncated }: Transcript): string {
   if (entries.length === 0) return 'nothing was said since transcripts are kept\n'
   let said = truncated ? '[older texts were dropped]\n\n' : ''
   for (const { at, thread, role, text, truncated: isCut, terminal_state: state } of entries) {
-    said += `${new Date(at).toLocaleDateString('sv')} ${clockSeconds(at)} agent ${thread} ${role}${state ? ` (ended: ${state})` : ''}\n`
+    const end = state ? ` (ended: ${state})` : ''
+    said += `${new Date(at).toLocaleDateString('sv')} ${clockSeconds(at)} agent ${thread} ${role}${end}\n`
     for (const line of plainLines(isCut ? `${text}\n[there was more]` : text)) said += `${`  ${line}`.trimEnd()}\n`
     said += '\n'
   }

@@ -17,7 +17,7 @@ function textOf(msg: string, facts: Readonly<Record<string, unknown>>): string {
   return typeof detail === 'string' ? visible(`${msg}: ${detail}`) : `${msg} ${jsonLine(facts).trimEnd()}`
 }
 
-/** Returns a stream for pino that says each line with its time; equal warnings once a minute, with how many there were. */
+/** Returns a stream for pino that says each line with its time; equal warnings once a minute, with their number. */
 export function createTerminalLog(say: (text: string) => void): { write(line: string): void } {
   const said = new LRUCache<string, { readonly at: number; more: number }>({ max: MOST })
   return {
