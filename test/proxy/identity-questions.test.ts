@@ -74,6 +74,19 @@ describe('a question in the place of the one before, ahead of all answers', () =
     }
   })
 
+  it('begins no run where a harness writes other words there in each request, of an agent that goes on', async () => {
+    const { url, provider } = await startBoth(searcher(99), { budget: { max_iterations: 3, adaptive: false } })
+    let history: readonly ChatMessage[] = []
+    const steps: Step[] = []
+    for (let at = 1; at <= 7; at++) {
+      const step = await callModel(url, asks(`Who was it? This is step ${at}.`, history))
+      steps.push(step)
+      history = step.message.tool_calls ? [...history, ...afterStep([], step)] : [...history, step.message]
+    }
+    expect(iterationsOf(steps)).toEqual(['1/3', '2/3', '3/3', '3/3', '3/3', '3/3', '3/3'])
+    expect(provider.requests).toHaveLength(4)
+  })
+
   it('gets a run back neither for the same question, nor for a summary before the beginning of an answer', async () => {
     const { url } = await startBoth(searcher(99), { budget: { max_iterations: 9, adaptive: false } })
     const first = await callModel(url, asks('Who was it?', []))

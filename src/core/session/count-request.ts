@@ -32,7 +32,7 @@ import {
   type WarningReaction,
   withIds,
 } from './session.ts'
-import { findThread } from './thread.ts'
+import { findThread, replacesQuestion } from './thread.ts'
 
 /** How many user messages a thread remembers. */
 const MAX_USER_MESSAGES = 16
@@ -436,6 +436,7 @@ function threadAfter(
     userMessageHashes: users.length > MAX_USER_MESSAGES ? users.slice(-MAX_USER_MESSAGES) : users,
     userMessageCount: (kept?.userMessageCount ?? 0) + facts.userMessageHashes.length,
     endsInUserMessage,
+    changesQuestion: (over ? from?.changesQuestion : from && replacesQuestion(from, facts)) || undefined,
     messages,
     promptLength: from ? from.promptLength : facts.promptLength,
     isPromptRepeated: from?.isPromptRepeated,

@@ -206,6 +206,8 @@ export interface Thread {
   /** How many user messages, and messages, that request contained, and whether it ended in a user message. */
   readonly userMessageCount: number
   readonly endsInUserMessage?: boolean | undefined
+  /** Its newest request had other words in the place of the question that its run answers: a harness writes them. */
+  readonly changesQuestion?: boolean | undefined
   readonly messages?: number | undefined
   /** How long the thread's first request was, see `promptLengthOf`; unset if that contained answers. */
   readonly promptLength?: number | undefined

@@ -212,11 +212,17 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
  * Returns whether a transcript asks something new after the words that ended the thread's run, although it ends in
  * those: some frameworks put each question in the place of the first one, before all answers.
  */
-function asksInPlace({ run, userMessageHashes }: Thread, facts: RequestFacts): boolean {
-  const question = facts.userMessageHashes.at(-1)
-  if (question === undefined || userMessageHashes.includes(question)) return false
+function asksInPlace(thread: Thread, facts: RequestFacts): boolean {
+  const { run, changesQuestion } = thread
+  if (changesQuestion || !replacesQuestion(thread, facts)) return false
   const endsInWords = facts.transcript.length < facts.messages || (!facts.endsInUserMessage && !callsLast(facts))
   return endsInWords && (run.isAnswered === true || run.finalAnswer !== undefined)
+}
+
+/** Returns whether the words before the newest answers of a transcript are others than those that a thread knows. */
+export function replacesQuestion({ userMessageHashes: known }: Thread, facts: RequestFacts): boolean {
+  const question = facts.userMessageHashes.at(-1)
+  return question !== undefined && facts.iteration > 1 && !known.includes(question)
 }
 
 /** Returns whether the newest request of a thread got no whole answer. */
