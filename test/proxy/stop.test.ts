@@ -225,6 +225,25 @@ describe('a limit that is raised after a stop', () => {
   })
 })
 
+describe('an agent that adds the last answer to its history and asks again', () => {
+  it.each([{}, { 'x-governor-session': 's' }])(
+    'gets the recorded answer however often it does (%o)',
+    async (headers) => {
+      const { url, provider } = await startBoth(runaway(), { budget })
+      const { messages } = await runAgent(url, START, { headers, max: 4 })
+      for (let again = 0; again < 20; again++) {
+        const step = await callModel(url, messages, { headers })
+        expect(step.governor, String(again)).toMatchObject({
+          terminal_state: 'tool_limit_reached',
+          has_final_answer: true,
+        })
+        messages.push(step.message)
+      }
+      expect(provider.requests).toHaveLength(4)
+    },
+  )
+})
+
 describe('the answer to an agent’s own request for a summary', () => {
   it('reaches the client unchanged if it is too large to be read', async () => {
     const { url } = await startBoth(() => ({ text: 'x'.repeat(5_000) }), {

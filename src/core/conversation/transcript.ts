@@ -62,7 +62,7 @@ export const EMPTY_TRANSCRIPT: TranscriptState = {
 }
 
 /** How many of the newest assistant messages identify a thread, and how many openers are kept at either end. */
-const MAX_ASSISTANT_MESSAGES = 8
+export const MAX_ASSISTANT_MESSAGES = 8
 
 /** Index of the last of the first `length` messages, or of its first part; -1 if there is no message. */
 export function lastMessage(conversation: Conversation, length = conversation.length): number {

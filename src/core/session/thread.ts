@@ -7,6 +7,7 @@
  * all others. Agents that run side by side may share a prompt, examples in it, a history, and even the words of
  * answers. In doubt a request begins a thread of its own, which is counted by its transcript.
  */
+import { MAX_ASSISTANT_MESSAGES } from '../conversation/transcript.ts'
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
 import { MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } from './session.ts'
@@ -175,6 +176,15 @@ function shownAnswer(
 }
 
 /**
+ * Returns whether a transcript shows the newest answer of the thread too, so far after the one that has ids that those
+ * between them are not read: an agent that ignores the last answer of its stopped run repeats it.
+ */
+function showsNewestToo({ thread: { newest }, at }: ShownAnswer, { assistantHashes }: RequestFacts): boolean {
+  const isFarBack = at === 0 && assistantHashes.length > MAX_ASSISTANT_MESSAGES
+  return isFarBack && newest !== undefined && assistantHashes.lastIndexOf(newest) > 0
+}
+
+/**
  * Returns whether a thread has not gone on from an answer yet: no request after the one that it belongs to was answered
  * or is in flight; or only with words, or to the end of its run.
  */
@@ -247,6 +257,7 @@ function cutStepsIn(thread: Thread, { assistantHashes, callCounts }: RequestFact
 function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | undefined {
   const found = continuationAfter(shown, facts)
   if (found.asksBefore || isNextOf(shown)) return found
+  if (showsNewestToo(shown, facts)) return { ...found, answer: undefined }
   const { isFirst, isFollowed } = shown.answer
   const newest = shown.thread.run.recentRequests.at(-1)
   const isInFlight = newest !== undefined && newest.outcome === undefined
