@@ -156,6 +156,21 @@ describe('a key that allows some models', () => {
     },
   )
 
+  it.each([
+    ...['/openai/v1beta/models/claude-opus:embedContent', '/openai/v1beta/models/claude-opus%3Apredict/'],
+    '/openai/v1beta/models/gpt-test:predict/../claude-opus:batchGenerateContent%20',
+    '/openai/v1beta/models/gpt-test:predict%2F..%2fclaude-opus:countTokens/.',
+  ])('gets 403 for the model in the path %s, whatever model the body names', async (path) => {
+    const { url, provider } = await started(() => ({ body: {} }))
+    const post = (target: string) =>
+      ask(url, target, { method: 'POST', headers: keyed('key-of-anna'), body: { model: 'gpt-test' } })
+    const { status, json } = await post(path)
+    expect(status).toBe(403)
+    expect(json).toMatchObject({ error: { message: expect.stringContaining('the model claude-opus') } })
+    expect(provider.requests).toHaveLength(0)
+    expect((await post(path.replaceAll('claude-opus', 'gpt-test'))).status).toBe(200)
+  })
+
   it('still reads lists of models, and opens no connection whose model is not known', async () => {
     const { url } = await started(runaway(), { server: { access_keys: KEYS, websocket: 'tunnel' } })
     expect((await fetch(`${url}/v1/models`, { headers: keyed('key-of-anna') })).status).toBe(200)

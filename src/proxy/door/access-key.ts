@@ -1,12 +1,14 @@
 /** Access keys: which one a client has sent, and the models that it may use. */
 
 import { sha256Of } from '../../core/hash.ts'
+import { decodedPath } from '../../core/text/decoded-path.ts'
 import { matchesAny } from '../../core/text/glob.ts'
 import { DIALECTS } from '../../dialect/index.ts'
 import { leaseFor, readBody, unpacked } from '../../http/body.ts'
 import { reply } from '../../http/client.ts'
 import { clientKeysOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
+import { segmentsOf } from '../../http/urls.ts'
 import type { Exchange } from '../begin-exchange.ts'
 import type { Services } from '../services.ts'
 import type { Route } from './route.ts'
@@ -49,6 +51,16 @@ export function refuseModel(x: Exchange): boolean {
   return true
 }
 
+/** Returns the model in the path of a Google API (`…/models/NAME:predict`), which counts there whatever the body says. */
+function modelInPath(path: string): string | undefined {
+  const kept: string[] = []
+  for (const segment of segmentsOf(decodedPath(path))) {
+    if (segment === '..') kept.pop()
+    else if (segment !== '.') kept.push(segment)
+  }
+  return /^(.+):/.exec(kept.at(-1) ?? '')?.[1]
+}
+
 /** Reads the body of an unguarded request, whose key allows only some models; returns `undefined` after a 403. */
 export async function allowedBody(x: Exchange): Promise<Buffer | undefined> {
   const { client, services, route } = x
@@ -58,7 +70,10 @@ export async function allowedBody(x: Exchange): Promise<Buffer | undefined> {
     ? await unpacked(read, headerOf(headers, 'content-encoding'), services.maxGuardedBody)
     : undefined
   try {
-    if (Buffer.isBuffer(json)) allowsModel(x, DIALECTS[0]?.modelOf({ path: route.asked, body: json }) ?? '')
+    const isAllowed =
+      Buffer.isBuffer(json) && allowsModel(x, DIALECTS[0]?.modelOf({ path: route.asked, body: json }) ?? '')
+    const inPath = modelInPath(route.asked)
+    if (isAllowed && inPath !== undefined) allowsModel(x, inPath)
   } catch {
     // It is no JSON.
   }
