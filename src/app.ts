@@ -180,17 +180,13 @@ function createParts(config: Config, options: GovernorOptions) {
   const { emit, storeFailed } = telemetry
   const maxBytes = Math.floor(Math.min(sessions.max_bytes, memory / 8))
   // What this process has written, and the store may have lost.
-  const restore = () => {
-    void services.ledger.restore()
-    void pauses.restore()
-    void state.dayCost?.restore()
-  }
+  const restore = () => Promise.all([services.ledger.restore(), pauses.restore(), state.dayCost?.restore()])
   const opened = createStore(
     { kind: config.store, limits: { max: sessions.max, ttl: sessions.ttl, maxBytes }, redis },
     {
       changed(isUp, problem) {
         emit({ kind: 'store_changed', isUp, problem })
-        if (isUp) restore()
+        if (isUp) void restore()
       },
       answered: (ms) => emit({ kind: 'store_answered', ms }),
       lost: storeFailed,
@@ -351,7 +347,7 @@ async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof create
   await telemetry.journal?.close()
   await services.transport.destroy()
   pauses.close()
-  losses?.close()
+  await losses?.close()
   await state.dayCost?.close()
   await opened.close()
 }

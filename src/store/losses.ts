@@ -12,8 +12,8 @@ const LOOK_MS = 1_000
 const MARK: ValueKind<{ readonly mark: string }> = { name: 'mark', ttl: 315_360_000_000, empty: { mark: '' } }
 const KEY = sessionKey(SHARED, 'mark')
 
-/** Creates the watch of a store. `lost`: called after each loss. */
-export function createLossWatch(store: Store, newMark: () => string, lost: () => void) {
+/** Creates the watch of a store. `lost`: called after each loss; what it writes is waited for at the end. */
+export function createLossWatch(store: Store, newMark: () => string, lost: () => Promise<unknown>) {
   let timer: NodeJS.Timeout | undefined
   let seen = ''
   const look = async () => {
@@ -26,7 +26,7 @@ export function createLossWatch(store: Store, newMark: () => string, lost: () =>
     })
     const isLoss = seen !== '' && seen !== mark
     seen = mark
-    if (isLoss) lost()
+    if (isLoss) await lost()
   }
   return {
     /** Looks now, and goes on to. Never rejects. */
@@ -34,6 +34,10 @@ export function createLossWatch(store: Store, newMark: () => string, lost: () =>
       await look().catch(ignore)
       timer = setInterval(() => look().catch(ignore), LOOK_MS).unref()
     },
-    close: () => clearInterval(timer),
+    /** Looks once more: what was lost since the last look is written before the process ends. Never rejects. */
+    async close(): Promise<void> {
+      clearInterval(timer)
+      if (seen !== '') await look().catch(ignore)
+    },
   }
 }

@@ -152,6 +152,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
   it.each([
     ['restarts empty', (redis: Redis) => redis.kill().then(redis.restart)],
     ['is flushed', ({ command }: Redis) => command('FLUSHALL')],
+    ['is flushed, and it ends at once', ({ command }: Redis, end: () => unknown) => command('FLUSHALL').then(end)],
   ])('are whole after Redis %s, although one of two Governors gets no request any more', async (_, lose) => {
     const provider = await startProvider(async () => ({ text: 'It is 42.' }))
     onTestFinished(() => provider.close())
@@ -171,7 +172,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     for (let at = 0; at < 4; at++) expect(await post(other.url)).toBeUndefined()
     const listed = async () => (await ask(one.url, '/governor/sessions')).json
     await expect.poll(listed, { timeout: 10_000 }).toMatchObject({ summary: { today: { cost_usd: 0.04 } } })
-    await lose(redis)
+    await lose(redis, () => other.governor.close())
     const budget = async () => (await ask(one.url, '/governor/budget')).json
     const sums = [{ used: { iterations: 4 } }, { subject: other.url, used: { iterations: 4 } }]
     await expect.poll(budget, { timeout: 10_000 }).toMatchObject({ budget: sums })
