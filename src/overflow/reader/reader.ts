@@ -30,7 +30,12 @@ export function readOverflow(text: string, isSure = false): Overflow | undefined
   const figures: Figure[] = []
   let isTooMuch = false
   let saysRequest = false
+  const read = new Set<string>()
   for (const whole of sentencesOf(glossed(plain))) {
+    // Gateways repeat what a provider said: the parts of a request count once.
+    const key = JSON.stringify(whole)
+    if (read.has(key)) continue
+    read.add(key)
     const sentence = withoutMarks(withoutAdvice(whole))
     const words = wordsOf(sentence)
     const clause = { sentence, words, phrase: words.join(' '), figures: figuresOf(sentence) }
