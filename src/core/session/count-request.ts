@@ -291,6 +291,19 @@ function withSpent({ taskBudget }: Conversation, counts: Counts): Counts {
   return spent > (counts.task_tokens ?? 0) ? { ...counts, task_tokens: spent } : counts
 }
 
+/** Returns a request that is in flight. `before`: the same request as it was counted before; unset if it is new. */
+function recentRequest(fingerprint: string, iteration: number, before: RecentRequest | undefined): RecentRequest {
+  const isSame = before?.iteration === iteration && before.outcome !== 'released'
+  return {
+    fingerprint,
+    iteration,
+    outcome: undefined,
+    isMade: (isSame && (before.isMade || before.outcome === 'answered')) || undefined,
+    answered: before?.answered,
+    spawned: before?.spawned,
+  }
+}
+
 /**
  * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
  * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
@@ -309,7 +322,7 @@ function runAfter(
   const isReaction = reaction !== undefined && !over
   const { recentRequests } = run
   const { iterations = 0 } = run.counts
-  const counted = { fingerprint, iteration, outcome: undefined, answered: before?.answered, spawned: before?.spawned }
+  const counted = recentRequest(fingerprint, iteration, before)
   return {
     id: run.id,
     startedAt: run.startedAt,

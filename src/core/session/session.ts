@@ -36,6 +36,8 @@ export interface RecentRequest {
    * Its newest sending got a whole answer, or none, so that its iteration was released; unset while it is in flight.
    */
   readonly outcome?: 'answered' | 'released' | undefined
+  /** An earlier sending got a whole answer: whatever becomes of the newest, its iteration is made. */
+  readonly isMade?: boolean | undefined
   /** How often it was answered completely; unset means once. */
   readonly answered?: number | undefined
   /** The agents that its newest answer started, and in which second. */

@@ -221,7 +221,9 @@ export function releaseIteration(
   const sent = retryOf(run, request)
   if (!sent || sent.outcome === 'released' || sent.iteration !== run.counts.iterations) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
-  const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome: 'released' })
+  const outcome = sent.isMade ? 'answered' : 'released'
+  const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome })
+  if (sent.isMade) return withThread(recorded, thread, {}, { failedAs, quietSince, recentRequests })
   const operator = withoutBefore(run.operator, run, sent.iteration)
   const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests, operator }
   const ofSession = withoutBefore(session.operator, run, sent.iteration)
