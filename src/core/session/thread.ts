@@ -38,7 +38,7 @@ interface Continuation {
   readonly repeatsStep?: boolean
   /** How many answers the transcript shows after the newest one of the thread, which may say the same. */
   readonly newer?: number
-  /** How many new answers with calls it shows although the newest request got no whole answer: they were executed. */
+  /** How many answers with calls it shows although their iterations were taken back: they were executed. */
   readonly cutSteps?: number
 }
 
@@ -195,6 +195,15 @@ function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): bo
   return run.recentRequests.slice(at + 1).every(({ outcome }) => outcome === 'released')
 }
 
+/**
+ * Returns how many iterations of a run are taken back although a transcript shows the whole answer: the same bytes were
+ * sent twice at once, and the other sending failed.
+ */
+function takenBack({ run }: Thread, { fingerprint, iteration, isCut }: RelayedAnswer): number {
+  if (isCut || run.finalAnswer || !retryOf(run, { fingerprint })) return 0
+  return Math.max(0, iteration - (run.counts.iterations ?? 0))
+}
+
 /** Returns how a transcript continues the thread of an answer that it shows. */
 function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts: RequestFacts): Continuation {
   const { userMessageHashes: shown, assistantHashes, iteration } = facts
@@ -214,7 +223,7 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
   const isNewRun = asksBefore || (isAfterAnswer && shown.length > 0 && !isSameMessage && !isOver)
   // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const showsMore = !isNewest && newer > (thread.run.isDoubted ? 0 : 1)
-  const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at)
+  const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at) + takenBack(thread, answer)
   return { thread, answer, isNewRun, asksBefore, dropsMessage, showsRun: true, showsMore, cutSteps }
 }
 
