@@ -199,8 +199,9 @@ function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): bo
  * Returns how many iterations of a run are taken back although a transcript shows the whole answer: the same bytes were
  * sent twice at once, and the other sending failed.
  */
-function takenBack({ run }: Thread, { fingerprint, iteration, isCut }: RelayedAnswer): number {
-  if (isCut || run.finalAnswer || !retryOf(run, { fingerprint })) return 0
+function takenBack({ run, branch }: Thread, { fingerprint, iteration, isCut }: RelayedAnswer): number {
+  // Of a branch, iterations are taken back that its agent has not made.
+  if (isCut || branch || run.finalAnswer || !retryOf(run, { fingerprint })) return 0
   return Math.max(0, iteration - (run.counts.iterations ?? 0))
 }
 
