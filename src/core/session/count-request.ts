@@ -417,10 +417,7 @@ function threadAfter(
   place: Place,
   run: Run,
   number: number,
-  {
-    loopState,
-    interrupted,
-  }: { readonly loopState: LoopState | undefined; readonly interrupted: LoopState | undefined },
+  { loopState, interrupted }: Readonly<Record<'loopState' | 'interrupted', LoopState | undefined>>,
   depth: number | undefined,
 ): Thread {
   const { known, from, over, midSteps, branch, answer, repeatsStep } = place
