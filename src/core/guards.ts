@@ -10,12 +10,11 @@ import { agentsIn, spawnedBy, withoutSpawned, withSpawned } from './session/agen
 import {
   type Changed,
   type GuardMemory,
-  type RecentRequest,
-  type Run,
   type RunState,
   retryOf,
   type Session,
   type Thread,
+  withRecent,
 } from './session/session.ts'
 import { type CountedRequest, threadOf, withThread } from './session/transitions.ts'
 import type { CallGuardName, GuardEnd } from './terminal.ts'
@@ -113,12 +112,6 @@ function spawnProblem({ agents }: BudgetPolicy, depth: number, total: number, ru
   return undefined
 }
 
-/** Returns a run that remembers which agents the answer to one of its requests has started. */
-function withStarted(run: Run, { fingerprint }: Request['facts'], spawned: RecentRequest['spawned']): Run {
-  const recentRequests = run.recentRequests.map((one) => (one.fingerprint === fingerprint ? { ...one, spawned } : one))
-  return { ...run, recentRequests }
-}
-
 /** The guards; of several that block one call the first counts. */
 export const GUARDS: readonly CallGuard[] = [
   {
@@ -154,7 +147,8 @@ export const GUARDS: readonly CallGuard[] = [
     judge(calls, session, { depth = 0, run }, { request: { budget, facts }, now }) {
       if (!limitsAgents(budget)) return { blocked: [] }
       // A request that is sent again gets other calls in the place of the same.
-      const before = retryOf(run, facts)?.spawned
+      const sent = retryOf(run, facts)
+      const before = sent?.spawned
       const others = withoutSpawned(session.guards?.max_agents, before)
       const { total, running } = agentsIn({ ...session, guards: { max_agents: others } }, now)
       let spawned = 0
@@ -168,7 +162,9 @@ export const GUARDS: readonly CallGuard[] = [
       })
       if (spawned === 0 && !before) return { blocked }
       const started = { count: spawned, second: Math.floor(now / 1_000) }
-      return { blocked, memory: withSpawned(others, started, now), inThread: { run: withStarted(run, facts, started) } }
+      const recentRequests = sent ? withRecent(run, sent, { spawned: started }) : run.recentRequests
+      const inThread = { run: { ...run, recentRequests } }
+      return { blocked, memory: withSpawned(others, started, now), inThread }
     },
   },
 ]

@@ -47,15 +47,16 @@ export function createDayCost(store: Store, now: () => number, replica: string) 
       return { value: after, result: Object.values(after) }
     })
   }
+  const write = () => flush().then(ignore, ignore)
   return {
     add(counts: Counts): void {
       count(counts)
-      timer ??= setTimeout(() => flush().catch(ignore), FLUSH_MS).unref()
+      timer ??= setTimeout(write, FLUSH_MS).unref()
     },
     /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
-    restore: () => flush().then(ignore, ignore),
+    restore: write,
     /** Writes what this replica has kept to itself. Never rejects. */
-    close: async () => void (timer && (await flush().catch(ignore))),
+    close: async () => (timer ? write() : undefined),
     /** Returns what was counted today, and since when. Rejects if the store fails. */
     async today(): Promise<Part> {
       let all: Part = { since: now(), counts: {} }

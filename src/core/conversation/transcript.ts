@@ -82,13 +82,21 @@ export function followedSteps(
   return isAtEnd ? assistantMessages.slice(0, -1) : assistantMessages
 }
 
+/** Returns all that an assistant message says and calls, as one text. */
+function contentOf({ index }: AssistantMessage, conversation: Conversation, hasIds: boolean): string {
+  let list = ''
+  for (const text of conversation.texts(index)) if (text !== '') list += lengthPrefixed(text)
+  for (const call of conversation.calls(index)) {
+    if (hasIds) list += lengthPrefixed(call.id)
+    list += lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
+  }
+  return list
+}
+
 /** Returns a hash of all that an assistant message says and calls. */
 export function assistantHash(step: AssistantMessage, conversation: Conversation): Hash {
   if (step.hash !== undefined) return step.hash
-  let list = ''
-  for (const text of conversation.texts(step.index)) if (text !== '') list += lengthPrefixed(text)
-  for (const call of conversation.calls(step.index))
-    list += lengthPrefixed(call.id) + lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
+  let list = contentOf(step, conversation, true)
   for (const id of conversation.ranByProvider?.(step.index) ?? []) list += lengthPrefixed(id)
   const hash = hashOfText(list)
   step.hash = hash
@@ -97,10 +105,7 @@ export function assistantHash(step: AssistantMessage, conversation: Conversation
 
 /** Returns a hash of the place of an assistant message, and of all that it says and calls, without the ids of calls. */
 export function placedHash(step: AssistantMessage, conversation: Conversation): Hash {
-  let list = `${step.index} `
-  for (const text of conversation.texts(step.index)) if (text !== '') list += lengthPrefixed(text)
-  for (const call of conversation.calls(step.index)) list += lengthPrefixed(call.name) + lengthPrefixed(call.arguments)
-  return hashOfText(list)
+  return hashOfText(`${step.index} ${contentOf(step, conversation, false)}`)
 }
 
 /** The ids of calls that identify one assistant message: a client may join all answers of a run into one message. */

@@ -12,7 +12,7 @@ import {
   type Thread,
   usedSinceReset,
 } from '../session/session.ts'
-import { type CountedRequest, ONE_ITERATION, threadOf, withThread } from '../session/transitions.ts'
+import { type CountedRequest, ONE_ITERATION, threadOf, withReleased, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
 const MAX_DONE = 16
@@ -117,13 +117,7 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
  * it is sent again, it is one.
  */
 function withoutNewest(run: Run): Run {
-  const { counts, recentRequests } = run
-  const released = { outcome: 'released' } as const
-  return {
-    ...run,
-    counts: minus(counts, ONE_ITERATION),
-    recentRequests: recentRequests.map((one) => (one.iteration === counts.iterations ? { ...one, ...released } : one)),
-  }
+  return { ...run, counts: minus(run.counts, ONE_ITERATION), recentRequests: withReleased(run) }
 }
 
 /**

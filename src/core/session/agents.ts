@@ -38,9 +38,7 @@ const SPAWNED_AT = 'at '
 
 /** Returns the memory after an agent has shown up: it is the first of those that are waited for. */
 function withSeen(memory: GuardMemory = {}, now: number): GuardMemory {
-  const found = Object.entries(memory).find(
-    ([key, count]) => key.startsWith(SPAWNED_AT) && count > 0 && isRecent(key, now),
-  )
+  const found = awaitedIn(memory, now).find(([, count]) => count > 0)
   if (!found) return memory
   const [key, count] = found
   return { ...memory, [key]: count - 1 }
@@ -68,6 +66,11 @@ export function withoutSpawned(memory: GuardMemory = {}, spawned: Spawned | unde
 
 type Spawned = NonNullable<RecentRequest['spawned']>
 
+/** Returns the seconds of the last minute, as keys, with how many of the agents that were started in each are awaited. */
+function awaitedIn(memory: GuardMemory, now: number): [key: string, count: number][] {
+  return Object.entries(memory).filter(([key]) => key.startsWith(SPAWNED_AT) && isRecent(key, now))
+}
+
 function isRecent(key: string, now: number): boolean {
   return Number(key.slice(SPAWNED_AT.length)) * 1_000 > now - UNSEEN_MS - 1_000
 }
@@ -86,8 +89,7 @@ export function agentsIn(
   const memory = guards?.max_agents ?? {}
   const agents = threads.filter(({ depth = 0 }: Thread) => depth > 0)
   let unseen = 0
-  for (const [key, count] of Object.entries(memory))
-    if (key.startsWith(SPAWNED_AT) && isRecent(key, now)) unseen += count
+  for (const [, count] of awaitedIn(memory, now)) unseen += count
   const running = agents.filter(({ run }) => runs(run, now)).length + Math.max(0, unseen)
   return { total: Math.max(memory['seen'] ?? 0, memory['spawned'] ?? 0), running }
 }

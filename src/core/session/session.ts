@@ -397,6 +397,15 @@ export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: strin
   return undefined
 }
 
+/** Returns the recent requests of a run, of which one is changed. */
+export function withRecent(
+  { recentRequests }: Run,
+  sent: RecentRequest,
+  change: Partial<RecentRequest>,
+): readonly RecentRequest[] {
+  return recentRequests.with(recentRequests.indexOf(sent), { ...sent, ...change })
+}
+
 /** Returns whether a request is relayed although its run is over. */
 export function isLate({ demands = [] }: Run, fingerprint: string): boolean {
   for (const { lateIn } of demands) if (lateIn === fingerprint) return true

@@ -105,9 +105,11 @@ const CASES: readonly ((search: Search) => Continuation | typeof NEW | undefined
     return shown && (branchAfter(shown, facts) ?? NEW)
   },
   function showsSamePlace({ threads, shown, facts }) {
-    const fits = shown ? [] : threads.flatMap((thread) => placedFit(thread, facts) ?? [])
-    const [only] = fits
-    return only && fits.length === 1 ? continuationBy(only, facts) : undefined
+    const placed = shown ? [] : threads.filter((thread) => thread.placed !== undefined)
+    if (placed.length === 0) return undefined
+    const places = [facts.placed(1), facts.placed(2)]
+    const [only, another] = placed.flatMap((thread) => placedFit(thread, places, facts) ?? [])
+    return only && !another ? continuationBy(only, facts) : undefined
   },
   function replacesHistory({ threads, facts, now }) {
     const thread = compactedThread(threads, facts, now)
@@ -328,11 +330,12 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
 
 /**
  * Returns how a transcript fits a thread whose client writes new ids for all calls with each request: at the place of
- * the thread's newest answer it shows one with the same words and calls, and one more after it at most.
+ * the thread's newest answer it shows one with the same words and calls, and one more after it at most. `places`: what
+ * its last two answers are by their places.
  */
-function placedFit(thread: Thread, facts: RequestFacts): Fit | undefined {
+function placedFit(thread: Thread, places: readonly (Hash | undefined)[], facts: RequestFacts): Fit | undefined {
   const { placed, userMessageHashes: known, userMessageCount } = thread
-  const newer = placed === undefined ? -1 : [facts.placed(1), facts.placed(2)].indexOf(placed)
+  const newer = places.indexOf(placed)
   // Agents with the same prompt may say and call the same.
   if (newer < 0 || thread.isPromptRepeated || thread.system !== facts.system) return undefined
   const shown = facts.userMessageHashes

@@ -15,6 +15,7 @@ import {
   countsSinceReset,
   type FirstAnswer,
   isLate,
+  type RecentRequest,
   type RelayedAnswer,
   type Run,
   type RunState,
@@ -25,6 +26,7 @@ import {
   usedSinceReset,
   withAnswer,
   withIds,
+  withRecent,
   withRelayed,
 } from './session.ts'
 
@@ -80,6 +82,7 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
   const counted = withAnswer(session, counts, { agent, model, tools: facts.tools })
   if (!thread) return counted
   const { run, loopState } = thread
+  const sent = retryOf(run, request)
   const outcome = isCut ? undefined : 'answered'
   const { input, lastInput = input, output, estimated } = usage
   const change: Partial<Thread> = {
@@ -95,10 +98,8 @@ export function noteAnswer(session: Session, request: CountedRequest, facts: Ans
     // An answer to a request before the newest does not show whether the run has ended.
     isAnswered: isNewest(run, request) ? (callsNothing ?? run.isAnswered) : run.isAnswered,
     failedAs: undefined,
-    recentRequests: run.recentRequests.map((one) =>
-      // A connection that broke off after the answer has released it.
-      one.fingerprint === request.fingerprint ? { ...one, outcome: one.outcome ?? outcome } : one,
-    ),
+    // A connection that broke off after the answer has released it.
+    recentRequests: sent ? withRecent(run, sent, { outcome: sent.outcome ?? outcome }) : run.recentRequests,
   })
   return { ...after, record: recordAfter(session, request, thread, iteration, usage) }
 }
@@ -138,12 +139,10 @@ export function noteRelayed(session: Session, request: CountedRequest, answer: D
   const sent = thread && retryOf(thread.run, request)
   if (!thread || !sent) return session
   const { fingerprint } = request
-  const { recentRequests } = thread.run
+  const { run } = thread
   const relayed = { ...answer, fingerprint, iteration: sent.iteration }
-  const all = answer.isCut
-    ? recentRequests
-    : recentRequests.with(recentRequests.indexOf(sent), { ...sent, outcome: 'answered' })
-  return withThread(session, thread, { relayed: withRelayed(thread.relayed, relayed) }, { recentRequests: all })
+  const recentRequests = answer.isCut ? run.recentRequests : withRecent(run, sent, { outcome: 'answered' })
+  return withThread(session, thread, { relayed: withRelayed(thread.relayed, relayed) }, { recentRequests })
 }
 
 /**
@@ -154,10 +153,8 @@ export function noteDelivery(session: Session, request: CountedRequest, isAnswer
   const thread = threadOf(session, request)
   const sent = thread && retryOf(thread.run, request)
   if (!thread || !sent) return session
-  const { recentRequests } = thread.run
   const answered = isAnswered ? (sent.answered ?? 1) + 1 : 0
-  const all = recentRequests.with(recentRequests.indexOf(sent), { ...sent, answered })
-  return withThread(session, thread, {}, { recentRequests: all })
+  return withThread(session, thread, {}, { recentRequests: withRecent(thread.run, sent, { answered }) })
 }
 
 /**
@@ -207,6 +204,13 @@ function withoutBefore<Settings extends Pick<NonNullable<Run['operator']>, 'base
   return { ...settings, base: { ...settings.base, counts: minus(settings.base.counts, ONE_ITERATION) } }
 }
 
+/** Returns the recent requests of a run, of which those of its newest iteration are released, but for `kept`. */
+export function withReleased({ counts, recentRequests }: Run, kept?: string): readonly RecentRequest[] {
+  return recentRequests.map((one) =>
+    one.iteration === counts.iterations && one.fingerprint !== kept ? { ...one, outcome: 'released' } : one,
+  )
+}
+
 /** Releases the iteration of a request that the provider did not answer: the agent's next request gets its number. */
 export function releaseIteration(
   session: Session,
@@ -221,8 +225,7 @@ export function releaseIteration(
   const sent = retryOf(run, request)
   if (!sent || sent.outcome === 'released' || sent.iteration !== run.counts.iterations) return recorded
   const quietSince = facts?.endedAt ?? run.quietSince
-  const outcome = sent.isMade ? 'answered' : 'released'
-  const recentRequests = run.recentRequests.with(run.recentRequests.indexOf(sent), { ...sent, outcome })
+  const recentRequests = withRecent(run, sent, { outcome: sent.isMade ? 'answered' : 'released' })
   if (sent.isMade) return withThread(recorded, thread, {}, { failedAs, quietSince, recentRequests })
   const operator = withoutBefore(run.operator, run, sent.iteration)
   const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests, operator }
@@ -281,11 +284,7 @@ export function resumeRun(session: Session, request: CountedRequest): Session {
   const { finalAnswer, counts } = thread?.run ?? {}
   if (!thread || !finalAnswer || retryOf(thread.run, request)?.iteration !== counts?.iterations) return session
   // Others that got the recorded answer did not go on from the answer that this one gets.
-  const recentRequests = thread.run.recentRequests.map((one) =>
-    one.iteration === counts?.iterations && one.fingerprint !== request.fingerprint
-      ? ({ ...one, outcome: 'released' } as const)
-      : one,
-  )
+  const recentRequests = withReleased(thread.run, request.fingerprint)
   const after = withThread(session, thread, {}, { finalAnswer: undefined, recentRequests })
   return { ...after, counts: add(after.counts, ONE_ITERATION) }
 }
