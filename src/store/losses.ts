@@ -1,6 +1,6 @@
 /**
- * Notices that a store has lost its data although the connection to it held (FLUSHALL, an eviction): a value that all
- * replicas share is another one then.
+ * Notices that a store has lost all its data although the connection to it held (FLUSHALL): a value that all replicas
+ * share is another one then.
  */
 import { ignore } from '../core/thrown.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
