@@ -66,7 +66,7 @@ export function withoutSpawned(memory: GuardMemory = {}, spawned: Spawned | unde
 
 type Spawned = NonNullable<RecentRequest['spawned']>
 
-/** Returns the seconds of the last minute, as keys, with how many of the agents that were started in each are awaited. */
+/** Returns the seconds of the last minute, as keys, with how many agents that were started in each are awaited. */
 function awaitedIn(memory: GuardMemory, now: number): [key: string, count: number][] {
   return Object.entries(memory).filter(([key]) => key.startsWith(SPAWNED_AT) && isRecent(key, now))
 }
