@@ -37,6 +37,8 @@ export interface ListIndex<Item extends Span> {
   readonly fields: readonly Member[]
   readonly list: Span
   readonly items: readonly Item[]
+  /** Only the items of the list that follow the known ones are new: all else has the bytes of the known body. */
+  readonly isKnownAround: boolean
 }
 
 /** What was read of a body: offsets and keys, but no values. */
@@ -132,7 +134,8 @@ export function indexList<Item extends Span>(
     fields.push({ key, start: at, end, value: { start: value, end } })
     if (list && at === known?.at && hashOfBytes(json.subarray(end)) === known.rest.hash) {
       fields.push(...moved(known.rest.fields, end))
-      return { json, work, object: { start, end: end + known.rest.end }, fields, list, items }
+      const object = { start, end: end + known.rest.end }
+      return { json, work, object, fields, list, items, isKnownAround: true }
     }
     at = nextKey(json, end)
   }
@@ -145,5 +148,5 @@ export function indexList<Item extends Span>(
     else return undefined
   }
   // A spread would double the time that a short body takes.
-  return { json, work, object: { start, end: at + 1 }, fields, list: value, items }
+  return { json, work, object: { start, end: at + 1 }, fields, list: value, items, isKnownAround: false }
 }

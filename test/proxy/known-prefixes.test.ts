@@ -101,13 +101,15 @@ const change = fc.oneof(
 )
 
 interface Story {
+  /** How many messages the first request has. */
+  readonly first: number
   readonly list: readonly object[]
   readonly changes: readonly { readonly kind: string; readonly by: number }[]
 }
 
-function bodiesOf(name: Name, { list, changes }: Story): Buffer[] {
+function bodiesOf(name: Name, { first, list, changes }: Story): Buffer[] {
   const key = LISTS[name]
-  let length = 6
+  let length = first
   let before = '"model":"m",'
   let after = ',"tools":[{"name":"look"}]'
   let all = [...list]
@@ -125,9 +127,15 @@ function bodiesOf(name: Name, { list, changes }: Story): Buffer[] {
   })
 }
 
+/** Several of them may stand before all other messages, and are one system text then. */
+const system = fc.record({ role: fc.constantFrom('system', 'developer'), content: text })
+
 const story = (name: Name): fc.Arbitrary<Story> =>
   fc.record({
-    list: fc.array(MESSAGES[name], { minLength: 8, maxLength: 24 }),
+    first: fc.integer({ min: 1, max: 6 }),
+    list: fc
+      .tuple(fc.array(system, { maxLength: 4 }), fc.array(MESSAGES[name], { minLength: 8, maxLength: 24 }))
+      .map((lists) => lists.flat()),
     changes: fc.array(change, { minLength: 2, maxLength: 9 }),
   })
 

@@ -45,6 +45,8 @@ export interface TranscriptState {
   readonly assistantMessages: readonly AssistantMessage[]
   /** The bytes of all results, by tool. */
   readonly resultBytes: readonly Named<number>[]
+  /** Hash of the system text, which may stand after the messages; unset until it was read. */
+  readonly system: Hash | undefined
 }
 
 /** The state before the first message. */
@@ -59,6 +61,7 @@ export const EMPTY_TRANSCRIPT: TranscriptState = {
   endsInUserMessage: false,
   assistantMessages: [],
   resultBytes: [],
+  system: undefined,
 }
 
 /** How many of the newest assistant messages identify a thread, and how many openers are kept at either end. */
@@ -242,5 +245,6 @@ export function advance(
     endsInUserMessage,
     assistantMessages: withEntries(from.assistantMessages, assistantMessages, 1),
     resultBytes,
+    system: from.system,
   }
 }

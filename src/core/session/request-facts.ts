@@ -97,7 +97,7 @@ export function factsOf(
     fingerprint,
     bytes,
     messages: conversation.length,
-    system: hashOfText(withoutClocks(conversation.systemText())),
+    system: transcript.system ?? systemHash(conversation),
     userMessageHashes,
     iteration: transcript.iterations + 1,
     toolCalls: transcript.toolCalls,
@@ -136,9 +136,10 @@ const CLOCKS = /(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)
 /** Characters of the longest text in which clocks are looked for. */
 const MAX_CLOCK_TEXT = 262_144
 
-/** Returns a system text without its clocks, as one that states the time differs in each request of an agent. */
-function withoutClocks(text: string): string {
-  return text.length > MAX_CLOCK_TEXT ? text : text.replace(CLOCKS, '#')
+/** Returns a hash of the system text without its clocks, as one that states the time differs in each request. */
+export function systemHash(conversation: Conversation): Hash {
+  const text = conversation.systemText()
+  return hashOfText(text.length > MAX_CLOCK_TEXT ? text : text.replace(CLOCKS, '#'))
 }
 
 /** Identifies the first request of a conversation: by system text, first user message and newest answer. */

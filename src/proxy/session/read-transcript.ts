@@ -14,6 +14,7 @@ import {
 } from '../../core/conversation/transcript.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
 import { BLOCK, type BodyHashes } from '../../core/hash.ts'
+import { systemHash } from '../../core/session/request-facts.ts'
 import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
 
@@ -76,13 +77,13 @@ function* prepareWhole(conversation: Conversation, index: number): Turns {
 }
 
 /** Decodes what is read of a conversation whatever is known of its session, apart from its newest answers. */
-function* prepareAll(conversation: Conversation, known: TranscriptState | undefined): Turns {
-  let hasAnswer = known !== undefined && known.assistantMessages.length > 0
-  yield* conversation.prepare?.(-1) ?? []
+function* prepareAll(conversation: Conversation, known: TranscriptState): Turns {
+  let hasAnswer = known.assistantMessages.length > 0
+  const isSystemKnown = known.system !== undefined
+  if (!isSystemKnown) yield* conversation.prepare?.(-1) ?? []
   for (let index = 0; index < conversation.length; index++) {
     const role = conversation.role(index)
-    // The system text is decoded whatever is known, as it may also stand in fields after the messages.
-    if (known && index < known.length && role !== 'system') continue
+    if (index < known.length && (isSystemKnown || role !== 'system')) continue
     if (role === 'user' || role === 'system') yield* conversation.prepare?.(index) ?? []
     else if (role === 'assistant' && !hasAnswer) {
       hasAnswer = true
@@ -116,18 +117,31 @@ function* readOn(
   return state
 }
 
+/** Returns the state after what is known of a request. */
+function knownState(
+  conversation: Conversation,
+  index: IndexedList | undefined,
+  known: KnownPrefix | undefined,
+): TranscriptState {
+  // If the key of the list is there twice, another list may count than the known one.
+  if (!index || !known || index.items[0] !== known.items[0]) return EMPTY_TRANSCRIPT
+  const { transcript, items } = known
+  let end = 0
+  while (end < items.length && conversation.role(end) === 'system') end++
+  // System text stands around the list, and in the messages before any other.
+  return index.isKnownAround && end < items.length ? transcript : { ...transcript, system: undefined }
+}
+
 function* read(
   { conversation, index }: DialectRequest,
   registry: HarnessRegistry,
   beginning: Beginning | undefined,
 ): Turns<TranscriptState> {
-  const known = beginning?.known
-  // If the key of the list is there twice, another list may count than the known one.
-  const begun = known && index?.items[0] === known.items[0] ? known.transcript : undefined
+  let state = knownState(conversation, index, beginning?.known)
   // The index of the request took its time as well.
   if (conversation.work?.isDue) yield
-  yield* prepareAll(conversation, begun)
-  let state = begun ?? EMPTY_TRANSCRIPT
+  yield* prepareAll(conversation, state)
+  if (state.system === undefined) state = { ...state, system: systemHash(conversation) }
   const prefix = index && beginning && newPrefix(beginning.prefixes, index, beginning.hashes)
   if (prefix) {
     // The last message may have more parts in a later request.
