@@ -74,7 +74,13 @@ function countsBy(one: Counts, other: Counts, amount: (a: number, b: number, nam
 
 /** Returns the sum of two counts. */
 export function add(counts: Counts, more: Counts): Counts {
-  return countsBy(counts, more, (a, b) => a + b)
+  const sum: Record<string, number> = { ...counts }
+  const added: Amounts = more
+  for (const name in added) {
+    const amount = added[name] ?? 0
+    if (amount > 0) sum[name] = rounded((sum[name] ?? 0) + amount)
+  }
+  return sum
 }
 
 /** Returns what is left of counts without others; no amount is less than 0. */

@@ -84,8 +84,10 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   const changes = createChanges()
   return {
     async update(key, change) {
-      const { session, result } = change(sessions.get(key))
-      sessions.set(key, session)
+      const result = sessions.update(key, (known) => {
+        const { session: value, result } = change(known)
+        return { value, result }
+      })
       changes.note(key)
       return result
     },
