@@ -65,7 +65,7 @@ function stagesOf(tree) {
     const tenant = tree.nameOf('Bearer sk-bench-0123456789').slice(0, 16)
     lap('tenant')
     const hashes = tree.hashBody(body, `chat ${tenant}`)
-    const known = tree.longestKnown(prefixes, hashes)
+    const known = tree.longestKnown(prefixes, hashes, body)
     lap('hash')
     const asked = tree.chat.read({ path: '/v1/chat/completions', body, known })
     tree.isAgentic(asked.conversation)

@@ -92,7 +92,7 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   // No tenant can learn by timing which bytes another one has sent.
   const hashes = hashBody(json, `${dialect.name} ${tenant}`)
   const { harnessRegistry: registry, prefixes } = services
-  const known = longestKnown(prefixes, hashes)
+  const known = longestKnown(prefixes, hashes, json)
   const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
   if (!asked) return 'unreadable_body'
   const { conversation, stored } = asked

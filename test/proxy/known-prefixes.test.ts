@@ -20,7 +20,7 @@ type Name = keyof typeof DIALECTS
 /** All that is read of a request, or the error. `prefixes`: what is known of others. */
 async function read(name: Name, body: Buffer, prefixes: KnownPrefixes, tenant = 'a'): Promise<unknown> {
   const hashes = hashBody(body, `${name} ${tenant}`)
-  const known = longestKnown(prefixes, hashes)
+  const known = longestKnown(prefixes, hashes, body)
   try {
     const request = DIALECTS[name].read({ path: '', body, known })
     if (!request) return undefined
@@ -148,7 +148,7 @@ describe('a request that begins as an earlier one did', () => {
         fc.asyncProperty(story(name), async (conversation) => {
           const prefixes = createKnownPrefixes()
           for (const body of bodiesOf(name, conversation)) {
-            if (longestKnown(prefixes, hashBody(body, `${name} a`))) known++
+            if (longestKnown(prefixes, hashBody(body, `${name} a`), body)) known++
             expect(await read(name, body, prefixes)).toEqual(await read(name, body, createKnownPrefixes()))
           }
         }),
@@ -170,7 +170,7 @@ describe('a request that begins as an earlier one did', () => {
     await read('chat', bodyOf(100), prefixes)
     const body = bodyOf(102)
     const hashes = hashBody(body, 'chat a')
-    const known = longestKnown(prefixes, hashes)
+    const known = longestKnown(prefixes, hashes, body)
     const request = chat.read({ path: '', body, known })
     if (!request) throw new Error('not a chat request')
     const decoded = vi.spyOn(request.conversation, 'texts')
@@ -184,9 +184,9 @@ describe('a request that begins as an earlier one did', () => {
     const prefixes = createKnownPrefixes()
     const body = bodyOf(20)
     await read('chat', body, prefixes, 'a')
-    expect(longestKnown(prefixes, hashBody(body, 'chat a'))).toBeDefined()
-    expect(longestKnown(prefixes, hashBody(body, 'chat b'))).toBeUndefined()
-    expect(longestKnown(prefixes, hashBody(body, 'messages a'))).toBeUndefined()
+    expect(longestKnown(prefixes, hashBody(body, 'chat a'), body)).toBeDefined()
+    expect(longestKnown(prefixes, hashBody(body, 'chat b'), body)).toBeUndefined()
+    expect(longestKnown(prefixes, hashBody(body, 'messages a'), body)).toBeUndefined()
   })
 
   it('leaves no text in memory', async () => {

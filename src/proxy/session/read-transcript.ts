@@ -13,25 +13,40 @@ import {
   type TranscriptState,
 } from '../../core/conversation/transcript.ts'
 import type { HarnessRegistry } from '../../core/harness/match.ts'
-import { BLOCK, type BodyHashes } from '../../core/hash.ts'
+import { BLOCK, type BodyHashes, type Hash, hashOfBytes } from '../../core/hash.ts'
 import { systemHash } from '../../core/session/request-facts.ts'
 import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
+import { CLOSE_BRACE } from '../../json/scan.ts'
 
 /** What is known of all requests that begin with the same bytes: offsets, counts and hashes, but no text. */
-interface KnownPrefix extends KnownItems {
+interface KnownBeginning extends KnownItems {
   /** The state after the messages that end within these bytes. */
   readonly transcript: TranscriptState
+}
+
+/** What is known of requests that begin with the same whole blocks. */
+interface KnownPrefix extends KnownBeginning {
+  /**
+   * What is known of the newest of them up to the end of its list, and around that: its items end at `end`, and `hash`
+   * is that of the bytes between the blocks and that place.
+   */
+  newest: (Pick<KnownBeginning, 'items' | 'transcript'> & { readonly end: number; readonly hash: Hash }) | undefined
 }
 
 /** By the hash of the bytes. */
 export type KnownPrefixes = LRUCache<bigint, KnownPrefix>
 
+/** The hash of no block. */
+const NO_HASH = -1n
+
 const MAX_BYTES = 32 * 1_048_576
 /** So that no single conversation takes the place of many others. */
 const MAX_PREFIX_BYTES = 1_048_576
+/** How many items the newest request may have beyond those of its prefix, so that their memory is a part of `rest`. */
+const MAX_NEWEST = 32
 /** Memory in bytes for an item, a hash, a field, and for the rest of a prefix. */
-const SIZES = { item: 120, hash: 48, field: 200, rest: 4_000 }
+const SIZES = { item: 128, hash: 56, field: 200, rest: 10_000 }
 
 function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
   const { userMessageHashes, resultBytes } = transcript
@@ -46,22 +61,37 @@ export function createKnownPrefixes(): KnownPrefixes {
 }
 
 /** Returns what is known of the longest beginning of a body; `undefined` if nothing is. */
-export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes): KnownPrefix | undefined {
-  const hash = prefixes.findLast((prefix) => known.has(prefix))
-  return hash === undefined ? undefined : known.get(hash)
+export function longestKnown(
+  known: KnownPrefixes,
+  { prefixes }: BodyHashes,
+  json: Buffer,
+): KnownBeginning | undefined {
+  const place = prefixes.findLastIndex((prefix) => known.has(prefix))
+  const hash = prefixes[place]
+  const prefix = hash === undefined ? undefined : known.get(hash)
+  const newest = prefix?.newest
+  if (!newest || hashOfBytes(json.subarray((place + 1) * BLOCK, newest.end)) !== newest.hash) return prefix
+  const { fields, at, rest } = prefix
+  return { fields, at, items: newest.items, rest, transcript: newest.transcript }
+}
+
+/** Returns how many whole blocks of a request's body end before the last item of its list does. */
+function blocksOf({ items }: IndexedList): number {
+  return Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
 }
 
 /** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
-function newPrefix(known: KnownPrefixes, index: IndexedList, { prefixes }: BodyHashes) {
-  const { fields, list, items } = index
-  const blocks = Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
-  const hash = prefixes[blocks - 1]
-  if (hash === undefined || known.has(hash)) return undefined
+function newPrefix(index: IndexedList, { hashes, known, prefixes }: Beginning) {
+  const { fields, list, items, isKnownAround } = index
+  const blocks = blocksOf(index)
+  const hash = hashes.prefixes[blocks - 1]
+  if (hash === undefined || prefixes.has(hash)) return undefined
   const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
   const listField = fields.findIndex(({ value }) => value.start === list.start)
   const at = fields[listField]?.start
   if (count === 0 || at === undefined) return undefined
-  return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest: restOf(index) }
+  const rest = (isKnownAround && known?.rest) || restOf(index)
+  return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest }
 }
 
 /** Yields wherever other requests should have their turn: without such a place a request waits for nothing. */
@@ -95,8 +125,29 @@ function* prepareAll(conversation: Conversation, known: TranscriptState): Turns 
 /** The hashes of a request's body, what is known of its beginning, and where to remember more of it. */
 export interface Beginning {
   readonly hashes: BodyHashes
-  readonly known: KnownPrefix | undefined
+  readonly known: KnownBeginning | undefined
   readonly prefixes: KnownPrefixes
+}
+
+/**
+ * Remembers all of a request whose whole blocks are known, if what surrounds its list is known with them.
+ * `transcript`: the state after its messages but the last.
+ */
+function noteNewest(
+  index: IndexedList,
+  transcript: TranscriptState,
+  { hashes, known, prefixes }: Beginning,
+  isNew: boolean,
+): void {
+  const { json, items, isKnownAround } = index
+  const blocks = blocksOf(index)
+  const prefix = prefixes.peek(hashes.prefixes[blocks - 1] ?? NO_HASH)
+  const isEqualAround = isNew || (isKnownAround && prefix?.rest.hash === known?.rest.hash)
+  if (!prefix || !isEqualAround || prefix.items[0]?.start !== items[0]?.start) return
+  const end = items.at(-1)?.end ?? 0
+  // An object ends here whatever follows in another body.
+  if (items.length - prefix.items.length > MAX_NEWEST || json[end - 1] !== CLOSE_BRACE) return
+  prefix.newest = { items, transcript, end, hash: hashOfBytes(json.subarray(blocks * BLOCK, end)) }
 }
 
 /** Reads on to `length` messages. */
@@ -121,7 +172,7 @@ function* readOn(
 function knownState(
   conversation: Conversation,
   index: IndexedList | undefined,
-  known: KnownPrefix | undefined,
+  known: KnownBeginning | undefined,
 ): TranscriptState {
   // If the key of the list is there twice, another list may count than the known one.
   if (!index || !known || index.items[0] !== known.items[0]) return EMPTY_TRANSCRIPT
@@ -142,15 +193,16 @@ function* read(
   if (conversation.work?.isDue) yield
   yield* prepareAll(conversation, state)
   if (state.system === undefined) state = { ...state, system: systemHash(conversation) }
-  const prefix = index && beginning && newPrefix(beginning.prefixes, index, beginning.hashes)
+  const prefix = index && beginning && newPrefix(index, beginning)
   if (prefix) {
     // The last message may have more parts in a later request.
     state = yield* readOn(state, conversation, lastMessage(conversation, prefix.items.length), registry)
     const { hash, ...items } = prefix
-    beginning.prefixes.set(hash, { transcript: state, ...items })
+    beginning.prefixes.set(hash, { transcript: state, newest: undefined, ...items })
   }
   const length = lastMessage(conversation)
   state = yield* readOn(state, conversation, length, registry)
+  if (index && beginning) noteNewest(index, state, beginning, prefix !== undefined)
   const newest = state.assistantMessages.at(-1)
   for (const step of state.assistantMessages) {
     // The calls of the newest are read again.
