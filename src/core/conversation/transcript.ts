@@ -126,6 +126,8 @@ export function callIdsOf(step: AssistantMessage, conversation: Conversation): r
 
 /** Returns hashes of the newest of these call ids, without those that are empty or repeated. */
 export function distinctIds(ids: readonly string[]): readonly Hash[] {
+  const [only = ''] = ids
+  if (ids.length === 1) return only === '' ? [] : [hashOfText(only)]
   const repeated = new Set<string>([''])
   const seen = new Set<string>()
   for (const id of ids) (seen.has(id) ? repeated : seen).add(id)

@@ -267,7 +267,9 @@ function isLoopReport(conversation: Conversation, index: number): boolean {
 }
 
 /** Returns the hashes of results that different calls have in messages not seen when new: a harness's placeholders. */
-function placeholders(reader: CallReader, from: number, newest: number): ReadonlySet<Hash> {
+function placeholders(reader: CallReader, from: number, newest: number): ReadonlySet<Hash> | undefined {
+  // Nearly always only the newest answer is new.
+  if (from >= newest) return undefined
   const callsByResult = new Map<Hash, Hash>()
   const shared = new Set<Hash>()
   for (let index = from; index < newest; index++) {

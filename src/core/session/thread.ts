@@ -158,14 +158,17 @@ function shownAnswer(
     if (ids.length === 0) continue
     // An answer at the end that a client gives back stands after it too.
     const isLast = at === callIds.length - 1 && transcript.length === messages
-    const known = new Map<Hash, ShownAnswer | undefined>()
+    let known: Map<Hash, ShownAnswer | undefined> | undefined
     // An id that came in several answers identifies none of them.
     for (const thread of threads)
       for (const answer of thread.relayed ?? [])
-        for (const id of answer.callIds)
-          if (ids.includes(id)) known.set(id, known.has(id) ? undefined : { thread, answer, at, isNewest, isLast })
+        for (const id of answer.callIds) {
+          if (!ids.includes(id)) continue
+          known ??= new Map()
+          known.set(id, known.has(id) ? undefined : { thread, answer, at, isNewest, isLast })
+        }
     let found: ShownAnswer | undefined
-    for (const one of known.values()) {
+    for (const one of known?.values() ?? []) {
       if (!one || (found && found.thread !== one.thread)) return undefined
       // A client may join the calls of several answers into one message.
       const relayed = one.thread.relayed ?? []

@@ -61,11 +61,7 @@ export function createKnownPrefixes(): KnownPrefixes {
 }
 
 /** Returns what is known of the longest beginning of a body; `undefined` if nothing is. */
-export function longestKnown(
-  known: KnownPrefixes,
-  { prefixes }: BodyHashes,
-  json: Buffer,
-): KnownBeginning | undefined {
+export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes, json: Buffer): KnownBeginning | undefined {
   const place = prefixes.findLastIndex((prefix) => known.has(prefix))
   const hash = prefixes[place]
   const prefix = hash === undefined ? undefined : known.get(hash)
