@@ -245,8 +245,8 @@ export interface StreamMarks {
   readonly call: string
   /** Returns the ids of the calls in such a line. */
   callIds(line: string): readonly string[]
-  /** Returns how a response ended, if a piece of it says that; `failed`: with an error. */
-  end(piece: Buffer): 'whole' | 'failed' | undefined
+  /** Returns how a response ended, if a piece of it, in Latin-1, says that; `failed`: with an error. */
+  end(piece: string): 'whole' | 'failed' | undefined
 }
 
 /** What Governor reads from a response after relaying it. */

@@ -124,6 +124,9 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
   return [isListed ? { ...message, tool_calls: listed.map(asInput) } : message, ...answers]
 }
 
+/** The reason of an end. Text of the model can't match, as its quotes are escaped. */
+const REASON = /"finish_reason"\s{0,4}:\s{0,4}"[^"\\]{0,64}"/g
+
 /** How Chat Completions reads and writes responses that are not rewritten as a stream. */
 export const chatReplies = {
   // The usage stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one.
@@ -143,9 +146,8 @@ export const chatReplies = {
     callIds: (line) => idsUnder(line.slice(line.indexOf('"tool_calls"')), 'id'),
     end(piece) {
       if (hasError(piece)) return 'failed'
-      if (!piece.includes('"finish_reason"') && !piece.includes(DONE)) return undefined
-      const reason = lastText(piece, 'finish_reason')
-      if (reason !== undefined) return reason.endsWith('error') ? 'failed' : 'whole'
+      const reasons = piece.match(REASON)
+      if (reasons) return reasons.at(-1)?.endsWith('error"') ? 'failed' : 'whole'
       return piece.includes(`data: ${DONE}`) ? 'whole' : undefined
     },
   },

@@ -115,8 +115,8 @@ export const geminiReplies = {
       return callsIn(chunk).flatMap((part) => textOf(objectIn(part, 'functionCall')['id']) || [])
     },
     end(piece) {
-      if (piece.includes('"error"') && FAILED.test(piece.toString('latin1'))) return 'failed'
-      return REASON.test(piece.toString('latin1')) ? 'whole' : undefined
+      if (piece.includes('"error"') && FAILED.test(piece)) return 'failed'
+      return REASON.test(piece) ? 'whole' : undefined
     },
   },
   responseFacts: ({ tail }) => ({

@@ -71,9 +71,9 @@ export function firstId(bytes: Buffer): string | undefined {
 /** An error in a frame of a stream. Text of the model can't match, as its quotes are escaped. */
 const ERROR = /"error"\s{0,4}:\s{0,4}\{|"type"\s{0,4}:\s{0,4}"error"/
 
-/** True if a piece of a stream reports an error. */
-export function hasError(piece: Buffer): boolean {
-  return piece.includes('"error"') && ERROR.test(piece.toString('latin1'))
+/** True if a piece of a stream, in Latin-1, reports an error. */
+export function hasError(piece: string): boolean {
+  return piece.includes('"error"') && ERROR.test(piece)
 }
 
 /** A member whose value may be the id of a call. */

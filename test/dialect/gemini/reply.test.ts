@@ -230,12 +230,12 @@ describe('what is read of a Gemini response that was relayed', () => {
     }
     expect(callIds('data: "functionCall"')).toEqual([])
     const pieces = [last([]), last([], 'SAFETY'), { promptFeedback: { blockReason: 'OTHER' } }, say('a')]
-    expect(pieces.map((piece) => end(Buffer.from(eventOf(piece))))).toEqual(['whole', 'whole', 'whole', undefined])
+    expect(pieces.map((piece) => end(eventOf(piece)))).toEqual(['whole', 'whole', 'whole', undefined])
     const failed = { error: { code: 503 } }
     for (const piece of [eventOf(failed), `data:${JSON.stringify(failed)}`, JSON.stringify(failed, null, 2)])
-      expect(end(Buffer.from(eventOf(say('a')) + piece))).toBe('failed')
+      expect(end(eventOf(say('a')) + piece)).toBe('failed')
     const args = chunk([{ functionCall: { name: 'a', args: { error: { code: 1 } } } }])
-    expect(end(Buffer.from(eventOf(args)))).toBeUndefined()
+    expect(end(eventOf(args))).toBeUndefined()
   })
 })
 
