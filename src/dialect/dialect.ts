@@ -86,6 +86,8 @@ export interface DialectRequest {
   readonly conversation: Conversation
   /** Where its messages are; unset if the dialect can't begin to read after known ones. */
   readonly index?: IndexedList
+  /** The fields with system text, apart from messages. */
+  readonly systemFields?: readonly string[]
   /** Unset if the provider stores nothing of the conversation. */
   readonly stored?: StoredHistory | undefined
   /** The provider stores the response, so that a client may continue from it by its id. */

@@ -37,8 +37,8 @@ export interface ListIndex<Item extends Span> {
   readonly fields: readonly Member[]
   readonly list: Span
   readonly items: readonly Item[]
-  /** Only the items of the list that follow the known ones are new: all else has the bytes of the known body. */
-  readonly isKnownAround: boolean
+  /** What follows the list has the bytes of the known body. */
+  readonly hasKnownRest: boolean
 }
 
 /** What was read of a body: offsets and keys, but no values. */
@@ -135,7 +135,7 @@ export function indexList<Item extends Span>(
     if (list && at === known?.at && hashOfBytes(json.subarray(end)) === known.rest.hash) {
       fields.push(...moved(known.rest.fields, end))
       const object = { start, end: end + known.rest.end }
-      return { json, work, object, fields, list, items, isKnownAround: true }
+      return { json, work, object, fields, list, items, hasKnownRest: true }
     }
     at = nextKey(json, end)
   }
@@ -148,5 +148,5 @@ export function indexList<Item extends Span>(
     else return undefined
   }
   // A spread would double the time that a short body takes.
-  return { json, work, object: { start, end: at + 1 }, fields, list: value, items, isKnownAround: false }
+  return { json, work, object: { start, end: at + 1 }, fields, list: value, items, hasKnownRest: false }
 }

@@ -4,6 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { BLOCK, hashBody } from '../../src/core/hash.ts'
 import { beginningsOf, factsOf, promptOf } from '../../src/core/session/request-facts.ts'
 import { chat } from '../../src/dialect/chat/index.ts'
+import { gemini } from '../../src/dialect/gemini/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
 import {
@@ -14,7 +15,7 @@ import {
 } from '../../src/proxy/session/read-transcript.ts'
 import { registry } from '../core/transcript.ts'
 
-const DIALECTS = { chat, messages, responses }
+const DIALECTS = { chat, gemini, messages, responses }
 type Name = keyof typeof DIALECTS
 
 /** All that is read of a request, or the error. `prefixes`: what is known of others. */
@@ -59,6 +60,17 @@ const MESSAGES: Record<Name, fc.Arbitrary<object>> = {
     fc.record({ role: fc.constant('assistant'), content: text, tool_calls: fc.array(id.map(call)) }),
     fc.record({ role: fc.constant('tool'), tool_call_id: id, content: text }),
   ),
+  gemini: fc.oneof(
+    fc.record({ role: fc.constantFrom('user', 'model'), parts: text.map((one) => [{ text: one }]) }),
+    fc.record({
+      role: fc.constant('model'),
+      parts: fc.tuple(id, text).map(([one, at]) => [{ functionCall: { id: one, name: 'look', args: { at } } }]),
+    }),
+    fc.record({
+      role: fc.constant('user'),
+      parts: fc.tuple(id, text).map(([one, at]) => [{ functionResponse: { id: one, name: 'look', response: { at } } }]),
+    }),
+  ),
   messages: fc.oneof(
     fc.record({ role: fc.constantFrom('user', 'assistant', 'system'), content: text }),
     fc.record({
@@ -86,7 +98,7 @@ const MESSAGES: Record<Name, fc.Arbitrary<object>> = {
     fc.record({ type: fc.constant('item_reference'), id }),
   ),
 }
-const LISTS: Record<Name, string> = { chat: 'messages', messages: 'messages', responses: 'input' }
+const LISTS: Record<Name, string> = { chat: 'messages', gemini: 'contents', messages: 'messages', responses: 'input' }
 
 /** What an agent sends next: more, less, other words at a place, another list after it, another key before it, a cut body. */
 const change = fc.oneof(
@@ -95,7 +107,7 @@ const change = fc.oneof(
     arbitrary: fc.record({ kind: fc.constant('grow' as const), by: fc.integer({ min: 1, max: 4 }) }),
   },
   fc.record({
-    kind: fc.constantFrom('back', 'edit', 'repeat', 'key', 'system', 'cut', 'null', 'spaces'),
+    kind: fc.constantFrom('back', 'edit', 'repeat', 'key', 'system', 'after', 'cut', 'null', 'spaces'),
     by: fc.integer({ min: 1, max: 9 }),
   }),
 )
@@ -107,21 +119,41 @@ interface Story {
   readonly changes: readonly { readonly kind: string; readonly by: number }[]
 }
 
+/** Fields with system text, of which the last one may count. */
+const SYSTEMS: Record<Name, readonly string[]> = {
+  chat: ['system'],
+  gemini: ['systemInstruction', 'system_instruction'],
+  messages: ['system'],
+  responses: ['instructions'],
+}
+
+function systemOf(name: Name, by: number): string {
+  const words = 's'.repeat(by)
+  return JSON.stringify(name === 'gemini' ? { parts: [{ text: words }] } : words)
+}
+
 function bodiesOf(name: Name, { first, list, changes }: Story): Buffer[] {
   const key = LISTS[name]
   let length = first
   let before = '"model":"m",'
   let after = ',"tools":[{"name":"look"}]'
   let all = [...list]
+  let again = ''
   return changes.map(({ kind, by }) => {
     if (kind === 'grow') length = Math.min(all.length, length + by)
     if (kind === 'back') length = Math.max(1, length - by)
     if (kind === 'edit') all = all.toSpliced(Math.max(0, length - by), 1, { role: 'user', content: 'other words' })
     if (kind === 'key') before = `"model":"m","n":${by},`
-    if (kind === 'system') after = `,"system":"${'s'.repeat(by)}","instructions":"${'i'.repeat(by)}"`
+    if (kind === 'system')
+      after = SYSTEMS[name]
+        .slice(by % 2)
+        .map((field) => `,"${field}":${systemOf(name, by)}`)
+        .join('')
+    if (kind === 'after') after = `${after},"metadata":{"turn":${by}}`
     const value = JSON.stringify(all.slice(0, length), undefined, kind === 'spaces' ? 1 : 0)
-    const again =
-      kind === 'repeat' ? `,"${key}":${JSON.stringify(all.slice(by))}` : kind === 'null' ? `,"${key}":null` : ''
+    if (kind === 'repeat') again = `,"${key}":${JSON.stringify(all.slice(-Math.ceil(by / 3)))}`
+    if (kind === 'null') again = `,"${key}":null`
+    if (kind === 'back') again = ''
     const body = Buffer.from(`{${before}"${key}":${value}${again}${after}}`)
     return kind === 'cut' ? body.subarray(0, -by * 1_000) : body
   })
@@ -140,7 +172,7 @@ const story = (name: Name): fc.Arbitrary<Story> =>
   })
 
 describe('a request that begins as an earlier one did', () => {
-  it.each(['chat', 'messages', 'responses'] as const)(
+  it.each(['chat', 'gemini', 'messages', 'responses'] as const)(
     'of %s says the same as if nothing were known of it',
     async (name) => {
       let known = 0

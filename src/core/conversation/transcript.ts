@@ -45,8 +45,8 @@ export interface TranscriptState {
   readonly assistantMessages: readonly AssistantMessage[]
   /** The bytes of all results, by tool. */
   readonly resultBytes: readonly Named<number>[]
-  /** Hash of the system text, which may stand after the messages; unset until it was read. */
-  readonly system: Hash | undefined
+  /** Hash of the system text, and the bytes of it that are in no message, as a text; unset until it was read. */
+  readonly system: { readonly hash: Hash; readonly fields: string } | undefined
 }
 
 /** The state before the first message. */

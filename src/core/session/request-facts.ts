@@ -97,7 +97,7 @@ export function factsOf(
     fingerprint,
     bytes,
     messages: conversation.length,
-    system: transcript.system ?? systemHash(conversation),
+    system: transcript.system?.hash ?? systemHash(conversation),
     userMessageHashes,
     iteration: transcript.iterations + 1,
     toolCalls: transcript.toolCalls,

@@ -120,7 +120,11 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
   return { start: at, end: key + 1, role, callCount, resultCount, content, contentEnd, calls, answers }
 }
 
-const FIELDS: RequestFields = { ...OPENAI_TOOLS, formatIn: (index) => formatIn(index, ['response_format']) }
+const FIELDS: RequestFields = {
+  ...OPENAI_TOOLS,
+  system: [],
+  formatIn: (index) => formatIn(index, ['response_format']),
+}
 
 /** Decodes a message. Only a tool message has results. */
 function* messageOf({ json, items, work }: RequestIndex, at: number): Generator<void, Message> {

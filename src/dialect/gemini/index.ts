@@ -120,6 +120,7 @@ const FIELDS: RequestFields = {
     const type = valueIn(index, GENERATION, 'responseMimeType')
     return type && textOf(decode(index.json, type)).includes('json') ? type : undefined
   },
+  system: ['systemInstruction', 'system_instruction'],
   tools: ['tools'],
   choices: ['toolConfig', 'tool_config'],
   nested: DECLARATIONS,

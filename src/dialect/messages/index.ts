@@ -111,6 +111,7 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
 const FIELDS: RequestFields = {
   // The second one is an older form.
   formatIn: (index) => formatIn(index, ['output_config', 'format'], ['output_format']),
+  system: ['system'],
   tools: ['tools'],
   choices: ['tool_choice'],
   nested: ['tools'],

@@ -48,7 +48,7 @@ export const openai: Api = {
 }
 
 /** Where requests offer and force tools: `functions` and `function_call` are Chat Completions' older form. */
-export const OPENAI_TOOLS: Omit<RequestFields, 'formatIn'> = {
+export const OPENAI_TOOLS: Omit<RequestFields, 'formatIn' | 'system'> = {
   tools: ['tools', 'functions'],
   choices: ['tool_choice', 'function_call'],
   nested: ['tools'],

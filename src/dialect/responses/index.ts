@@ -186,7 +186,12 @@ function announceIn({ json, object, fields, list, items }: RequestIndex, text: s
   return kindAt(json, list) === 'array' ? [prependElement(json, list, message)] : []
 }
 
-const FIELDS: RequestFields = { ...OPENAI_TOOLS, formatIn: (index) => formatIn(index, ['text', 'format']) }
+const FIELDS: RequestFields = {
+  ...OPENAI_TOOLS,
+  // A prompt that the provider stores has system text too.
+  system: ['instructions', 'prompt'],
+  formatIn: (index) => formatIn(index, ['text', 'format']),
+}
 
 /** What a request and its provider keep of the conversation. */
 function storageOf(index: RequestIndex, isMessage: boolean) {

@@ -178,6 +178,8 @@ type Forced = Pick<ForcedTools, 'isNamed'> & Partial<ForcedTools>
 export interface RequestFields {
   /** Returns where the output format stands that a request demands; `undefined` if it asks for plain text. */
   formatIn(index: ListIndex<Span>): Span | undefined
+  /** The fields with system text, apart from messages. */
+  readonly system: readonly string[]
   /** The lists of tools. */
   readonly tools: readonly string[]
   /** The tool choice. */
@@ -236,6 +238,7 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
   const { json, work } = index
   return {
     index,
+    systemFields: api.system,
     sessionIdAt: (path) => sessionIdIn(index, path),
     demands() {
       const format = api.formatIn(index)

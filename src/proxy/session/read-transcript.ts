@@ -17,7 +17,7 @@ import { BLOCK, type BodyHashes, type Hash, hashOfBytes } from '../../core/hash.
 import { systemHash } from '../../core/session/request-facts.ts'
 import type { DialectRequest, IndexedList } from '../../dialect/dialect.ts'
 import { type KnownItems, restOf } from '../../json/list.ts'
-import { CLOSE_BRACE } from '../../json/scan.ts'
+import { type Member, member } from '../../json/scan.ts'
 
 /** What is known of all requests that begin with the same bytes: offsets, counts and hashes, but no text. */
 interface KnownBeginning extends KnownItems {
@@ -27,11 +27,14 @@ interface KnownBeginning extends KnownItems {
 
 /** What is known of requests that begin with the same whole blocks. */
 interface KnownPrefix extends KnownBeginning {
-  /**
-   * What is known of the newest of them up to the end of its list, and around that: its items end at `end`, and `hash`
-   * is that of the bytes between the blocks and that place.
-   */
-  newest: (Pick<KnownBeginning, 'items' | 'transcript'> & { readonly end: number; readonly hash: Hash }) | undefined
+  /** What is known of the newest of them up to the end of its list: all but what its prefix says as well. */
+  newest: (Pick<KnownBeginning, 'items' | 'rest' | 'transcript'> & Tail) | undefined
+}
+
+/** The bytes of a body from its last whole block to the end of its last item. */
+interface Tail {
+  readonly end: number
+  readonly hash: Hash
 }
 
 /** By the hash of the bytes. */
@@ -43,16 +46,19 @@ const NO_HASH = -1n
 const MAX_BYTES = 32 * 1_048_576
 /** So that no single conversation takes the place of many others. */
 const MAX_PREFIX_BYTES = 1_048_576
-/** How many items the newest request may have beyond those of its prefix, so that their memory is a part of `rest`. */
-const MAX_NEWEST = 32
-/** Memory in bytes for an item, a hash, a field, and for the rest of a prefix. */
-const SIZES = { item: 128, hash: 56, field: 200, rest: 10_000 }
+/** Memory in bytes for an item, a hash, a field, for what else the newest request adds, and for the rest of a prefix. */
+const SIZES = { item: 128, hash: 56, field: 200, newest: 4_000, rest: 10_000 }
+
+function sizeOfFields(fields: readonly Member[]): number {
+  let size = 0
+  for (const { key } of fields) size += SIZES.field + 2 * key.length
+  return size
+}
 
 function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
   const { userMessageHashes, resultBytes } = transcript
-  let size = SIZES.rest + (items.length + resultBytes.length) * SIZES.item + userMessageHashes.length * SIZES.hash
-  for (const { key } of [...fields, ...rest.fields]) size += SIZES.field + 2 * key.length
-  return size
+  const size = SIZES.rest + (items.length + resultBytes.length) * SIZES.item + userMessageHashes.length * SIZES.hash
+  return size + sizeOfFields(fields) + sizeOfFields(rest.fields)
 }
 
 /** Returns an empty memory of prefixes, which forgets those that were not used for longest. */
@@ -67,8 +73,8 @@ export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes, jso
   const prefix = hash === undefined ? undefined : known.get(hash)
   const newest = prefix?.newest
   if (!newest || hashOfBytes(json.subarray((place + 1) * BLOCK, newest.end)) !== newest.hash) return prefix
-  const { fields, at, rest } = prefix
-  return { fields, at, items: newest.items, rest, transcript: newest.transcript }
+  const { fields, at } = prefix
+  return { fields, at, items: newest.items, rest: newest.rest, transcript: newest.transcript }
 }
 
 /** Returns how many whole blocks of a request's body end before the last item of its list does. */
@@ -77,8 +83,8 @@ function blocksOf({ items }: IndexedList): number {
 }
 
 /** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
-function newPrefix(index: IndexedList, { hashes, known, prefixes }: Beginning) {
-  const { fields, list, items, isKnownAround } = index
+function newPrefix(index: IndexedList, { hashes, prefixes }: Beginning, rest: KnownItems['rest']) {
+  const { fields, list, items } = index
   const blocks = blocksOf(index)
   const hash = hashes.prefixes[blocks - 1]
   if (hash === undefined || prefixes.has(hash)) return undefined
@@ -86,7 +92,6 @@ function newPrefix(index: IndexedList, { hashes, known, prefixes }: Beginning) {
   const listField = fields.findIndex(({ value }) => value.start === list.start)
   const at = fields[listField]?.start
   if (count === 0 || at === undefined) return undefined
-  const rest = (isKnownAround && known?.rest) || restOf(index)
   return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest }
 }
 
@@ -126,24 +131,23 @@ export interface Beginning {
 }
 
 /**
- * Remembers all of a request whose whole blocks are known, if what surrounds its list is known with them.
- * `transcript`: the state after its messages but the last.
+ * Remembers all of a request whose whole blocks are known, but for its last message, after which `transcript` is not
+ * yet.
  */
 function noteNewest(
   index: IndexedList,
+  { hashes, prefixes }: Beginning,
+  rest: KnownItems['rest'],
   transcript: TranscriptState,
-  { hashes, known, prefixes }: Beginning,
-  isNew: boolean,
 ): void {
-  const { json, items, isKnownAround } = index
+  const { json, items } = index
   const blocks = blocksOf(index)
   const prefix = prefixes.peek(hashes.prefixes[blocks - 1] ?? NO_HASH)
-  const isEqualAround = isNew || (isKnownAround && prefix?.rest.hash === known?.rest.hash)
-  if (!prefix || !isEqualAround || prefix.items[0]?.start !== items[0]?.start) return
+  if (!prefix || prefix.items[0]?.start !== items[0]?.start) return
   const end = items.at(-1)?.end ?? 0
-  // An object ends here whatever follows in another body.
-  if (items.length - prefix.items.length > MAX_NEWEST || json[end - 1] !== CLOSE_BRACE) return
-  prefix.newest = { items, transcript, end, hash: hashOfBytes(json.subarray(blocks * BLOCK, end)) }
+  const size = (items.length - prefix.items.length) * SIZES.item + sizeOfFields(rest.fields)
+  if (size > SIZES.newest) return
+  prefix.newest = { items, rest, transcript, end, hash: hashOfBytes(json.subarray(blocks * BLOCK, end)) }
 }
 
 /** Reads on to `length` messages. */
@@ -164,32 +168,46 @@ function* readOn(
   return state
 }
 
-/** Returns the state after what is known of a request. */
+/** Returns the bytes of the fields with system text, as a text. */
+function systemFieldsOf({ index, systemFields = [] }: DialectRequest): string {
+  let text = ''
+  for (const name of index ? systemFields : []) {
+    const value = index && member(index.fields, name)?.value
+    text += value ? `${hashOfBytes(index.json.subarray(value.start, value.end))} ` : ' '
+  }
+  return text
+}
+
+/** Returns the state after what is known of a request. `fields`: those with system text. */
 function knownState(
-  conversation: Conversation,
-  index: IndexedList | undefined,
+  { conversation, index }: DialectRequest,
   known: KnownBeginning | undefined,
+  fields: string,
 ): TranscriptState {
   // If the key of the list is there twice, another list may count than the known one.
   if (!index || !known || index.items[0] !== known.items[0]) return EMPTY_TRANSCRIPT
   const { transcript, items } = known
   let end = 0
   while (end < items.length && conversation.role(end) === 'system') end++
-  // System text stands around the list, and in the messages before any other.
-  return index.isKnownAround && end < items.length ? transcript : { ...transcript, system: undefined }
+  // System text stands in fields, and in the messages before any other.
+  const isEqual = transcript.system?.fields === fields && end < items.length
+  return isEqual ? transcript : { ...transcript, system: undefined }
 }
 
 function* read(
-  { conversation, index }: DialectRequest,
+  asked: DialectRequest,
   registry: HarnessRegistry,
   beginning: Beginning | undefined,
 ): Turns<TranscriptState> {
-  let state = knownState(conversation, index, beginning?.known)
+  const { conversation, index } = asked
+  const fields = systemFieldsOf(asked)
+  let state = knownState(asked, beginning?.known, fields)
   // The index of the request took its time as well.
   if (conversation.work?.isDue) yield
   yield* prepareAll(conversation, state)
-  if (state.system === undefined) state = { ...state, system: systemHash(conversation) }
-  const prefix = index && beginning && newPrefix(index, beginning)
+  if (state.system === undefined) state = { ...state, system: { hash: systemHash(conversation), fields } }
+  const rest = beginning && index && ((index.hasKnownRest && beginning.known?.rest) || restOf(index))
+  const prefix = rest && newPrefix(index, beginning, rest)
   if (prefix) {
     // The last message may have more parts in a later request.
     state = yield* readOn(state, conversation, lastMessage(conversation, prefix.items.length), registry)
@@ -198,7 +216,7 @@ function* read(
   }
   const length = lastMessage(conversation)
   state = yield* readOn(state, conversation, length, registry)
-  if (index && beginning) noteNewest(index, state, beginning, prefix !== undefined)
+  if (beginning && index && rest) noteNewest(index, beginning, rest, state)
   const newest = state.assistantMessages.at(-1)
   for (const step of state.assistantMessages) {
     // The calls of the newest are read again.
