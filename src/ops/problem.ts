@@ -33,6 +33,7 @@ const PROBLEMS = {
   ],
   unknown_upstream: [404, 'No upstream has this name.'],
   unknown_key: [404, 'No entry of server.access_keys has this name.'],
+  unknown_pause: [404, 'There is no such pause. GET /governor/pause lists those that hold.'],
   too_many_pauses: [409, 'There are 100 pauses: resume some first.'],
   invalid_cursor: [400, 'query: cursor: not one that a page gave as next'],
 } as const

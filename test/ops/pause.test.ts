@@ -158,6 +158,34 @@ describe('a pause', () => {
     expect((await ask(url, '/governor/pause')).json).toEqual({ paused: [] })
   })
 
+  it.each([{ upstream: 'nowhere' }, { key: 'nobody' }, { upstream: 'openai' }, { session: 'one' }])(
+    'that holds for no one is not resumed (%j), and neither log nor metrics say that it was',
+    async (scope) => {
+      const { url, logs } = await startBoth(runaway())
+      await callModel(url, START, named('one'))
+      await set(url, 'pause', { upstream: 'anthropic' })
+      const reply = await set(url, 'resume', scope)
+      expect([reply.status, reply.json]).toMatchObject([404, { error: { code: 'unknown_pause' } }])
+      expect(logs.join('')).not.toContain('operator resumed agents')
+      const flags = Object.entries(scope).flatMap(([name, value]) => [`--${name}`, value])
+      expect(await called(url, 'resume', ...flags)).toMatchObject({
+        code: 1,
+        printed: '',
+        complaints: expect.stringContaining('There is no such pause'),
+      })
+      expect((await ask(url, '/governor/pause')).json).toMatchObject({ paused: [{ upstream: 'anthropic' }] })
+    },
+  )
+
+  it('that is over cannot be resumed, and to resume all of them is no fault where there are none', async () => {
+    let time = 1_760_000_000_000
+    const { url } = await startBoth(runaway(), {}, { now: () => time })
+    await set(url, 'pause', { upstream: 'openai', for: '30m' })
+    time += 1_800_000
+    expect((await set(url, 'resume', { upstream: 'openai' })).status).toBe(404)
+    expect(await set(url, 'resume', {})).toMatchObject({ status: 200, json: { paused: [] } })
+  })
+
   it.each(['{"model":', JSON.stringify({ model: 'm', padding: 'x'.repeat(70_000) })])(
     'answers a guarded request that cannot be read with 503 and a time to wait',
     async (body) => {

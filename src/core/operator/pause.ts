@@ -54,6 +54,11 @@ export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: n
   return pauses.filter((one) => holdsAt(one, now) && !isSameScope(one, scope))
 }
 
+/** True if `withoutPause` would end a pause, or if the scope names nothing. */
+export function endsPause(pauses: readonly Pause[], scope: PauseScope, now: number): boolean {
+  return isSameScope(scope, {}) || pauses.some((one) => holdsAt(one, now) && isSameScope(one, scope))
+}
+
 /** Returns the pauses that stand beside one more: those of its scope, and those that are over, do not. */
 function besides(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
   return pauses.filter((one) => holdsAt(one, pause.since) && !isSameScope(one, pause))

@@ -86,7 +86,7 @@ function pausePath(summary: string, body: z.ZodType): Json {
   const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input' })
   const responses = {
     ...PAUSED,
-    404: reply('No such session, key or upstream.', 'Error'),
+    404: reply('No such session, key, upstream or pause.', 'Error'),
     409: reply('Several sessions have this name, or there are too many pauses.', 'Error'),
   }
   return { summary, requestBody: { required: false, content: { 'application/json': { schema } } }, responses }

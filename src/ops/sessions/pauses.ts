@@ -1,6 +1,7 @@
 /** The routes that pause and resume agents. */
 import type { FastifyInstance } from 'fastify'
 import {
+  endsPause,
   hasRoom,
   holdsAt,
   MAX_REASON,
@@ -76,7 +77,12 @@ export function pauseRoutes(app: FastifyInstance, sources: PauseSources): void {
     const scope = isKnown ? given : await scopeOf(sources, { session: given.session })
     const named = { ...given, session: scope.session }
     const at = now()
-    await pauses.change((before) => withoutPause(before, named, at))
+    let isThere = false
+    await pauses.change((before) => {
+      isThere ||= endsPause(before, named, at)
+      return withoutPause(before, named, at)
+    })
+    if (!isThere) throw problem('unknown_pause')
     emit({ kind: 'pause_acted', action: 'resume', at, by: admin.by, ...named })
     return view()
   })
