@@ -761,6 +761,8 @@ describe('an operator', () => {
     ['extend', { by: '-5%' }],
     ['extend', { by: 'much' }],
     ['extend', { by: 0 }],
+    ['extend', { by: '0%' }],
+    ['extend', { by: '00.00%' }],
     ['budget', { max_iterations: -1 }],
     ['budget', { max_iterations: 1.5 }],
     ['budget', { colour: 1 }],

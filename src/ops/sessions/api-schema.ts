@@ -373,7 +373,7 @@ const only = z.int().min(1).optional().describe('One agent alone; else all curre
 const iterations = z.int().min(1, { error: 'expected 1 or more' }).max(1_000_000)
 const percent = z
   .string()
-  .regex(/^\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
+  .regex(/^(?=.*[1-9])\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
 
 export const threadBody = z.strictObject({ thread: only }).prefault({})
 export type ThreadBody = z.output<typeof threadBody>
