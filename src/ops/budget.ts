@@ -63,7 +63,11 @@ for (const name of TIME_LIMITS) {
 export const scopeLimitBody = z
   .strictObject({
     scope: z.enum(TIME_SCOPES),
-    per: z.string().optional().describe('Needed where several limits of the scope have a subject of this name.'),
+    per: z
+      .string()
+      .toLowerCase()
+      .optional()
+      .describe('Needed where several limits of the scope have a subject of this name.'),
     subject: z.string().nullable().default(null),
     ...limits,
   })

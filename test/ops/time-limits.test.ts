@@ -56,6 +56,20 @@ describe('a limit of a scope of time', () => {
     })
   })
 
+  it.each(['header:X-Team', 'header:x-team'])('is found by the name of its header in any case (%s)', async (per) => {
+    const day = [
+      { per: 'header:x-Team', max_iterations: 4 },
+      { per: 'model', max_iterations: 5 },
+    ]
+    const { url } = await startBoth(runaway(), config({ day }))
+    const body = { scope: 'day', per, subject: 'Red', max_iterations: 9 }
+    expect((await ask(url, '/governor/budget', { method: 'PATCH', body })).json).toMatchObject({
+      per: 'header:x-team',
+      subject: 'Red',
+      max: { iterations: 9 },
+    })
+  })
+
   it('that an operator raises is raised in rows, head line and events', async () => {
     const { url } = await startBoth(runaway(), config({ day: { max_cost_usd: 0.04 } }))
     await runAgent(url, START, { ...named('one'), max: 3 })
