@@ -198,7 +198,7 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
   const count = { ...NOTHING }
   const kept: LoopAction[] = []
   const complain = (message: string) => terminal.err(`governor: ${message}\n`)
-  let exitCode = 0
+  let unread = 0
   for (const file of files) {
     const name = file === '-' ? 'stdin' : file
     let skipped = 0
@@ -214,15 +214,18 @@ export async function replay({ args: files, flags }: Call, terminal: Terminal): 
       }
     } catch (error) {
       complain(`${name}: can't be read (${whyUnreadable(error)})`)
-      exitCode = 1
+      unread++
     }
     if (skipped > NAMED_LINES) complain(`${name}: ${skipped - NAMED_LINES} more lines skipped`)
   }
-  if (count.conversations === 0) throw new CommandError(NOTHING_READ)
+  if (count.conversations === 0) {
+    if (unread === files.length) return 1
+    throw new CommandError(NOTHING_READ)
+  }
   if (!flags.json) {
     const read = `${counted(count.conversations, 'conversation')}, ${counted(count.calls, 'tool call')}`
     terminal.out(tableOf(kept, showsColours(terminal)))
     terminal.out(`${read}: ${count.warned} warned, ${count.blocked} with calls blocked, ${count.stopped} stopped.\n`)
   }
-  return exitCode
+  return unread > 0 ? 1 : 0
 }

@@ -422,6 +422,17 @@ describe('governor replay', () => {
     expect(out).toContain('2 conversations')
   })
 
+  it('says one line alone about each file where it can read none', async () => {
+    const missing = ['one', 'two'].map((name) => join(folder, name))
+    const complaints = missing.map((file) => `governor: ${file}: can't be read (no such file)\n`)
+    for (const flags of [[], ['--json']])
+      expect(await governor(['replay', ...flags, ...missing])).toMatchObject({
+        code: 1,
+        out: '',
+        err: complaints.join(''),
+      })
+  })
+
   it.each([
     ['', []],
     ['\n\n', ['--json']],
