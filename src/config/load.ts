@@ -9,7 +9,7 @@ import { codeOf, errorOf } from '../core/thrown.ts'
 import { didYouMean } from './did-you-mean.ts'
 import { type Config, configSchema } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
-import { DEFAULT_UPSTREAMS } from './upstreams.ts'
+import { DEFAULT_UPSTREAMS, upstreams } from './upstreams.ts'
 import { ConfigError, type Environment, lineOf, parseYaml, type YamlFile } from './yaml-file.ts'
 
 export { ConfigError, type Environment, type Flags }
@@ -54,11 +54,29 @@ function setAt(tree: Json, path: readonly string[], value: unknown): void {
 /** A value that does not come from the file; `origin` is the flag or variable that set it, for messages. */
 type SetValue = readonly [path: string, value: string, origin: string]
 
-function setBy({ path, words, isRepeated }: Setting, text: string, origin: string): SetValue[] {
-  if (!isRepeated) return [[path, words?.[text.toLowerCase()] ?? text, origin]]
-  const [, name, url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
-  const names = name === undefined ? Object.keys(DEFAULT_UPSTREAMS) : [name]
-  return names.map((one) => [`upstreams.${one}.url`, url, origin])
+/** Returns what URLs and NAME=URLs set: one alone is that of all upstreams that have none of their own. */
+function upstreamsBy(texts: readonly string[], origin: string): SetValue[] {
+  const given = new Map<string, string>()
+  for (const text of texts) {
+    const [, name = '', url = text] = /^([A-Za-z0-9][\w-]*)=(.+)$/.exec(text) ?? []
+    const { error } = upstreams.safeParse({ [name || 'openai']: { url } }, PARSING)
+    const said = (error?.issues ?? []).map((issue) => {
+      const { message } = (issue.code === 'invalid_key' && issue.issues[0]) || issue
+      return `${origin}: found ${describe(text)}: ${message}`
+    })
+    if (given.has(name)) said.push(`${origin}: ${name || 'the address of all upstreams'} is given twice: keep one`)
+    if (said.length > 0) throw new ConfigError(said.join('\n'))
+    given.set(name, url)
+  }
+  const all = given.get('')
+  if (all !== undefined) for (const name of Object.keys(DEFAULT_UPSTREAMS)) given.set(name, given.get(name) ?? all)
+  given.delete('')
+  return [...given].map(([name, url]) => [`upstreams.${name}.url`, url, origin])
+}
+
+function setBy({ path, words, isRepeated }: Setting, texts: readonly string[], origin: string): SetValue[] {
+  if (isRepeated) return upstreamsBy(texts, origin)
+  return texts.map((text) => [path, words?.[text.toLowerCase()] ?? text, origin])
 }
 
 /** Returns what the environment sets, and after it what the flags set, which win. */
@@ -68,11 +86,11 @@ function valuesSet(flags: Flags, env: Environment): readonly SetValue[] {
     const variable = variableOf(setting)
     const text = env[variable]
     // An empty variable counts as not set, because compose files pass unset variables as empty.
-    if (text) values.push(...setBy(setting, setting.always ?? text, variable))
+    if (text) values.push(...setBy(setting, [setting.always ?? text], variable))
   }
   for (const setting of SETTINGS) {
     const given = setting.flag && flags[setting.flag as FlagName]
-    for (const text of [given ?? []].flat()) values.push(...setBy(setting, String(text), `--${setting.flag}`))
+    values.push(...setBy(setting, [given ?? []].flat(), `--${setting.flag}`))
   }
   return values
 }
@@ -250,14 +268,8 @@ export function checkConfig(tree: Json, name: string, source: Source = {}): Conf
   mend(tree, first.error.issues, source.texts)
   const { success, data, error } = configSchema.safeParse(tree, PARSING)
   if (success) return data
-  const said = new Map<string, string>()
-  for (const issue of inForm(error.issues, tree))
-    for (const line of messagesOf(issue, tree, name, source)) {
-      // One address of a flag or a variable is that of several upstreams: the first stands for all.
-      const what = line.replace(/^((?:--upstream|GOVERNOR_UPSTREAM): )upstreams\.[^.]+\.url: /, '$1')
-      if (!said.has(what)) said.set(what, line)
-    }
-  throw new ConfigError([...said.values()].join('\n'))
+  const said = inForm(error.issues, tree).flatMap((issue) => messagesOf(issue, tree, name, source))
+  throw new ConfigError(said.join('\n'))
 }
 
 export type Loaded = ReturnType<typeof loadConfig>

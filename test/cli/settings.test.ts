@@ -1,8 +1,11 @@
 /** Flags and variables of the common settings, with the built program. */
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
 import { callModel, START } from '../support/agent.ts'
 import { launch } from '../support/process.ts'
 import { runaway, startProvider } from '../support/provider.ts'
+
+const twice = (one: string, other: string) => ['--upstream', one, '--upstream', other]
 
 type Env = Readonly<Record<string, string>>
 
@@ -51,13 +54,30 @@ describe('a Governor that gets its settings without a file', () => {
     expect(headers.get('x-governor-observed')).toBe('stop')
   })
 
+  it('sends an upstream that has an address of its own there, whatever stands before it', async () => {
+    const upstream = ['openai=http://127.0.0.1:1', 'http://127.0.0.1:2']
+    for (const given of [upstream, upstream.toReversed()]) {
+      const { upstreams } = loadConfig({ upstream: given }, {}).config
+      expect([upstreams['openai']?.url, upstreams['gemini']?.url]).toEqual(upstream.map((text) => text.slice(-18)))
+    }
+  })
+
   it.each<[readonly string[], Env, string]>([
     [['--max-cost', 'five'], {}, '--max-cost: budget.run.max_cost_usd: found "five": expected a number'],
     [['--max-tokens', '-1'], {}, '--max-tokens: budget.run.max_tokens: found -1'],
     [[], { GOVERNOR_MAX_SECONDS: 'soon' }, 'GOVERNOR_MAX_SECONDS: budget.run.max_seconds: found "soon"'],
     [[], { GOVERNOR_OBSERVE: 'perhaps' }, 'GOVERNOR_OBSERVE: mode: found "perhaps": expected one of 0, 1, true, on,'],
-    [[], { GOVERNOR_UPSTREAM: 'here' }, 'GOVERNOR_UPSTREAM: upstreams.openai.url: found "here": expected an http'],
-    [['--upstream', 'here'], {}, '--upstream: upstreams.openai.url: found "here": expected an http'],
+    [[], { GOVERNOR_UPSTREAM: 'here' }, 'GOVERNOR_UPSTREAM: found "here": expected an http'],
+    [['--upstream', 'here'], {}, '--upstream: found "here": expected an http'],
+    [['--upstream', 'a=here'], {}, '--upstream: found "a=here": expected an http'],
+    [
+      ['--upstream', 'a=http://me:secret@127.0.0.1'],
+      {},
+      '--upstream: found "a=http://…@127.0.0.1": expected a URL without',
+    ],
+    [['--upstream', 'health=http://127.0.0.1'], {}, '--upstream: found "health=http://127.0.0.1": reserved for Gov'],
+    [twice('a=http://127.0.0.1:1', 'a=http://127.0.0.1:2'), {}, '--upstream: a is given twice: keep one'],
+    [twice('http://127.0.0.1:1', 'http://127.0.0.1:2'), {}, '--upstream: the address of all upstreams is given twice'],
   ])('does not start with %j and %j, and names once what is wrong', async (args, env, says) => {
     const program = launch(args, env)
     expect(await program.exitCode).toBe(2)
