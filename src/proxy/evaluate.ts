@@ -24,6 +24,7 @@ import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/ses
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
 import type { GuardEnd } from '../core/terminal.ts'
+import { presentable } from '../core/text/presentable.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
@@ -51,7 +52,6 @@ import {
   namesOf,
   parentOf,
   parentSessionOf,
-  presentable,
   rootOf,
   tenantOf,
   UNCLAIMED_USAGE,

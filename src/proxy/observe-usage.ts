@@ -1,4 +1,5 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
+
 import { costLimit } from '../core/budget/meters.ts'
 import type { Named } from '../core/by-name.ts'
 import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
@@ -19,6 +20,7 @@ import {
   noteRelayed,
   responseBegan,
 } from '../core/session/transitions.ts'
+import { presentable } from '../core/text/presentable.ts'
 import type { CallUsage } from '../core/usage.ts'
 import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
@@ -32,15 +34,7 @@ import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { countCharge } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
 import type { Services } from './services.ts'
-import {
-  agentNameOf,
-  idsIn,
-  linkCalls,
-  linkResponses,
-  namesOf,
-  presentable,
-  UNCLAIMED_USAGE,
-} from './session/find-session.ts'
+import { agentNameOf, idsIn, linkCalls, linkResponses, namesOf, UNCLAIMED_USAGE } from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 

@@ -7,6 +7,7 @@
 import type { TranscriptEntry } from '../core/conversation/kept-transcript.ts'
 import { hashOf } from '../core/hash.ts'
 import type { Changed, Session, Thread } from '../core/session/session.ts'
+import { presentable } from '../core/text/presentable.ts'
 
 /** The key of a tenant's session or value. Make it once: a lookup by the same string object is faster. */
 export type SessionKey = string & { readonly __brand: 'SessionKey' }
@@ -45,7 +46,8 @@ export function keyOf(id: string): SessionKey | undefined {
 
 /** Returns the ids that a session may have whose client calls it `name`. Some sessions have no name but their key. */
 export function idsNamed(name: string): readonly string[] {
-  return [name, hashOf(name)]
+  const shown = presentable(name)
+  return [shown, hashOf(shown)]
 }
 
 /** A kind of values: plain JSON of a few kilobytes, bounded by the code that writes it, unless it has `room`. */

@@ -2,6 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import type { Terminal } from '../../src/cli/command.ts'
 import { fitted } from '../../src/cli/terminal-text.ts'
+import { listed } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script, serve } from '../support/provider.ts'
@@ -65,6 +66,21 @@ describe('governor sessions', () => {
     expect((await called(url, 'stop', id)).printed).toMatch(/its next request is the last/)
     expect((await called(url, 'sessions')).printed).toMatch(/stopping/)
   })
+
+  it.each(['n'.repeat(201), `a job ${'of many words '.repeat(40)}`.trim(), 'Büro'])(
+    'finds a session by its whole name where headers name it by a hash of that (%#)',
+    async (name) => {
+      const { url } = await startBoth(runaway())
+      for (const one of ['other', name]) await runAgent(url, START, { ...named(one), max: 1 })
+      for (const query of ['q', 'name']) {
+        const found = await listed(url, `?${new URLSearchParams({ [query]: name })}`)
+        expect(found.map(({ id }) => id)).toHaveLength(1)
+        expect((await called(url, 'session', name)).printed).toContain(found[0]?.id)
+      }
+      expect(await called(url, 'pause', '--session', name)).toMatchObject({ code: 0, complaints: '' })
+      expect((await called(url, 'stop', name)).printed).toMatch(/its next request is the last/)
+    },
+  )
 
   it('takes a whole name for that session where the names of others begin with it', async () => {
     const { url } = await startBoth(runaway())

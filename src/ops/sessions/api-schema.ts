@@ -327,7 +327,7 @@ export const listQuery = z.strictObject({
   model: z.string().max(200).optional().describe('A glob.'),
   upstream: z.string().max(200).optional(),
   key: z.string().max(200).optional().describe('The name of an access key.'),
-  id: z.string().max(200).optional().describe("How the id or the client's own id begins."),
+  id: z.string().max(MOST_SEARCHED).optional().describe("How the id or the client's own id begins."),
   q: z
     .string()
     .max(MOST_SEARCHED)
@@ -341,13 +341,13 @@ export const listQuery = z.strictObject({
     .enum(['asc', 'desc'])
     .optional()
     .describe('desc, the highest first, unless it is given; of names, clients, keys and models asc.'),
-  name: z.string().max(4_096).optional().describe("The client's own id; newest first."),
+  name: z.string().max(MOST_SEARCHED).optional().describe("The client's own id; newest first."),
 })
 export type ListQuery = z.output<typeof listQuery>
 
 const pausedReply = named('Paused', { paused: pauses })
 
-const scopeName = z.string().min(1).max(4_096).optional()
+const scopeName = z.string().min(1).max(MOST_SEARCHED).optional()
 export const resumeBody = z
   .strictObject({
     session: scopeName.describe('Its id, or the name that its client gave it.'),

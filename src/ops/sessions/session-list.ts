@@ -5,6 +5,7 @@ import * as z from 'zod'
 import { namesOf } from '../../core/names.ts'
 import type { Pause } from '../../core/operator/pause.ts'
 import { globMatches } from '../../core/text/glob.ts'
+import { presentable } from '../../core/text/presentable.ts'
 import { ignore } from '../../core/thrown.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
@@ -54,7 +55,7 @@ function passes(row: SessionRow, { state, group, model, upstream, key, id, q }: 
   const said = [row.state, stateOf(row).text, groupOf(row)]
   const names = [row.name, row.label, row.client, row.key, row.model, row.upstream, row.id]
   const text = [...names, ...said].join(' ').toLowerCase()
-  return q.split(' ').every((word) => text.includes(word.toLowerCase()))
+  return row.name === presentable(q) || q.split(' ').every((word) => text.includes(word.toLowerCase()))
 }
 
 /** Returns the place of a session. By name, the newest comes first, whatever its state. */

@@ -28,5 +28,5 @@ export const STATES = {
   completed: ['done', 'quiet', 'Ended'],
 } as const satisfies Readonly<Record<string, readonly [word: string, tone: Tone, group: Group]>>
 
-/** The longest text of a search, in characters. */
-export const MOST_SEARCHED = 200
+/** The longest text of a search, and the longest name, in characters. */
+export const MOST_SEARCHED = 4_096

@@ -1,4 +1,5 @@
 /** Makes one response for the client from the upstream responses that end a run. */
+
 import type { ToolCall } from '../../core/conversation/conversation.ts'
 import { isRealAnswer } from '../../core/conversation/real-answer.ts'
 import { NOT_EXECUTED } from '../../core/guards.ts'
@@ -15,6 +16,7 @@ import {
   terminalOf,
   textWithFooter,
 } from '../../core/terminal.ts'
+import { presentable } from '../../core/text/presentable.ts'
 import type { AnswerStream, BlockedMessage, BufferedCalls, ReadAnswer, TerminalFor } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
 import { type GovernorHeaders, reply } from '../../http/client.ts'
@@ -25,7 +27,6 @@ import { LINKS, type Link, sessionKey } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import { emitFor } from '../begin-exchange.ts'
 import { unlessLost } from '../fault.ts'
-import { presentable } from '../session/find-session.ts'
 import { keepEnd } from '../session/keep-transcript.ts'
 import { giveBackIteration, relayResponse, type Turn, updateSession } from '../turn.ts'
 import { type ClientStream, end, framesOf, rewritten, sendWhole, show } from './client-stream.ts'

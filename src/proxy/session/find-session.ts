@@ -1,8 +1,10 @@
 /** Finds the session of a request by an id, a response or its conversation, and links responses to it. */
+
 import type { Conversation } from '../../core/conversation/conversation.ts'
 import { type Hash, hashOf, nameOf } from '../../core/hash.ts'
 import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'
+import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
@@ -263,14 +265,6 @@ export async function linkResponses(
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
   const set = () => ({ value: to, result: undefined })
   await Promise.all(responses.map((response) => store.updateValue(LINKS, sessionKey(tenant, response), set)))
-}
-
-/** Longer ids, and ids that a header cannot hold, are replaced by their hash. */
-const MAX_ID = 200
-
-/** Returns an id of a client or a provider in a form that can be stored and sent in a header. */
-export function presentable(id: string): string {
-  return id.length <= MAX_ID && /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(id) ? id : nameOf(id)
 }
 
 /** Returns the id in the first of these headers that a client sent, in a form that a header can contain. */
