@@ -685,6 +685,19 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('says of the parts of what a session cost shares that add up to all of it', async () => {
+    const calls = ['read', 'search', 'list'].map((name) => ({ name, arguments: {} }))
+    const { url } = await startBoth(() => ({ calls }))
+    const { message } = await callModel(url, START, named('one'))
+    const content = 'a result like the others\n'.repeat(800)
+    const results = message.tool_calls?.map(({ id }) => ({ role: 'tool' as const, tool_call_id: id, content })) ?? []
+    await callModel(url, [...START, message, ...results], named('one'))
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.locator('.costs').getByText('search').waitFor()
+    const shares = (await page.locator('.costs').innerText()).match(/\d+(?= %)/g) ?? []
+    expect([shares.length, shares.reduce((sum, one) => sum + Number(one), 0)]).toEqual([4, 100])
+  })
+
   it('tells a person who looks elsewhere that a run asks, once', async () => {
     const { url } = await startBoth(runaway(), {
       budget: { max_iterations: 1 },

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { REASONS } from '../../src/core/terminal.ts'
-import { money, stateOf } from '../../src/ops/sessions/labels.ts'
+import { money, percents, stateOf } from '../../src/ops/sessions/labels.ts'
 import { STATES } from '../../src/ops/sessions/states.ts'
 
 it('people read in a few words why a run was stopped', () => {
@@ -29,6 +29,20 @@ it('any amount of money below $100,000 has at most seven characters with three d
       expect(money({ cost_usd, price_known, cost_estimated }, 3).length).toBeLessThanOrEqual(7)
     }),
   )
+})
+
+it('any shares of one whole are shown in whole percents that add up as they do, each less than one percent off', () => {
+  const parts = fc.array(fc.integer({ min: 0, max: 1_000_000 }), { minLength: 1, maxLength: 30 })
+  fc.assert(
+    fc.property(parts, fc.integer({ min: 0, max: 1_000_000 }), (amounts, left) => {
+      const all = amounts.reduce((sum, one) => sum + one, left) || 1
+      const shares = amounts.map((one) => one / all)
+      const shown = percents(shares)
+      expect(shown.reduce((sum, one) => sum + one, 0)).toBe(Math.round(((all - left) / all) * 100))
+      for (const [at, one] of shown.entries()) expect(Math.abs(one - (shares[at] ?? 0) * 100)).toBeLessThan(1)
+    }),
+  )
+  expect(percents([0.195, 0.805])).toEqual([20, 80])
 })
 
 it('people read that a session is paused, whatever it does, unless it has ended', () => {

@@ -8,6 +8,7 @@ import {
   labelOf,
   type MeterName,
   money,
+  percents,
   rate,
   span,
   spanUntil,
@@ -209,9 +210,11 @@ const DEAREST = 6
 function Costs({ detail }: { detail: SessionDetail }) {
   const { agents, models, tools } = detail.costs
   const several = <One,>(list: readonly One[]) => (list.length > 1 ? list.slice(0, DEAREST) : [])
+  const shares = percents(tools.map(({ share }) => share))
+  const parts = tools.map((one, at) => ({ ...one, percent: shares[at] }))
   const shown = [
-    ...tools.filter(({ tool }) => tool !== null).slice(0, DEAREST),
-    ...tools.slice(-1),
+    ...parts.filter(({ tool }) => tool !== null).slice(0, DEAREST),
+    ...parts.slice(-1),
     ...several(agents).map((one) => ({ ...one, tool: one.thread ? agentName(detail, one.thread) : 'other requests' })),
     ...several(models).map((one) => ({ ...one, tool: one.model })),
   ]
@@ -224,7 +227,7 @@ function Costs({ detail }: { detail: SessionDetail }) {
               <bdi>{one.tool ?? 'no tool: prompts and answers'}</bdi>
             </td>
             <td class="number">
-              {compact(one.input)} in{'share' in one && ` · ${Math.round(one.share * 100)} %`}
+              {compact(one.input)} in{'percent' in one && ` · ${one.percent} %`}
             </td>
             <td class="number">{money(one)}</td>
           </tr>

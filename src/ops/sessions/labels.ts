@@ -93,6 +93,16 @@ export function money(
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
+/** Returns shares of one whole in whole percents that add up as the shares do: those that lose most get what is left. */
+export function percents(shares: readonly number[]): readonly number[] {
+  const exact = shares.map((share) => share * 100)
+  let left = Math.round(exact.reduce((sum, one) => sum + one, 0))
+  for (const one of exact) left -= Math.floor(one)
+  const loss = (at: number) => (exact[at] ?? 0) % 1
+  const raised = new Set([...exact.keys()].sort((a, b) => loss(b) - loss(a)).slice(0, left))
+  return exact.map((one, at) => Math.floor(one) + Number(raised.has(at)))
+}
+
 /** Returns the cost of a session by the minute; empty if it is not at work. */
 export function rate(row: SessionRow, decimals?: number): string {
   if (!isAtWork(row)) return ''
