@@ -47,16 +47,15 @@ const TIMEOUT = 2_000
 const BACK_OFF = [1_000, 5_000, 25_000]
 /** The most messages of a lane that are not settled. */
 const MAX_QUEUE = 1_000
-/** The most questions that are sent at the same time. */
-const MAX_QUESTIONS = 8
+/** The most messages of a lane that are sent at the same time: one that hangs holds up no other. */
+const MAX_SENT = 8
 const MAX_SUBJECTS = 10_000
 
 /** Messages whose attempts take turns. One whose attempt failed waits beside the lane, and holds up no other. */
-function newLane(most: number) {
+function newLane() {
   const waiting: (() => void)[] = []
   return {
-    /** How many attempts may be under way, and how many are. */
-    most,
+    /** How many attempts are under way. */
     open: 0,
     /** Begin the attempts that wait for their turn, oldest first. */
     waiting,
@@ -83,8 +82,8 @@ function newSender(settings: WebhookSettings, options: WebhookOptions) {
     url,
     authorization: username === '' && password === '' ? {} : { authorization: `Basic ${credentials}` },
     /** Questions, to which somebody has to react in time, wait for nothing else. */
-    questions: newLane(MAX_QUESTIONS),
-    others: newLane(1),
+    questions: newLane(),
+    others: newLane(),
     stop,
   }
 }
@@ -135,7 +134,7 @@ async function deliver(sender: Sender, lane: Lane, message: Message): Promise<We
     if (options.now() + wait >= until) return 'dropped'
     // The wait keeps no process alive, and ends when Governor closes.
     if (wait > 0) await pause(wait, undefined, { signal, ref: false }).catch(ignore)
-    if (lane.open >= lane.most) await new Promise<void>((begin) => lane.waiting.push(begin))
+    if (lane.open >= MAX_SENT) await new Promise<void>((begin) => lane.waiting.push(begin))
     else lane.open++
     const isLate = signal.aborted || options.now() >= until
     const isDelivered = !isLate && (await post(sender, id, body))
