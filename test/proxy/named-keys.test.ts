@@ -171,6 +171,30 @@ describe('a key that allows some models', () => {
     expect((await post(path.replaceAll('claude-opus', 'gpt-test'))).status).toBe(200)
   })
 
+  const BODIES_THERE = [{ model: 'gpt-test' }, { model: 'opus' }, {}, 'no object'] as const
+  it.each(['chat/completions', 'responses', 'embeddings', 'images/generations'])(
+    'calls the deployment in the path of Azure, whatever model the body names (%s)',
+    async (operation) => {
+      const { url, provider } = await started(() => ({ body: {} }))
+      const post = (path: string, given: object | string) => {
+        const body = typeof given === 'string' ? given : { input: 'x', messages: START, tools: TOOLS, ...given }
+        return ask(url, `${path}/${operation}?api-version=1`, { method: 'POST', headers: keyed('key-of-anna'), body })
+      }
+      for (const body of BODIES_THERE)
+        expect(await post('/openai/deployments/opus', body)).toMatchObject({
+          status: 403,
+          json: { error: { message: expect.stringContaining('the model opus') } },
+        })
+      for (const path of ['/OpenAI/Deployments/opus', '/x/../openai/deployments/opus', '/openai\\deployments\\opus'])
+        expect([403, 404]).toContain((await post(path, { model: 'gpt-test' })).status)
+      for (const path of ['/openai/deployments/gpt-test/../opus', '/openai/deployments%2Fopus'])
+        expect((await post(path, { model: 'gpt-test' })).status).toBe(403)
+      expect(provider.requests).toHaveLength(0)
+      for (const body of BODIES_THERE) expect((await post('/openai/deployments/gpt-test', body)).status).toBe(200)
+      expect(provider.requests).toHaveLength(4)
+    },
+  )
+
   it('still reads lists of models, and opens no connection whose model is not known', async () => {
     const { url } = await started(runaway(), { server: { access_keys: KEYS, websocket: 'tunnel' } })
     expect((await fetch(`${url}/v1/models`, { headers: keyed('key-of-anna') })).status).toBe(200)

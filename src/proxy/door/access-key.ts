@@ -1,10 +1,11 @@
 /** Access keys: which one a client has sent, and the models that it may use. */
 
+import type { Readable } from 'node:stream'
 import { sha256Of } from '../../core/hash.ts'
 import { decodedPath } from '../../core/text/decoded-path.ts'
 import { matchesAny } from '../../core/text/glob.ts'
 import { DIALECTS } from '../../dialect/index.ts'
-import { leaseFor, readBody, unpacked } from '../../http/body.ts'
+import { leaseFor, readBody, streamOf, unpacked } from '../../http/body.ts'
 import { reply } from '../../http/client.ts'
 import { clientKeysOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
@@ -27,9 +28,27 @@ export function accessKeyOf(services: KeySources, { path }: Pick<Route, 'path'>,
 
 type KeySources = Pick<Services, 'accessKeys' | 'credentialPlaces'>
 
+/** Returns the segments of a path as a server may read it that follows its dots. */
+function resolved(path: string): string[] {
+  const kept: string[] = []
+  for (const segment of segmentsOf(decodedPath(path).replaceAll('\\', '/'))) {
+    if (segment === '..') kept.pop()
+    else if (segment !== '.') kept.push(segment)
+  }
+  return kept
+}
+
+/** Returns what a path of Azure calls (`…/openai/deployments/NAME/…`), which counts there whatever the body says. */
+function deploymentIn({ path }: Pick<Route, 'path'>): string | undefined {
+  const segments = resolved(path.split('?', 1)[0] ?? '')
+  const isName = (_: string, at: number) => /^openai\/deployments$/i.test(segments.slice(at - 2, at).join('/'))
+  return segments.find(isName)
+}
+
 /** Returns whether the key of a request allows its model; notes the model where the key allows some only. */
-export function allowsModel(x: Exchange, model: string): boolean {
+export function allowsModel(x: Exchange, named: string): boolean {
   if (!allowsSome(x)) return true
+  const model = deploymentIn(x.route) ?? named
   x.allowed = { model, isAllowed: matchesAny(x.accessKey?.models ?? [], model) }
   return x.allowed.isAllowed
 }
@@ -41,8 +60,11 @@ export function allowsSome({ accessKey }: Pick<Exchange, 'accessKey'>): boolean 
 
 /** Returns true after a 403 for a request whose key does not allow its model, or whose model is not known. */
 export function refuseModel(x: Exchange): boolean {
-  const { client, route, allowed } = x
-  if (!allowsSome(x) || allowed?.isAllowed) return false
+  const { client, route } = x
+  if (!allowsSome(x)) return false
+  if (!x.allowed && deploymentIn(route) !== undefined) allowsModel(x, '')
+  const { allowed } = x
+  if (allowed?.isAllowed) return false
   x.outcome = 'refused'
   client.body.resume()
   const model = allowed?.model ? `the model ${allowed.model.slice(0, 100)}` : 'a model that Governor cannot read'
@@ -53,17 +75,16 @@ export function refuseModel(x: Exchange): boolean {
 
 /** Returns the model in the path of a Google API (`…/models/NAME:predict`), which counts there whatever the body says. */
 function modelInPath(path: string): string | undefined {
-  const kept: string[] = []
-  for (const segment of segmentsOf(decodedPath(path))) {
-    if (segment === '..') kept.pop()
-    else if (segment !== '.') kept.push(segment)
-  }
-  return /^(.+):/.exec(kept.at(-1) ?? '')?.[1]
+  return /^(.+):/.exec(resolved(path).at(-1) ?? '')?.[1]
 }
 
-/** Reads the body of an unguarded request, whose key allows only some models; returns `undefined` after a 403. */
-export async function allowedBody(x: Exchange): Promise<Buffer | undefined> {
+/**
+ * Returns the body of an unguarded request, whose key allows only some models, and reads it where it names the model;
+ * returns `undefined` after a 403.
+ */
+export async function allowedBody(x: Exchange): Promise<Buffer | Readable | undefined> {
   const { client, services, route } = x
+  if (deploymentIn(route) !== undefined) return refuseModel(x) ? undefined : streamOf(client.body)
   const { headers } = client.head
   const read = await readBody(client, services.maxGuardedBody, leaseFor(services.buffers, client))
   const json = Buffer.isBuffer(read)
