@@ -1,5 +1,6 @@
 /** `governor doctor`: checks what a start needs, by a Governor on a port of its own. */
 
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { pino } from 'pino'
@@ -96,11 +97,11 @@ function checkAgents({ server: { port } }: Config, env: Environment): readonly (
 }
 
 /** Asks an upstream for its models, as a client without a key would; returns what that says about it and its key. */
-async function checkUpstream(address: string, { name, origin, holdsKey }: Upstream, [accessKey]: readonly string[]) {
+async function checkUpstream(address: string, { name, origin, holdsKey }: Upstream, accessKey: string) {
   const found = new Map<string, Finding>()
   const path = BUILT_IN_UPSTREAMS.find((one) => one.name === name)?.models ?? `/${name}/v1/models`
   const { status, reply } = await askGovernor(`${address}${path}`, {
-    ...(accessKey ? { authorization: `Bearer ${accessKey}` } : {}),
+    authorization: `Bearer ${accessKey}`,
     // Without a name in the path, Governor tells the two by this header.
     ...(name === 'anthropic' ? { 'anthropic-version': '2023-06-01' } : {}),
   })
@@ -153,21 +154,17 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   const gaps = await checkGaps(config, config.ops.admin_token)
   if (gaps) say('guarded', gaps)
   for (const [check, finding] of checkAgents(config, terminal.env)) say(check, finding)
+  // Of the configured ones, some are known by their hash alone, or allow only some models.
+  const accessKey = randomUUID()
   const checked: Config = {
     ...config,
-    server: { ...config.server, host: '127.0.0.1', port: 0 },
+    server: { ...config.server, host: '127.0.0.1', port: 0, access_keys: [accessKey] },
     events: { webhook: { ...config.events.webhook, url: undefined } },
     usage: { journal: '' },
   }
   const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), ignore)
-  const keys: string[] = []
-  // A key that is known by its hash alone, or that allows only some models, can't be tried.
-  for (const one of config.server.access_keys) {
-    const { key, models } = typeof one === 'string' ? { key: one, models: [] } : one
-    if (key !== undefined && models.length === 0) keys.push(key)
-  }
   const checks = Object.entries(config.upstreams).map(([name, settings]) =>
-    checkUpstream(address, upstreamOf(name, settings), keys),
+    checkUpstream(address, upstreamOf(name, settings), accessKey),
   )
   for (const found of await Promise.all(checks)) for (const [check, finding] of found) say(check, finding)
   say('prices', await checkPrices(config))

@@ -179,6 +179,32 @@ describe('governor doctor', () => {
     ])
   })
 
+  it.each([
+    { name: 'anna', key: 'key-of-anna', models: ['gpt-*'] },
+    { name: 'anna', key_sha256: 'ab'.repeat(32) },
+    'key-of-anna',
+  ])('tries the key that Governor holds, whatever access keys there are (%j)', async (accessKey) => {
+    const provider = await startProvider()
+    const { checks } = await doctorSays({
+      server: { port: await freePort(), access_keys: [accessKey] },
+      upstreams: {
+        openai: { url: provider.url },
+        anthropic: { url: provider.url, api_key: 'sk-bad' },
+        gemini: { url: provider.url },
+        house: { url: provider.url, api_key: 'sk-good' },
+      },
+    })
+    expect(checks).toMatchObject({
+      'upstream house': `ok: ${provider.url} answers with 200`,
+      'key of house': 'ok: held by Governor',
+      'key of anthropic': 'wrong: held by Governor, and refused with 401',
+    })
+    expect(provider.asked.filter((line) => !line.includes('sk-')).toSorted()).toEqual([
+      'GET /v1/models undefined',
+      'GET /v1beta/models undefined',
+    ])
+  })
+
   it('ends with 1 and names what is wrong: an upstream that is gone, a key that is refused, Redis that is down', async () => {
     const provider = await startProvider()
     const gone = `http://127.0.0.1:${await freePort()}`
