@@ -280,6 +280,11 @@ describe('governor report', () => {
 
   it.each([
     [['report'], 1, /usage\.jsonl holds no usage: Governor writes it with --journal FILE/],
+    [
+      ['report', '--journal', 'own'],
+      1,
+      /own holds no usage: Governor writes a line when a run ends, and at every full ho/,
+    ],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
     [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session, month, agent, tool/],
   ])('%j without a journal ends with code %i', (args, code, says) => {

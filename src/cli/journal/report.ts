@@ -143,13 +143,15 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
   if (!isNameIn(BY, by)) throw new UsageError(`--by ${by}: expected ${namesOf(BY).join(', ')}`)
   const from = since === undefined ? 0 : timeOf('since', since)
   const to = until === undefined ? Number.POSITIVE_INFINITY : timeOf('until', until)
-  const path = loadConfig(flags, terminal.env).config.usage.journal || DEFAULT_JOURNAL
+  const { journal } = loadConfig(flags, terminal.env).config.usage
+  const path = journal || DEFAULT_JOURNAL
   // Days that nobody asked for by name say who worked, and with which models.
   const isByClient = flags.by === undefined
   const rows = await rowsOf(linesBetween(path, from, to), by, isByClient)
   if (rows.length === 1) {
     const when = `${since === undefined ? '' : ` since ${since}`}${until === undefined ? '' : ` until ${until}`}`
-    throw new CommandError(`${journalFile(path)} holds no usage${when}: Governor writes it with --journal FILE`)
+    const how = journal ? 'a line when a run ends, and at every full hour' : 'it with --journal FILE'
+    throw new CommandError(`${journalFile(path)} holds no usage${when}: Governor writes ${how}`)
   }
   const modelsOf = ({ models }: Row) => [...models].sort()
   if (json)
