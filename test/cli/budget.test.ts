@@ -17,10 +17,10 @@ async function called(url: string, ...args: readonly string[]) {
   return { code, printed: terminal.printed, complaints: terminal.complaints }
 }
 
-const post = async (url: string, content: string) => {
+const post = async (url: string, content: string, headers = {}) => {
   const response = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: 'Bearer sk-1' },
+    headers: { 'content-type': 'application/json', authorization: 'Bearer sk-1', ...headers },
     body: JSON.stringify({ model: 'gpt-test', messages: [{ role: 'user', content }] }),
   })
   return ((await response.json()) as { governor?: object }).governor
@@ -42,6 +42,23 @@ describe('governor budget', () => {
       { scope: 'day', per: 'all', subject: null, max: { cost_usd: 30 } },
       { scope: 'day', per: 'model', subject: 'gpt-test', used: { iterations: 1 } },
     ])
+  })
+
+  it('sets the limit that it shows for a subject, where others have subjects, too', async () => {
+    const day = [
+      { per: 'model', max_cost_usd: 2 },
+      { per: 'header:x-team', max_cost_usd: 3 },
+    ]
+    const { url } = await startBoth(() => ({ text: 'Yes.' }), { budget: { day } })
+    await post(url, 'one', { 'x-team': 'red' })
+    expect((await called(url, 'budget', 'day', '8', 'gpt-test')).printed).toMatch(/^day +model gpt-test .* of \$8\.00,/)
+    expect((await called(url, 'budget', 'day', '9', 'red')).printed).toMatch(/^day +x-team red .* of \$9\.00,/)
+    await post(url, 'two', { 'x-team': 'gpt-test' })
+    for (const subject of ['gpt-test', 'unseen'])
+      expect(await called(url, 'budget', 'day', '8', subject)).toMatchObject({
+        code: 1,
+        complaints: expect.stringMatching(/^governor: Several limits fit: give per/),
+      })
   })
 
   it('says in one line what is wrong', async () => {

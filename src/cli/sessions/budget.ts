@@ -46,7 +46,11 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
   } else {
     if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
     if (amount === undefined) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
-    rows = [await askBudget<Row>(connection, { scope, subject, max_cost_usd: amount })]
+    // Of several limits with subjects, the one that has this subject is meant.
+    const all = subject === null ? [] : (await askBudget<BudgetView>(connection)).budget
+    const [row, other] = all.filter((one) => one.scope === scope && one.subject === subject)
+    const per = other ? undefined : row?.per
+    rows = [await askBudget<Row>(connection, { scope, per, subject, max_cost_usd: amount })]
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
   else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
