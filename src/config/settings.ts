@@ -51,7 +51,7 @@ const ROWS = [
     flag: 'port',
     variable: 'PORT',
     value: 'NUMBER',
-    help: 'port to listen on (default: 8787; 0: any free one)',
+    help: 'port to listen on (default: 8787, with run a free one; 0: any free one)',
   },
   {
     path: 'server.workers',
