@@ -177,6 +177,20 @@ describe('a pause', () => {
     },
   )
 
+  it('of a session that is forgotten is resumed by what the command shows of its id', async () => {
+    const { url } = await startBoth(runaway(), { sessions: { max: 1 } })
+    await callModel(url, START, named('one'))
+    const { printed } = await called(url, 'pause', '--session', 'one')
+    await set(url, 'pause', { upstream: 'anthropic' })
+    await callModel(url, START, named('two'))
+    expect((await listed(url)).map(({ name }) => name)).toEqual(['two'])
+    const [, shown = ''] = /session (s[\w-]+)/.exec(printed) ?? []
+    expect(await called(url, 'resume', '--session', shown)).toMatchObject({
+      complaints: '',
+      printed: expect.stringMatching(/^PAUSED: upstream anthropic, since \d\d:\d\d\n$/),
+    })
+  })
+
   it('that is over cannot be resumed, and to resume all of them is no fault where there are none', async () => {
     let time = 1_760_000_000_000
     const { url } = await startBoth(runaway(), {}, { now: () => time })

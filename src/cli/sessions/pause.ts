@@ -3,7 +3,7 @@ import type { Paused } from '../../ops/sessions/api-schema.ts'
 import { pausedText } from '../../ops/sessions/labels.ts'
 import { type Call, type Terminal, UsageError } from '../command.ts'
 import { coloured, jsonLine, showsColours, visible } from '../terminal-text.ts'
-import { connect, idOfSession, send } from './sessions-client.ts'
+import { type Connection, connect, idOfSession, send } from './sessions-client.ts'
 
 /** Returns a line for each pause, for people. */
 export function pausedLines({ paused }: Paused, terminal: Terminal): string {
@@ -12,13 +12,26 @@ export function pausedLines({ paused }: Paused, terminal: Terminal): string {
   return lines
 }
 
+/** Returns the id of a session that is paused: of one that is forgotten, its pause alone knows it. */
+async function idOfPaused(connection: Connection, text: string): Promise<string> {
+  try {
+    return await idOfSession(connection, text)
+  } catch (error) {
+    const { paused } = await send<Paused>(connection, 'pause')
+    const [id, other] = paused.flatMap(({ session }) => (session?.startsWith(text) ? session : []))
+    if (id === undefined || other !== undefined) throw error
+    return id
+  }
+}
+
 /** Pauses or resumes agents, and prints what is paused then. Throws `CommandError`, and `UsageError`. */
 export async function pause(command: 'pause' | 'resume', { flags }: Call, terminal: Terminal): Promise<number> {
   const { session: given, key, upstream: upstreams = [], for: length, reason, hold, json } = flags
   const [upstream, other] = upstreams
   if (other !== undefined) throw new UsageError(`${command} takes one --upstream`)
   const connection = connect(flags, terminal.env)
-  const session = given === undefined ? undefined : await idOfSession(connection, given)
+  const idOf = command === 'pause' ? idOfSession : idOfPaused
+  const session = given === undefined ? undefined : await idOf(connection, given)
   const scope = { session, key, upstream }
   const body = command === 'pause' ? { ...scope, for: length, reason, hold } : scope
   const reply = await send<Paused>(connection, command, body)
