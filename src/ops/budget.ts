@@ -184,15 +184,16 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
   )
   const own = fitting.filter(({ only }) => only !== undefined)
   const [rule, other] = own.length > 0 ? own : fitting
-  const names = rules.map((one) => `${one.scope} per ${one.per}${one.only === undefined ? '' : ` ${one.only}`}`)
+  const namesOf = (some: readonly ScopeLimits[]) =>
+    some.map((one) => `${one.scope} per ${one.per}${one.only === undefined ? '' : ` ${one.only}`}`).join(', ')
   if (!rule || (rule.per === 'all') !== (subject === null)) {
     const there =
-      names.length > 0
-        ? `such limit; there are: ${names.join(', ')}`
+      rules.length > 0
+        ? `such limit; there are: ${namesOf(rules)}`
         : 'limit to change: start Governor with one, such as --max-cost-per-day 20'
     throw new RequestProblem(404, 'unknown_limit', `There is no ${there}.`)
   }
-  if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${names.join(', ')}).`)
+  if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${namesOf(fitting)}).`)
   const place = placeOf(rule, policies().budget.settings.policy.calendar().periodOf(scope, ledger.time()), subject)
   const changed: Partial<Record<TimeLimitName, number | undefined>> = {}
   for (const name of TIME_LIMITS) {

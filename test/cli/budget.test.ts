@@ -45,10 +45,7 @@ describe('governor budget', () => {
   })
 
   it('sets the limit that it shows for a subject, where others have subjects, too', async () => {
-    const day = [
-      { per: 'model', max_cost_usd: 2 },
-      { per: 'header:x-team', max_cost_usd: 3 },
-    ]
+    const day = [{ max_cost_usd: 20 }, { per: 'model', max_cost_usd: 2 }, { per: 'header:x-team', max_cost_usd: 3 }]
     const { url } = await startBoth(() => ({ text: 'Yes.' }), { budget: { day } })
     await post(url, 'one', { 'x-team': 'red' })
     expect((await called(url, 'budget', 'day', '8', 'gpt-test')).printed).toMatch(/^day +model gpt-test .* of \$8\.00,/)
@@ -57,7 +54,9 @@ describe('governor budget', () => {
     for (const subject of ['gpt-test', 'unseen'])
       expect(await called(url, 'budget', 'day', '8', subject)).toMatchObject({
         code: 1,
-        complaints: expect.stringMatching(/^governor: Several limits fit: give per/),
+        complaints: expect.stringMatching(
+          /^governor: Several limits fit: give per \(day per model, day per header:x-team\)/,
+        ),
       })
   })
 

@@ -107,7 +107,7 @@ describe('governor sessions', () => {
     })
     expect(await called(url, 'extend', 'night job', 'much')).toMatchObject({
       code: 1,
-      complaints: 'governor: by: expected a share such as "25%", or a number of iterations\n',
+      complaints: 'governor: by: expected a share above 0, such as "25%", or a number of iterations\n',
     })
     expect(await called(url, 'extend', 'night job', '0')).toMatchObject({
       code: 1,

@@ -371,9 +371,9 @@ export const pauseBody = resumeBody
 
 const only = z.int().min(1).optional().describe('One agent alone; else all current runs of the session.')
 const iterations = z.int().min(1, { error: 'expected 1 or more' }).max(1_000_000)
-const percent = z
-  .string()
-  .regex(/^(?=.*[1-9])\d{1,4}(?:\.\d{1,2})?%$/, { error: 'expected a share such as "25%", or a number of iterations' })
+const percent = z.string().regex(/^(?=.*[1-9])\d{1,4}(?:\.\d{1,2})?%$/, {
+  error: 'expected a share above 0, such as "25%", or a number of iterations',
+})
 
 export const threadBody = z.strictObject({ thread: only }).prefault({})
 export type ThreadBody = z.output<typeof threadBody>
