@@ -4,9 +4,10 @@ import { describe, expect, it, vi } from 'vitest'
 import { parse } from 'yaml'
 import { run } from '../../src/cli/cli.ts'
 import { checkConfig } from '../../src/config/load.ts'
+import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { startProcess, temporaryFolder } from '../support/process.ts'
-import { startProvider } from '../support/provider.ts'
+import { runaway, startProvider } from '../support/provider.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
 const NOON = Date.parse('2026-11-27T12:00:00Z')
@@ -42,6 +43,15 @@ describe('governor budget', () => {
       { scope: 'day', per: 'all', subject: null, max: { cost_usd: 30 } },
       { scope: 'day', per: 'model', subject: 'gpt-test', used: { iterations: 1 } },
     ])
+  })
+
+  it('shows an amount as the list of sessions does, also below a cent', async () => {
+    const models = [{ model: '*', price: { input: 81, output: 90 } }]
+    const budget = { day: { max_cost_usd: 2 }, max_iterations: 0 }
+    const { url } = await startBoth(runaway(), { models, budget })
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
+    for (const command of ['budget', 'session one'])
+      expect((await called(url, ...command.split(' '))).printed).toContain('$0.0090 of $2.00')
   })
 
   it('sets the limit that it shows for a subject, where others have subjects, too', async () => {

@@ -5,6 +5,7 @@
 import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { TIME_SCOPES } from '../../core/budget/scopes.ts'
 import type { BudgetView } from '../../ops/budget.ts'
+import { amount } from '../../ops/sessions/labels.ts'
 import { type Call, dollarsIn, type Terminal, UsageError } from '../command.ts'
 import { fitted, jsonLine } from '../terminal-text.ts'
 import { askBudget, connect } from './sessions-client.ts'
@@ -17,10 +18,9 @@ function amountsOf({ used, reserved, max }: Row): readonly string[] {
   for (const name of TIME_LIMITS) {
     const field = TIME_FIELDS[name]
     if (max[field] === 0) continue
-    const { unit, format } = METERS[name]
-    const { used: spent, max: limit } = format(used[field], max[field])
-    const held = reserved[field] > 0 ? ` (${format(reserved[field], max[field]).used} in flight)` : ''
-    texts.push(`${spent} of ${limit}${unit === '' ? '' : ` ${unit}`}${held}`)
+    const { unit } = METERS[name]
+    const held = reserved[field] > 0 ? ` (${amount(name, reserved[field])} in flight)` : ''
+    texts.push(`${amount(name, used[field])} of ${amount(name, max[field])}${unit === '' ? '' : ` ${unit}`}${held}`)
   }
   return texts
 }
@@ -39,18 +39,18 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
   const [scope, dollars, subject = null] = args
   const connection = connect(flags, terminal.env)
   const known: readonly string[] = TIME_SCOPES
-  const amount = dollarsIn(dollars ?? '')
+  const to = dollarsIn(dollars ?? '')
   let rows: readonly Row[]
   if (scope === undefined) {
     rows = (await askBudget<BudgetView>(connection)).budget
   } else {
     if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
-    if (amount === undefined) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
+    if (to === undefined) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
     // Of several limits with subjects, the one that has this subject is meant.
     const all = subject === null ? [] : (await askBudget<BudgetView>(connection)).budget
     const [row, other] = all.filter((one) => one.scope === scope && one.subject === subject)
     const per = other ? undefined : row?.per
-    rows = [await askBudget<Row>(connection, { scope, per, subject, max_cost_usd: amount })]
+    rows = [await askBudget<Row>(connection, { scope, per, subject, max_cost_usd: to })]
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
   else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
