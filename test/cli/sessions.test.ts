@@ -82,6 +82,18 @@ describe('governor sessions', () => {
     },
   )
 
+  it('says that a session that an operator stopped stays stopped when its limits are raised', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 5 } })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    await called(url, 'stop', 'one')
+    await callModel(url, messages, named('one'))
+    expect((await called(url, 'extend', 'one', '2')).printed).toMatch(
+      /iteration 2 of 7 now; an operator stopped it, so/,
+    )
+    await runAgent(url, START, { ...named('two'), max: 6 })
+    expect((await called(url, 'extend', 'two', '2')).printed).toMatch(/iteration 5 of 7 now\n$/)
+  })
+
   it('takes a whole name for that session where the names of others begin with it', async () => {
     const { url } = await startBoth(runaway())
     for (const name of ['build-4', 'build-42', 'build-421']) await runAgent(url, START, { ...named(name), max: 1 })

@@ -179,8 +179,9 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
     text = `${id}: ${shown.stopping ? 'its next request is the last' : 'had ended already'}\n`
   } else if (command === 'extend') {
     shown = await askSession<SessionDetail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
-    const { iteration, max_iterations: max } = shown
-    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}\n`
+    const { iteration, max_iterations: max, state, terminal_reason: reason } = shown
+    const stays = state === 'stopped' && reason === 'operator' ? '; an operator stopped it, so it stays stopped' : ''
+    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}${stays}\n`
   } else if (flags.transcript) {
     shown = await askSession<Transcript>(connection, id, 'transcript')
     text = transcriptText(shown)
