@@ -93,7 +93,7 @@ export function money(
   return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
 }
 
-/** Returns shares of one whole in whole percents that add up as the shares do: those that lose most get what is left. */
+/** Returns shares of a whole in whole percents that add up as the shares do: those that lose most get what is left. */
 export function percents(shares: readonly number[]): readonly number[] {
   const exact = shares.map((share) => share * 100)
   let left = Math.round(exact.reduce((sum, one) => sum + one, 0))
