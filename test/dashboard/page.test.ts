@@ -685,6 +685,22 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it.each([
+    { setting: 'max_tool_calls', max: 7, to: 8 },
+    { setting: 'max_tokens', max: 2_000_000, to: 2_000_001 },
+    { setting: 'max_cost_usd', max: 500, to: 500.01 },
+  ])('extends a limit to the number that was typed: $setting', async ({ setting, max, to }) => {
+    const models = [{ model: '*', price: { input: 90, output: 100 } }]
+    const { url } = await startBoth(runaway(), { models, budget: { max_iterations: 0, run: { [setting]: max } } })
+    await runAgent(url, START, { ...named('one'), max: 2 })
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.getByRole('button', { name: /^Extend \S+ →/ }).click()
+    await page.locator('dialog input').fill(String(to))
+    await page.getByRole('button', { name: 'Extend', exact: true }).click()
+    await page.getByText(/^Extended to/).waitFor()
+    expect((await firstSession(url)).threads[0]?.meters.find((meter) => meter.max > 0)?.max).toBe(to)
+  })
+
   it('says of the parts of what a session cost shares that add up to all of it', async () => {
     const calls = ['read', 'search', 'list'].map((name) => ({ name, arguments: {} }))
     const { url } = await startBoth(() => ({ calls }))

@@ -33,7 +33,7 @@ function extendQuestion(
       step: name === 'cost' ? 0.01 : 1,
     },
     act: (to) => {
-      const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(2)}%` }
+      const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(6)}%` }
       steer(store, 'extend', body, () => `Extended to ${amount(name, to)}.`)
     },
   }

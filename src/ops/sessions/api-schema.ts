@@ -371,7 +371,7 @@ export const pauseBody = resumeBody
 
 const only = z.int().min(1).optional().describe('One agent alone; else all current runs of the session.')
 const iterations = z.int().min(1, { error: 'expected 1 or more' }).max(1_000_000)
-const percent = z.string().regex(/^(?=.*[1-9])\d{1,4}(?:\.\d{1,2})?%$/, {
+const percent = z.string().regex(/^(?=.*[1-9])\d{1,4}(?:\.\d{1,6})?%$/, {
   error: 'expected a share above 0, such as "25%", or a number of iterations',
 })
 
