@@ -689,7 +689,8 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     { setting: 'max_tool_calls', max: 7, to: 8 },
     { setting: 'max_tokens', max: 2_000_000, to: 2_000_001 },
     { setting: 'max_cost_usd', max: 500, to: 500.01 },
-  ])('extends a limit to the number that was typed: $setting', async ({ setting, max, to }) => {
+    { setting: 'max_cost_usd', max: 7.8125, to: 9.77 },
+  ])('extends a limit to the number that was typed: $setting from $max to $to', async ({ setting, max, to }) => {
     const models = [{ model: '*', price: { input: 90, output: 100 } }]
     const { url } = await startBoth(runaway(), { models, budget: { max_iterations: 0, run: { [setting]: max } } })
     await runAgent(url, START, { ...named('one'), max: 2 })

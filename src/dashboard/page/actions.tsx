@@ -29,7 +29,8 @@ function extendQuestion(
       label: counted.charAt(0).toUpperCase() + counted.slice(1),
       before: name === 'cost' ? max.toFixed(2) : String(max),
       proposed: nextLimit(name, max),
-      least: name === 'cost' ? max : max + 1,
+      // The browser counts steps from it.
+      least: name === 'cost' ? Math.ceil(max * 100) / 100 : max + 1,
       step: name === 'cost' ? 0.01 : 1,
     },
     act: (to) => {
