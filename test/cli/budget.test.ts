@@ -60,6 +60,8 @@ describe('governor budget', () => {
     await post(url, 'one', { 'x-team': 'red' })
     expect((await called(url, 'budget', 'day', '8', 'gpt-test')).printed).toMatch(/^day +model gpt-test .* of \$8\.00,/)
     expect((await called(url, 'budget', 'day', '9', 'red')).printed).toMatch(/^day +x-team red .* of \$9\.00,/)
+    await post(url, 'none')
+    expect((await called(url, 'budget')).printed).toMatch(/^day +x-team without a value /m)
     await post(url, 'two', { 'x-team': 'gpt-test' })
     for (const subject of ['gpt-test', 'unseen'])
       expect(await called(url, 'budget', 'day', '8', subject)).toMatchObject({

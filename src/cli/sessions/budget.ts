@@ -5,7 +5,7 @@
 import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { TIME_SCOPES } from '../../core/budget/scopes.ts'
 import type { BudgetView } from '../../ops/budget.ts'
-import { amount } from '../../ops/sessions/labels.ts'
+import { amount, whoseText } from '../../ops/sessions/labels.ts'
 import { type Call, dollarsIn, type Terminal, UsageError } from '../command.ts'
 import { fitted, jsonLine } from '../terminal-text.ts'
 import { askBudget, connect } from './sessions-client.ts'
@@ -26,12 +26,11 @@ function amountsOf({ used, reserved, max }: Row): readonly string[] {
 }
 
 function lineOf(row: Row, columns: number): string {
-  const { scope, per, subject, share, mode, resets_at } = row
-  const who = subject === null ? 'all' : `${per.replace(/^header:/, '')} ${subject}`
+  const { scope, share, mode, resets_at } = row
   const end = new Date(resets_at).toLocaleString('sv').slice(0, 16)
   const observed = mode === 'observe' ? ', observed only' : ''
   const used = `${`${Math.round(share * 100)}%`.padStart(4)}  ${amountsOf(row).join(', ')}, until ${end}${observed}`
-  return fitted(`${scope.padEnd(6)}${fitted(who, 24)} ${used}`, columns).trimEnd()
+  return fitted(`${scope.padEnd(6)}${fitted(whoseText(row), 24)} ${used}`, columns).trimEnd()
 }
 
 /** Prints the limits, or sets one. Throws `CommandError` if Governor can't be reached or refuses. */

@@ -1,7 +1,15 @@
 /** What an operator can do to a session. */
 import { useEffect, useState } from 'preact/hooks'
 import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
-import { amount, isAtWork, labelOf, type MeterName, nextLimit, scopeText } from '../../ops/sessions/labels.ts'
+import {
+  amount,
+  isAtWork,
+  labelOf,
+  type MeterName,
+  nextLimit,
+  scopeText,
+  whoseText,
+} from '../../ops/sessions/labels.ts'
 import { Dialog, type Question } from './dialog.tsx'
 import { change, type Store, setForAll, steer } from './state.ts'
 
@@ -54,7 +62,7 @@ export function raiseQuestion(store: Store, { scope, meter, max, per = 'all', su
   const isCost = meter === 'cost'
   return {
     title: `Raise the limit of ${scopeText(scope)}?`,
-    text: `It holds ${subject === null ? 'for all agents together' : `for ${per} ${subject}`} until it begins anew; then the configured one holds again. Runs that ended at it go on with their next request.`,
+    text: `It holds ${subject === null ? 'for all agents together' : `for ${whoseText({ per, subject })}`} until it begins anew; then the configured one holds again. Runs that ended at it go on with their next request.`,
     yes: 'Raise',
     number: {
       label: isCost ? 'Dollars' : meter.charAt(0).toUpperCase() + meter.slice(1),

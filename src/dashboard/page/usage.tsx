@@ -1,7 +1,7 @@
 /** What agents used in the last days, out of the journal, and how much of the limits of time is used. */
 import { useEffect, useState } from 'preact/hooks'
 import type { BudgetView } from '../../ops/budget.ts'
-import { amount, compact, money, scopeText } from '../../ops/sessions/labels.ts'
+import { amount, compact, money, scopeText, whoseText } from '../../ops/sessions/labels.ts'
 import type { UsageView } from '../../ops/usage.ts'
 import { raiseQuestion } from './actions.tsx'
 import { Bars } from './bars.tsx'
@@ -164,7 +164,7 @@ function Limits({ store, budget }: { store: Store; budget: BudgetView['budget'] 
         <tbody>
           {rows.map((row) => {
             const { scope, per, subject, meter, used, max, mode, resets_at } = row
-            const whose = subject === null ? 'all' : `${per.replace(/^header:/, '')} ${subject || 'without a value'}`
+            const whose = whoseText(row)
             return (
               <tr key={`${scope} ${per} ${subject} ${meter}`}>
                 <th scope="row">

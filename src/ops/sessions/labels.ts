@@ -103,6 +103,11 @@ export function percents(shares: readonly number[]): readonly number[] {
   return exact.map((one, at) => Math.floor(one) + Number(raised.has(at)))
 }
 
+/** Returns whose a limit of an hour, a day, a week or a month is: `all`, `key anna`, `x-team red`. */
+export function whoseText({ per = 'all', subject = null }: { per?: string; subject?: string | null }): string {
+  return subject === null ? 'all' : `${per.replace(/^header:/, '')} ${subject || 'without a value'}`
+}
+
 /** Returns the cost of a session by the minute; empty if it is not at work. */
 export function rate(row: SessionRow, decimals?: number): string {
   if (!isAtWork(row)) return ''
