@@ -63,7 +63,9 @@ const terminal: Terminal = {
   maxOpenFiles: maxOpenFiles(),
   // Standard input itself is not opened: it may belong to a program that is started.
   hasKeyboard: isatty(0) || isatty(1) || isatty(2),
-  isInteractive: process.stdout.isTTY === true && process.stderr.isTTY === true,
+  get isInteractive() {
+    return isatty(1) && isatty(2)
+  },
 }
 
 // A reader such as `head` may close the pipe before everything is written.

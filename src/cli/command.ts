@@ -85,6 +85,6 @@ export interface Terminal {
   readonly maxOpenFiles: number
   /** True if a human can press Ctrl-C: on a terminal, that reaches all programs that run in it. */
   readonly hasKeyboard?: boolean
-  /** True if a human watches: then commands use colours and plain sentences. */
+  /** True if a human watches, until the terminal is closed: then commands use colours and plain sentences. */
   readonly isInteractive: boolean
 }

@@ -165,6 +165,16 @@ describeWith('tmux', 'governor on a terminal', () => {
     await pane.shows('stopped at 2 of 2 iterations, with an answer\n')
   })
 
+  it('ends with its terminal, so that no Governor that nobody sees keeps the port', async () => {
+    const port = await freePort()
+    const pane = await openPane()
+    await pane.enter(`node ${MAIN} --port ${port}`)
+    await pane.shows('Governor listens on')
+    await pane.close()
+    const answers = () => fetch(`http://127.0.0.1:${port}/health`).then(Boolean, () => false)
+    await expect.poll(answers, { timeout: 10_000 }).toBe(false)
+  })
+
   it('gives all its lines one clock, that of the place where it runs', async () => {
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())

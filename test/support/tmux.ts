@@ -17,6 +17,8 @@ export interface Pane {
   shows(text: string | RegExp): Promise<void>
   /** Returns a variable of tmux, such as `alternate_on`. */
   state(variable: string): Promise<string>
+  /** Closes the terminal, as who closes its window does. */
+  close(): Promise<void>
 }
 
 /** Opens a shell on a screen of so many columns and rows for the current test. */
@@ -25,9 +27,10 @@ export async function openPane(columns = 80, rows = 24, env: Readonly<Record<str
   const tmux = async (...args: readonly string[]) =>
     (await run('tmux', ['-L', socket, '-f', '/dev/null', ...args])).stdout
   const variables = Object.entries(env).flatMap(([name, value]) => ['-e', `${name}=${value}`])
-  onTestFinished(async () => {
+  const close = async () => {
     await tmux('kill-server').catch(() => undefined)
-  })
+  }
+  onTestFinished(close)
   await tmux('new-session', '-d', '-x', String(columns), '-y', String(rows), ...variables, 'sh')
   const screen = (escapes = false) => tmux('capture-pane', '-p', ...(escapes ? ['-e'] : []))
   const pane: Pane = {
@@ -40,6 +43,7 @@ export async function openPane(columns = 80, rows = 24, env: Readonly<Record<str
     },
     screen,
     shows: (text) => expect.poll(() => screen(), { interval: 100 }).toMatch(text),
+    close,
     state: async (variable) => (await tmux('display-message', '-p', `#{${variable}}`)).trim(),
   }
   await pane.shows(/^[$#]/)

@@ -120,7 +120,7 @@ export async function start({ flags }: Call, terminal: Terminal): Promise<number
   }
   const log = pino(
     { ...options, level: level === 'info' ? 'warn' : level },
-    createTerminalLog((text) => terminal.err(text)),
+    createTerminalLog((text) => terminal.isInteractive && terminal.err(text)),
   )
   return serve(loaded, flags, terminal, log, true)
 }
@@ -169,20 +169,24 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
       if (event.isUp && isStoreDown) line = 'store in use again'
       isStoreDown = !event.isUp
     }
-    if (line) terminal.err(`${clock(new Date().toISOString())} ${line}\n`)
+    if (line && terminal.isInteractive) terminal.err(`${clock(new Date().toISOString())} ${line}\n`)
   }
   let isReloadAsked = false
   let reloadNow = () => {
     isReloadAsked = true
   }
+  const isOnTerminal = terminal.isInteractive
+  let end = () => terminal.exit(0)
   // The first worker serves while the others start: a reload that is asked for meanwhile comes after that.
-  terminal.onSignal('SIGHUP', () => reloadNow())
+  // A terminal that is closed hangs up, too: nobody would see who keeps the port.
+  terminal.onSignal('SIGHUP', () => (isOnTerminal && !terminal.isInteractive ? end() : reloadNow()))
   const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
   page = governor.page
   reloadNow = governor.reload
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   let stoppingSince: number | undefined
   const stopped = new Promise<void>((resolve) => {
+    end = resolve
     for (const name of ['SIGTERM', 'SIGINT'] as const)
       terminal.onSignal(name, () => {
         if (performance.now() - (stoppingSince ?? Number.POSITIVE_INFINITY) > SAME_SIGNAL_MS) terminal.exit(1)
@@ -196,7 +200,7 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   log.info({}, 'draining')
   const isComplete = await governor.drain()
   log.info({ complete: isComplete, ...bill.facts() }, 'stopped')
-  if (isForPeople) terminal.err(`\n${bill.text(mode === 'observe')}`)
+  if (isForPeople && terminal.isInteractive) terminal.err(`\n${bill.text(mode === 'observe')}`)
   return 0
 }
 
