@@ -65,11 +65,6 @@ export interface StoredHistory {
   /** Each answer is appended to the history, which cannot be continued twice from one place. */
   readonly hasOneEnd: boolean
   /**
-   * Results (JSON texts) of a message's calls, in order: the provider asks for each, and the client never saw the
-   * blocked ones. Empty if it does not store the response to this request.
-   */
-  resultsOf(blockedMessage: BlockedMessage): readonly string[]
-  /**
    * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
    * the response that it continued from. The client continues from Governor's answer by `id`, made of `unique`, whose
    * place `redirectTo` has to take. `undefined` if the provider stores nothing of it.
@@ -92,6 +87,11 @@ export interface DialectRequest {
   readonly stored?: StoredHistory | undefined
   /** The provider stores the response, so that a client may continue from it by its id. */
   readonly storesAnswer?: boolean
+  /**
+   * Results (JSON texts) of a message's calls, in order: where a client continues from it, the provider asks for each,
+   * and the client never saw the blocked ones. Unset, or empty, if it does not store the response to this request.
+   */
+  resultsOf?(blockedMessage: BlockedMessage): readonly string[]
   /** The id of the first item of the first answer, if the input only refers to it, continues it or is its summary. */
   readonly firstItem?: string | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */

@@ -93,6 +93,47 @@ describe.each([
   })
 })
 
+describe.each([{ stream: false }, { stream: true }])(
+  'an agent over Responses that sent its whole history, at a provider that stores it (stream: $stream)',
+  ({ stream }) => {
+    const answerTo = (calls: readonly Item[]) =>
+      calls.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'found nothing new' }))
+
+    it.each([
+      ['all of whose calls were blocked', []],
+      ['of whose calls one was blocked', [{ name: 'read', arguments: {} }]],
+    ])('continues by its id from a response %s', async (_, beside) => {
+      const { url, provider } = await startBoth((request, number) =>
+        number > 7 || readsBlock(request) ? { text: 'Done.' } : { calls: [same, ...(number === 7 ? beside : [])] },
+      )
+      const { steps } = await runResponses(url, 'Go.', { stream, body: { store: true }, max: 7 })
+      const last = steps.at(-1)
+      expect(last?.headers.get('x-governor-verdict')).toBe('block')
+      const input = [...answerTo(last?.calls ?? []), { role: 'user', content: 'And now?' }]
+      const next = await callResponses(url, { input, previous_response_id: last?.response['id'] }, { stream })
+      expect([next.status, next.text]).toEqual([200, 'Done.'])
+      const shown = provider.requests.at(-1)?.items ?? []
+      const of = (kind: string) => shown.filter(({ type }) => type === kind)
+      expect(of('function_call_output')).toHaveLength(of('function_call').length)
+      expect(shown.at(-1)).toMatchObject({ content: 'And now?' })
+    })
+
+    it('continues by its id from its last answer, beside which the model called a tool', async () => {
+      const { url } = await startBoth(
+        (_, number) => ({ text: 'Half of it. ', ...(number > 4 ? {} : { calls: [same] }) }),
+        {
+          budget: { max_iterations: 3 },
+        },
+      )
+      const { steps } = await runResponses(url, 'Go.', { stream, body: { store: true } })
+      expect(steps.at(-1)?.response['governor']).toMatchObject({ has_final_answer: true })
+      const input = [{ role: 'user', content: 'And now?' }]
+      const previous = steps.at(-1)?.response['id']
+      expect((await callResponses(url, { input, previous_response_id: previous }, { stream })).status).toBe(200)
+    })
+  },
+)
+
 describe('a stream over Responses that began with a response whose calls were all blocked', () => {
   it('continues from the id of the first response, even if the last response had a blocked call', async () => {
     const { url, provider } = await startBoth((request, number) => {

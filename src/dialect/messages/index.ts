@@ -160,7 +160,6 @@ function threadOf(index: RequestIndex, contentOf: (at: number) => Content): Stor
     previous,
     isConversation: false,
     hasOneEnd: true,
-    resultsOf: resultsOfBlocked,
     injectPendingResults(pendingResults, redirectTo) {
       if (previous === undefined) return []
       const edits = redirected(index, redirectTo)
@@ -338,6 +337,7 @@ const read: Dialect['read'] = ({ body, known }) => {
   return {
     stored,
     storesAnswer: stored !== undefined,
+    ...(stored ? { resultsOf: resultsOfBlocked } : {}),
     firstItem: previous === undefined ? (summary ?? firstRun(items, contentOf)) : undefined,
     bindsReasoning: () => bindsReasoning(index, contentOf),
     conversation,

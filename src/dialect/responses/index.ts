@@ -212,7 +212,6 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
     previous,
     isConversation,
     hasOneEnd: isConversation,
-    resultsOf: (blockedMessage) => (isStored ? resultsOfBlocked(blockedMessage) : []),
     skippedResults(unique) {
       if (!isStored || previous === undefined) return undefined
       const results = items.filter(({ role }) => role === 'tool')
@@ -300,6 +299,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   return {
     conversation,
     storesAnswer: storesAnswers,
+    resultsOf: (blockedMessage) => (storesAnswers ? resultsOfBlocked(blockedMessage) : []),
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem: compaction ? stringIn(json, members(json, compaction), 'id') || undefined : firstItem,
     notice(text, channel) {

@@ -355,8 +355,8 @@ export async function saveResults(
   blocked: ReadonlySet<number>,
   before: readonly BlockedMessage[],
 ): Promise<void> {
-  const { stored } = x.sent
-  const pendingResults = stored?.resultsOf(round).filter((_, at) => blocked.has(at)) ?? []
+  const { stored, resultsOf } = x.sent
+  const pendingResults = resultsOf?.(round).filter((_, at) => blocked.has(at)) ?? []
   const place = stored?.isConversation ? stored.previous : round.buffered.id
   if (pendingResults.length > 0 && place !== undefined) await savePendingResults(x, place, { pendingResults })
   // A conversation object has them already.
@@ -371,7 +371,7 @@ export async function redirectAll(
   pendingResults: readonly string[] = [],
 ): Promise<void> {
   const redirectTo = buffered?.id
-  if (redirectTo === undefined || !x.sent.stored) return
+  if (redirectTo === undefined || !x.sent.storesAnswer) return
   const pending = pendingResults.length === 0 ? { redirectTo } : { redirectTo, pendingResults }
   for (const { buffered: before } of rounds)
     if (before.id !== undefined && before.id !== redirectTo) await savePendingResults(x, before.id, pending)
