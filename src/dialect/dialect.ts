@@ -66,13 +66,16 @@ export interface StoredHistory {
   readonly hasOneEnd: boolean
   /**
    * What the provider misses when Governor answers this request without sending it: the results in it (JSON texts), and
-   * the response that it continued from. The client continues from Governor's answer by `id`, made of `unique`, whose
-   * place `redirectTo` has to take. `undefined` if the provider stores nothing of it.
+   * the response that it continued from, empty for none. The client continues from Governor's answer by `id`, made of
+   * `unique`, whose place `redirectTo` has to take. `undefined` if the provider stores nothing of it.
    */
   skippedResults(
     unique: string,
   ): { readonly id: string; readonly pendingResults: readonly string[]; readonly redirectTo?: string } | undefined
-  /** Edits that add such results to the input and continue from `redirectTo` instead of the named response. */
+  /**
+   * Edits that add such results to the input, but for those that it has, and continue from `redirectTo` instead of the
+   * named response.
+   */
   injectPendingResults(pendingResults: readonly string[], redirectTo: string | undefined): Edit[]
 }
 

@@ -72,6 +72,11 @@ export interface Exchange {
   decided: Partial<RequestEnded> | undefined
   /** Set if only its bill is counted. */
   aside?: AsideRequest
+  /**
+   * Set if it goes upstream with what the provider misses of the answer that it continues from. `taken`: the provider
+   * has that.
+   */
+  continued?: { readonly call: UpstreamCall; readonly taken: () => Promise<void> }
   /** Set if scopes of time count it. */
   charge?: Charge
 }

@@ -27,7 +27,8 @@ import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pa
 import { isOfBody, unlessLost } from './fault.ts'
 import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
-import { namesOf } from './session/find-session.ts'
+import { namesOf, tenantOf } from './session/find-session.ts'
+import { keepPlace } from './session/keep-place.ts'
 import { rateOfAside } from './waiting/slow-down.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
@@ -261,7 +262,9 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
   await untilSent?.()
   const sent = aside.readAgain?.() ?? asked
-  const answer = { text, model: sent.conversation.model, terminal }
+  const tenant = tenantOf(client.head.headers, x.route, services)
+  const id = await keepPlace(services, sent, found ?? { tenant, id: undefined, name: undefined })
+  const answer = { text, model: sent.conversation.model, terminal, id }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)
   return true

@@ -56,6 +56,7 @@ import {
   tenantOf,
   UNCLAIMED_USAGE,
 } from './session/find-session.ts'
+import { forgetPending, linkOf } from './session/keep-place.ts'
 import { keepRequest } from './session/keep-transcript.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { Turn } from './turn.ts'
@@ -102,9 +103,12 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   if (isAside) {
     const itself = namedSession(headers, tenant, asked, services.identity)
     const named = itself && (await inTree(exchange, conversation, itself))
+    const linked = await linkOf(services, asked, tenant)
+    const { sent, call, bytes } = withPendingResults(exchange, dialect, asked, body, json, linked)
     const pause = pauseFor(exchange, named)
-    if (pause) return { pause, sent: asked, found: named, made: 0, max: 0 }
-    noteAside(exchange, dialect, named, asked, json, tenant)
+    if (pause) return { pause, sent, found: named, made: 0, max: 0 }
+    if (bytes !== json) exchange.continued = { call, taken: () => forgetPending(services, asked, tenant) }
+    noteAside(exchange, dialect, named, sent, bytes, tenant)
     // A compaction belongs to the session of the history that it contains.
     if (named || !conversation.isCompaction) return undefined
   }
@@ -120,7 +124,8 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const sought = await findSession(services, headers, tenant, asked, facts, lost)
   const found = await inTree(exchange, conversation, sought)
   const pause = pauseFor(exchange, found)
-  if (pause) return await pausedIn(exchange, pause, asked, requestOf(exchange, asked, facts, found), found)
+  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
+  if (pause) return await pausedIn(exchange, pause, pending.sent, requestOf(exchange, asked, facts, found), found)
   if (isAside) {
     // Without a name it begins no session.
     if (await storedSession(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
@@ -130,7 +135,6 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const isBegun = stored?.previous !== undefined || conversation.resultCount(conversation.length - 1) > 0
   if (found.id === undefined && isBegun) void noteGap(services, 'no_identity', found)
   if (found.isAmbiguous) facts = { ...facts, callIds: facts.callIds.map(() => []) }
-  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
   return await countAndDecide(exchange, dialect, requestOf(exchange, asked, facts, found), found, pending)
 }
 

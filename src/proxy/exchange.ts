@@ -126,7 +126,9 @@ async function relayUnread(
   if (why === 'fault' && Buffer.isBuffer(body) && refuseAtLimit(x, dialect, body)) return
   if (await refuseUnjudged(x, dialect, body)) return
   if (why && why !== 'fault') x.services.emit({ kind: 'failed_open', reason: why })
-  await relayUnguarded(x, callFor(x, sent))
+  const { continued } = x
+  await relayUnguarded(x, continued?.call ?? callFor(x, sent))
+  if (continued && x.client.status() < 400) await continued.taken()
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Continues a conversation after Governor has blocked calls and answered them itself. */
-import { type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
-import { appendElement, type Edit, prependElement, setMember } from '../../json/edit.ts'
+import { type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
@@ -75,14 +75,35 @@ export function resultsOfBlocked(blockedMessage: BlockedMessage): readonly strin
   return (resultItems(blockedMessage) ?? []).map((item) => JSON.stringify(item))
 }
 
-/** Returns edits that put results at the start of the input and continue from the response `redirectTo`. */
+/** The members by which results name their calls. */
+const NAMING = ['call_id', 'approval_request_id', 'id'] as const
+
+/** Returns those of the pending results (JSON texts) whose calls the results `ids` do not name. */
+export function resultsLeft(pendingResults: readonly string[], ids: ReadonlySet<string>): readonly string[] {
+  if (ids.size === 0) return pendingResults
+  return pendingResults.filter((text) => {
+    const result = parseObject(text) ?? {}
+    return !NAMING.some((name) => ids.has(textOf(result[name])))
+  })
+}
+
+const PREVIOUS = new Set(['previous_response_id'])
+
+/**
+ * Returns edits that put results at the start of the input, and continue from the response `redirectTo`, from none if it
+ * is empty.
+ */
 export function injectPendingResults(
   { json, object, fields, list }: ListIndex<Span>,
   pendingResults: readonly string[],
   redirectTo: string | undefined,
 ): Edit[] {
   const edits =
-    redirectTo === undefined ? [] : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
+    redirectTo === ''
+      ? removeMembers(fields, PREVIOUS)
+      : redirectTo === undefined
+        ? []
+        : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]
   if (pendingResults.length === 0) return edits
   const items = pendingResults.join(',')
   const kind = kindAt(json, list)

@@ -54,7 +54,7 @@ import {
   stringIn,
 } from '../shared/request.ts'
 import { firstId } from '../shared/response-tail.ts'
-import { continueAfterBlock, injectPendingResults, resultsOfBlocked } from './continue.ts'
+import { continueAfterBlock, injectPendingResults, resultsLeft, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { CREATE, responsesSocket } from './socket.ts'
 import { responsesStream } from './stream.ts'
@@ -193,6 +193,13 @@ const FIELDS: RequestFields = {
   formatIn: (index) => formatIn(index, ['text', 'format']),
 }
 
+/** Returns by which id a result names its call. */
+function idOfResult(json: Buffer, item: Span): string {
+  const fields = members(json, item)
+  const ids = ['call_id', 'approval_request_id', 'id'].map((name) => stringIn(json, fields, name))
+  return ids.find((id) => id !== '') ?? ''
+}
+
 /** What a request and its provider keep of the conversation. */
 function storageOf(index: RequestIndex, isMessage: boolean) {
   const { json, items } = index
@@ -213,14 +220,19 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
     isConversation,
     hasOneEnd: isConversation,
     skippedResults(unique) {
-      if (!isStored || previous === undefined) return undefined
+      // A client that sends its history, or whose connection keeps it, sends it again if the provider knows no answer.
+      if (!isStored || (previous === undefined && (isMessage || first))) return undefined
       const results = items.filter(({ role }) => role === 'tool')
       // The outputs of some tools have other forms only.
       const pendingResults = resultsToKeep(json, results, 'output', ['string'])
       const id = `resp_${unique}`
-      return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous }
+      return isConversation ? { id, pendingResults } : { id, pendingResults, redirectTo: previous ?? '' }
     },
-    injectPendingResults: (pendingResults, redirectTo) => injectPendingResults(index, pendingResults, redirectTo),
+    injectPendingResults(pendingResults, redirectTo) {
+      const own = pendingResults.length > 0 ? items.filter(({ role }) => role === 'tool') : []
+      const ids = new Set(own.map((item) => idOfResult(json, item)))
+      return injectPendingResults(index, resultsLeft(pendingResults, ids), redirectTo)
+    },
   }
   const firstItem = first?.isReference ? stringIn(json, members(json, first), 'id') || undefined : undefined
   return { isStored, storesInput, storesAnswers, stored, firstItem }

@@ -23,10 +23,10 @@ import { type GovernorHeaders, reply } from '../../http/client.ts'
 import type { Head } from '../../http/upstream.ts'
 import { isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader, type Frame, isTooLong } from '../../sse/frames.ts'
-import { LINKS, type Link, sessionKey } from '../../store/store.ts'
+import type { Link } from '../../store/store.ts'
 import { runEnded } from '../../telemetry/event.ts'
 import { emitFor } from '../begin-exchange.ts'
-import { unlessLost } from '../fault.ts'
+import { keepPlace, savePending } from '../session/keep-place.ts'
 import { keepEnd } from '../session/keep-transcript.ts'
 import { giveBackIteration, relayResponse, type Turn, updateSession } from '../turn.ts'
 import { type ClientStream, end, framesOf, rewritten, sendWhole, show } from './client-stream.ts'
@@ -245,10 +245,8 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   if (stream && (fallback === undefined || stream.hasBegun)) return finishStream(answer, stream, fallback, isRecorded)
   if (whole && !stream) return finishWhole(answer, whole, fallback, isRecorded)
   // A request that continues from this answer brings the results that the provider missed, if that keeps the history.
-  const { id: made, ...pending } = x.sent.stored?.skippedResults(x.services.newId()) ?? {}
-  const place = x.sent.stored?.isConversation ? x.sent.stored.previous : made
-  const id = place === undefined ? undefined : made
-  if (place !== undefined && made !== undefined) await savePendingResults(x, place, pending)
+  await x.state.recorded
+  const id = await keepPlace(x.services, x.sent, x.found)
   const ended = terminal(false)
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)
@@ -383,14 +381,8 @@ async function savePendingResults(
   response: string,
   pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
 ): Promise<void> {
-  const { tenant, id, name = '' } = found
   await state.recorded
-  const unlinked = id === undefined ? undefined : { id, session: name }
-  const saved = services.store.updateValue(LINKS, sessionKey(tenant, presentable(response)), (link = unlinked) => ({
-    value: link && { ...link, ...pending },
-    result: undefined,
-  }))
-  await unlessLost(services.emit, saved, undefined)
+  await savePending(services, found, response, pending)
 }
 
 /** A request as far as an answer of Governor's own depends on it. */

@@ -8,7 +8,8 @@ import type { Dialect, DialectRequest } from '../../dialect/dialect.ts'
 import { reply } from '../../http/client.ts'
 import { sendAnswer } from '../answer/answer-response.ts'
 import { type Exchange, emitFor, pause as wait } from '../begin-exchange.ts'
-import { type FoundSession, namesOf, placeInHeaders, type SessionPlace } from '../session/find-session.ts'
+import { type FoundSession, namesOf, placeInHeaders, type SessionPlace, tenantOf } from '../session/find-session.ts'
+import { keepPlace } from '../session/keep-place.ts'
 
 /** A request that is paused, as far as it was read. Nothing of it is counted. */
 export interface PausedRequest {
@@ -74,7 +75,7 @@ export async function evaluateUnpaused<Found>(
     const left = end - performance.now()
     if (client.isGone()) return 'answered'
     if (!found.pause.hold || left <= 0 || services.draining.aborted) {
-      answerPaused(x, dialect, found)
+      await answerPaused(x, dialect, found)
       return 'answered'
     }
     // The time of a pause may be over without a change.
@@ -84,7 +85,7 @@ export async function evaluateUnpaused<Found>(
 }
 
 /** Answers a paused request with Governor's text and the end state. */
-function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): void {
+async function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): Promise<void> {
   const { model } = sent.conversation
   const names = namesOf(found)
   const meter = { name: 'iterations', used: made, max } as const
@@ -92,7 +93,9 @@ function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }:
   const text = fill(x.services.policies.budget.settings.policy.texts.paused, meter)
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
-  const answer = { text, model, terminal }
+  const tenant = tenantOf(x.client.head.headers, x.route, x.services)
+  const id = await keepPlace(x.services, sent, found ?? { tenant, id: undefined, name: undefined })
+  const answer = { text, model, terminal, id }
   sendAnswer({ exchange: x, dialect, sent }, answer, {
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),
     'x-governor-verdict': 'stop',

@@ -1,0 +1,62 @@
+/** Lets clients continue, by its id, from an answer that Governor made itself: the provider does not know it. */
+import { presentable } from '../../core/text/presentable.ts'
+import type { DialectRequest } from '../../dialect/dialect.ts'
+import { LINKS, type Link, sessionKey } from '../../store/store.ts'
+import { unlessLost } from '../fault.ts'
+import type { Services } from '../services.ts'
+import { idBegunBy, type SessionPlace } from './find-session.ts'
+
+type Pending = Pick<Link, 'pendingResults' | 'redirectTo'>
+
+/** Keeps what Governor adds where a client continues from a response. `linked`: what it would continue otherwise. */
+export async function savePending(
+  { store, emit }: Services,
+  { tenant, id, name = '' }: SessionPlace,
+  response: string,
+  pending: Pending,
+  linked?: Link,
+): Promise<void> {
+  const begun = idBegunBy(response)
+  const own: Link = id === undefined ? (linked ?? { id: begun, session: begun }) : { id, session: name }
+  const change = (link: Link | undefined) => ({ value: { ...(link ?? own), ...pending }, result: undefined })
+  await unlessLost(emit, store.updateValue(LINKS, sessionKey(tenant, presentable(response)), change), undefined)
+}
+
+/**
+ * Returns the id of an answer to a request that is not sent, once the request that continues from it brings what the
+ * provider then misses; `undefined` if the provider would not have stored the answer.
+ */
+export async function keepPlace(
+  services: Services,
+  sent: DialectRequest,
+  found: SessionPlace,
+): Promise<string | undefined> {
+  const { stored } = sent
+  const { id, ...pending } = stored?.skippedResults(services.newId()) ?? {}
+  const place = stored?.isConversation ? stored.previous : id
+  if (id === undefined || place === undefined) return undefined
+  const linked = found.id === undefined ? await linkOf(services, sent, found.tenant) : undefined
+  await savePending(services, found, place, pending, linked)
+  return id
+}
+
+const { mayBeLate: _, ...LINKS_AT_ONCE } = LINKS
+
+/** Returns the link of what a request continues from, also of one that is no step of a run. */
+export async function linkOf(
+  { store, emit }: Services,
+  { stored }: DialectRequest,
+  tenant: string,
+): Promise<Link | undefined> {
+  const { previous } = stored ?? {}
+  if (previous === undefined) return undefined
+  // Most such responses have no link, and no client waits for one: Governor's own answers have theirs before they go.
+  return unlessLost(emit, store.value(LINKS_AT_ONCE, sessionKey(tenant, presentable(previous))), undefined)
+}
+
+/** Forgets the results that a conversation at the provider has got by now. */
+export async function forgetPending(services: Services, { stored }: DialectRequest, tenant: string): Promise<void> {
+  const { previous } = stored ?? {}
+  if (previous === undefined || !stored?.isConversation) return
+  await savePending(services, { tenant, id: undefined, name: undefined }, previous, { pendingResults: [] })
+}
