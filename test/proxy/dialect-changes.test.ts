@@ -1,6 +1,8 @@
 /** An agent that changes its API in the middle of a run, as one that falls back to another provider. */
-import { expect, it } from 'vitest'
-import { startBeforeModel } from '../support/governor.ts'
+import { describe, expect, it } from 'vitest'
+import { startBeforeModel, startBoth } from '../support/governor.ts'
+import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
+import { repeatsUntilBlocked } from '../support/scripts.ts'
 import {
   entryOf,
   human,
@@ -10,6 +12,7 @@ import {
   SYSTEM,
   sendTranscript,
   tableOf,
+  verdictsOf,
 } from '../support/shortened-agent.ts'
 import type { Entry } from '../support/transcripts.ts'
 
@@ -30,3 +33,55 @@ it.each([1, 2, 5])(
     expect(seen.at(-1)?.reason, tableOf(seen)).toBe('loop_guard')
   },
 )
+
+const FROM_ONE_TO_ANOTHER = [
+  ['chat', 'responses'],
+  ['responses', 'chat'],
+] as const
+
+describe.each(FROM_ONE_TO_ANOTHER)('an agent that loops and changes from %s to %s', (first, second) => {
+  it('is warned and blocked as if it had not, whenever that is', async () => {
+    for (let change = 2; change < 8; change++) {
+      const { url } = await startBeforeModel({})
+      const key = keyOf({ loops: true })
+      let history: readonly Entry[] = [SYSTEM, human('Find out everything.')]
+      const seen: Seen[] = []
+      while (seen.length < 7) {
+        const dialect = seen.length + 1 < change ? first : second
+        const one = await sendTranscript({ url, dialect, stream: false, key, session: 'one' }, history)
+        seen.push(one)
+        const answer = entryOf(one.answer, seen.length)
+        history = [...history, answer, ...resultsOf(answer)]
+      }
+      const verdicts = verdictsOf(seen).map((verdict) => verdict.split(' ')[0])
+      expect(verdicts, `${change}\n${tableOf(seen)}`).toEqual([
+        'allow',
+        'allow',
+        'allow',
+        'warn',
+        'allow',
+        'warn',
+        'block',
+      ])
+    }
+  })
+})
+
+it('an agent that loops is blocked one call later if it continues by id after it has sent its whole history', async () => {
+  for (const change of [3, 5]) {
+    const { url } = await startBoth(
+      repeatsUntilBlocked({ calls: [{ name: 'search', arguments: { query: 'the same' } }] }, () => ({ text: 'Done.' })),
+    )
+    const { steps } = await runResponses(url, 'Go.', { body: { store: true }, max: change - 1 })
+    let last = steps.at(-1)
+    while (last?.headers.get('x-governor-verdict') !== 'block') {
+      expect(steps.length).toBeLessThan(9)
+      const input = last?.calls.map(({ call_id }): Item => {
+        return { type: 'function_call_output', call_id, output: 'found nothing new' }
+      })
+      last = await callResponses(url, { input, previous_response_id: last?.response['id'] })
+      steps.push(last)
+    }
+    expect(steps.length).toBe(8)
+  }
+})

@@ -13,6 +13,7 @@ import { isExempt, type LoopPolicy } from './patterns.ts'
 import {
   COMPARED,
   exactHash,
+  otherExactHash,
   type ResultHashes,
   resultsAfter,
   type TranscriptResult,
@@ -246,6 +247,18 @@ function readCalls(reader: CallReader, index: number): readonly TranscriptCall[]
   return made
 }
 
+function isExact({ resultHash }: Pick<ToolCallRecord, 'resultHash'>): boolean {
+  return resultHash !== '' && !resultHash.startsWith(COMPARED)
+}
+
+/** Returns the hashes of a result as text, and the history in which the same result, by its exact hashes, has them. */
+function asTexts(history: CallHistory, call: Hash, exact: ReadonlySet<string>, texts: ResultHashes) {
+  const isIt = ({ call: made, resultHash }: ToolCallRecord) => made === call && exact.has(resultHash)
+  if (!history.window.some(isIt)) return { history, ...texts }
+  const window = history.window.map((entry) => (isIt(entry) ? { ...entry, ...texts } : entry))
+  return { history: { ...history, window }, ...texts }
+}
+
 /**
  * Returns the hashes of a result that the history knows letter by letter. Where other results of the call were compared
  * as text, so is this one: it may be one of them, in another form. Throws `TooMuchToRead`.
@@ -260,10 +273,7 @@ function knownResult(
   const { window } = history
   const isCompared = window.some((entry) => entry.call === call && entry.resultHash.startsWith(COMPARED))
   if (!isCompared || exact.startsWith(COMPARED)) return { history, resultHash: exact, maskedHash }
-  const compared = texts()
-  const isIt = ({ call: made, resultHash }: ToolCallRecord) => made === call && resultHash === exact
-  const same = window.map((entry) => (isIt(entry) ? { ...entry, ...compared } : entry))
-  return { history: { ...history, window: same }, ...compared }
+  return asTexts(history, call, new Set([exact]), texts())
 }
 
 /**
@@ -282,9 +292,11 @@ export function hashResult(
   const { volatile } = policy
   if (!result) return { history, resultHash: '', maskedHash: '' }
   const texts = () => textHashes(result.text(), volatile, conversation.work)
-  // Nothing before these results is in the transcript.
-  if (index < 0) return { history, ...texts() }
+  // Nothing before these results is in the transcript, so that the next one can be compared with texts alone.
+  if (index < 0 && !history.window.some((entry) => entry.call === call && isExact(entry)))
+    return { history, ...texts() }
   const exact = exactHash(result, volatile)
+  if (index < 0) return asTexts(history, call, new Set([exact, otherExactHash(result)]), texts())
   const wanted = new Set<string>()
   let responses = 0
   let isFirst = true
@@ -292,11 +304,14 @@ export function hashResult(
     if (made !== call) continue
     isFirst = false
     if (resultHash === exact || maskedHash === exact) return knownResult(history, call, exact, maskedHash, texts)
-    if (resultHash === '' || resultHash.startsWith(COMPARED)) continue
+    if (!isExact({ resultHash })) continue
     wanted.add(resultHash)
     responses = Math.max(responses, history.steps + 1 - step)
   }
   if (!reader.isCut && (isFirst || volatile === 'none')) return { history, resultHash: exact, maskedHash: exact }
+  // The client has changed its API.
+  const other = wanted.size > 0 ? otherExactHash(result) : ''
+  if (wanted.has(other)) return asTexts(history, call, new Set([other]), texts())
   const compared = new Map<string, ResultHashes>()
   for (let at = index - 1; at >= 0 && responses > 0 && compared.size < wanted.size; at--) {
     if (conversation.role(at) !== 'assistant') continue

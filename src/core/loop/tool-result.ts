@@ -75,6 +75,11 @@ export function exactHash({ json, text }: TranscriptResult, volatile: MaskMode):
   return json && volatile !== 'none' ? hashOfBytes(json.bytes) : hashOfText(withoutNotices(text()))
 }
 
+/** The same hash where the result stood in the other form: of its text, or of its bytes as most programs write them. */
+export function otherExactHash({ json, text }: TranscriptResult): Hash {
+  return json ? hashOfText(withoutNotices(text())) : hashOfBytes(Buffer.from(JSON.stringify(text())))
+}
+
 export type ResultHashes = Pick<ToolCallRecord, 'resultHash' | 'maskedHash'>
 
 /** The first character of the hashes of a text that was compared with another; exact hashes never begin with it. */
