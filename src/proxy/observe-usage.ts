@@ -3,6 +3,7 @@
 import { costLimit } from '../core/budget/meters.ts'
 import type { Named } from '../core/by-name.ts'
 import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
+import type { ToolCall } from '../core/conversation/conversation.ts'
 import { distinctIds } from '../core/conversation/transcript.ts'
 import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
@@ -22,6 +23,7 @@ import {
 } from '../core/session/transitions.ts'
 import { presentable } from '../core/text/presentable.ts'
 import type { CallUsage } from '../core/usage.ts'
+import type { ResponseMetadata } from '../dialect/dialect.ts'
 import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
@@ -51,9 +53,10 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     requestBytes: lengthOf(call.body),
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
+    isKept: sent.storesAnswer === true || sent.stored !== undefined,
     begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
     // The client gets no calls of a last answer.
-    relayed: isEnd ? undefined : (callIds, isCut) => noteCalls(x, callIds, isCut),
+    relayed: isEnd ? undefined : (callIds, isCut, kept) => noteCalls(x, callIds, isCut, kept),
     completed: (answer) => noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
@@ -208,8 +211,13 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
 }
 
 /** Remembers the calls of an answer before the client has its end. Resolves when all processes can find them. */
-function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<unknown> | undefined {
-  const { services, found, request, counted, begun } = turn
+function noteCalls(
+  turn: Turn,
+  ids: readonly string[],
+  isCut: boolean,
+  kept: ResponseMetadata,
+): Promise<unknown> | undefined {
+  const { services, found, request, counted, begun, sent } = turn
   const callIds = distinctIds(ids)
   turn.state.callIds = ids
   if (callIds.length === 0) return undefined
@@ -221,10 +229,17 @@ function noteCalls(turn: Turn, ids: readonly string[], isCut: boolean): Promise<
     isCut: isCut || undefined,
   }
   turn.state.relayed = answer
-  const changed = changeSession(turn, noteRelayed, [answer])
+  const to = { ids: idsIn(found, kept), calls: callsToCome(turn, kept.calls), isOnly: !sent.stored }
+  const changed = changeSession(turn, noteRelayed, [answer, to])
   if (found.isNamed) return changed
   const linked = linkCalls(services.store, found, answer, begun && noteRelayed(begun, counted, answer))
   return Promise.all([changed, unlessLost(services.emit, linked, undefined)])
+}
+
+/** Returns the calls of an answer whose results will come without them; unset if the loop guard does not follow it. */
+function callsToCome({ services, request, runState }: Turn, calls: readonly ToolCall[] = []) {
+  const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
+  return isObserved ? isolated(services.emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined
 }
 
 /** Records what an answer used and by which ids it can be continued. */
@@ -234,11 +249,10 @@ async function record(
   tools: readonly Named<Counts>[],
   metadata: Omit<Answered, 'usage'>,
 ): Promise<void> {
-  const { services, request, found, key, counted, begun, runState, sent, state } = turn
-  const { store, emit, now, quietRuns } = services
+  const { services, request, found, key, counted, begun, sent, state } = turn
+  const { store, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing, isCut } = metadata
   const ids = idsIn(found, metadata)
-  const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
   const answer = {
     iteration: iterationFacts(turn, 200),
     usage,
@@ -249,7 +263,7 @@ async function record(
     messages: usage.added === undefined ? undefined : request.facts.messages,
     callsNothing,
     isCut,
-    calls: isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined,
+    calls: key && state.relayed ? undefined : callsToCome(turn, calls),
   }
   if (key) {
     void changeSession(turn, noteAnswer, [answer], true).then(() => callsNothing && quietRuns.watch(key))

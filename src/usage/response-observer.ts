@@ -3,7 +3,7 @@
  * The ids by which the client may continue are found as they pass; usage is read when the last chunk has gone.
  */
 import { type CallUsage, estimateTokens, type ResponseFacts } from '../core/usage.ts'
-import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
+import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect/dialect.ts'
 import { type ResponseText, readText } from '../dialect/shared/response-tail.ts'
 import { decoderFor } from '../http/body.ts'
 import { contentEncoding, headerOf, statesEventStream } from '../http/headers.ts'
@@ -39,16 +39,20 @@ interface ObserverTarget {
   readonly requestBytes: number
   readonly withFacts?: boolean
   readonly withText?: boolean
+  /** A client may continue from it by its id: that, and its tool calls, are reported with the ids of the calls. */
+  readonly isKept?: boolean
   /**
    * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled.
-   * Set if the provider keeps the response: then its tool calls are reported too.
    */
   readonly begin?: ((id: string) => Promise<unknown>) | undefined
   /**
    * Called with the ids of the calls as soon as the response is over, before the client gets its end; `isCut`: it broke
-   * off. The client gets the rest once the promise has settled. Called again if there were further calls.
+   * off. The client gets the rest once the promise has settled. Called again if there were further calls. `kept`: what
+   * `isKept` asks for, as far as it can be read.
    */
-  readonly relayed?: ((callIds: readonly string[], isCut: boolean) => Promise<unknown> | undefined) | undefined
+  readonly relayed?:
+    | ((callIds: readonly string[], isCut: boolean, kept: ResponseMetadata) => Promise<unknown> | undefined)
+    | undefined
   /** Called once after `end`: synchronously, unless the rest of a content coding is to be undone before. */
   readonly completed: (answered: Answered) => void
   /** Called with a fault of Governor while it reads the response, whose usage is then estimated. */
@@ -172,7 +176,16 @@ function report(observed: Observed): Promise<unknown> | undefined {
   const callIds = streams ? (search?.callIds ?? []) : reported === -1 ? idsInWhole(observed) : []
   if (callIds.length <= reported) return undefined
   observed.reported = callIds.length
-  return target.relayed(callIds, ending !== 'whole')
+  return target.relayed(callIds, ending !== 'whole', target.isKept && callIds.length > 0 ? metadataOf(observed) : {})
+}
+
+/** Returns the metadata of a response whose end has come; none if it can't be read, which is reported after that. */
+function metadataOf(observed: Observed): ResponseMetadata {
+  try {
+    return observed.target.dialect.metadata(bodyOf(observed))
+  } catch {
+    return {}
+  }
 }
 
 /** Returns the ids of the calls in a body that is no stream; none if it is too long, or can't be read. */
@@ -201,8 +214,8 @@ function begin(observed: Observed, first: Buffer): void {
   const { target } = observed
   const start = first.toString('utf8', 0, 64).replace(/^\ufeff?\s*/, '')
   observed.streams = /^(?:data|event|id|retry)?:/.test(start) || (observed.streams && !/^[[{]/.test(start))
-  const { dialect, begin: stored, relayed, withText = false } = target
-  observed.tailBytes = stored || !observed.streams ? TAIL_WITH_CALLS : TAIL_BYTES
+  const { dialect, isKept, relayed, withText = false } = target
+  observed.tailBytes = isKept || !observed.streams ? TAIL_WITH_CALLS : TAIL_BYTES
   observed.search = observed.streams && relayed ? searchStream(dialect) : undefined
   observed.text = withText ? readText(dialect, observed.streams) : undefined
 }
@@ -232,11 +245,16 @@ function joined(chunks: readonly Buffer[]): Buffer {
 
 /** Reads and reports what was kept of a body. One that can't be decoded is empty, as its length says little. */
 function settleKept(observed: Observed): void {
-  const { head, headLength, tail, tailLength, tailBytes, length } = observed
+  reportAnswer(observed, bodyOf(observed))
+}
+
+/** Returns what was kept of a body so far, as dialects read it. */
+function bodyOf({ target, streams, head, headLength, tail, tailLength, tailBytes, length }: Observed): ResponseTail {
+  const how = { streams, withCalls: target.isKept === true }
   const whole = headLength + tailLength === length ? joined([...head, ...tail]) : undefined
-  if (!whole) return reportAnswer(observed, joined(head), joined(tail), whole, length)
+  if (!whole) return { head: joined(head), tail: joined(tail), whole, ...how }
   const end = tailLength >= tailBytes ? whole.subarray(headLength) : whole
-  reportAnswer(observed, whole.subarray(0, headLength), end, whole, length)
+  return { head: whole.subarray(0, headLength), tail: end, whole, ...how }
 }
 
 function idIn({ dialect, fault }: ObserverTarget, head: readonly Buffer[]): string | undefined {
@@ -284,11 +302,11 @@ function decoding(decoder: NonNullable<ReturnType<typeof decoderFor>>) {
   }
 }
 
-/** Reports a body of `length` bytes by its parts, as a dialect reads them. */
-function reportAnswer(observed: Observed, head: Buffer, tail: Buffer, whole: Buffer | undefined, length: number): void {
-  const { target, streams, ending } = observed
+/** Reports a body by its parts, as a dialect reads them. */
+function reportAnswer(observed: Observed, body: ResponseTail): void {
+  const { target, streams, ending, length } = observed
   const { dialect, requestBytes, withFacts, fault } = target
-  const body = { head, tail, whole, streams, withCalls: target.begin !== undefined }
+  const { tail } = body
   let metadata: ResponseMetadata = {}
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined

@@ -6,7 +6,8 @@ import { type Running, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
 import { openReplica, type Redis, startRedis } from '../support/redis.ts'
-import { runResponses } from '../support/responses-agent.ts'
+import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
+import { repeatsUntilBlocked } from '../support/scripts.ts'
 import { createStore, listAll } from '../support/stores.ts'
 
 type Tree = { [key: string]: unknown }
@@ -194,6 +195,32 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
       for (const { events } of replicas) expect(events.filter(({ kind }) => kind === 'request_ended')).not.toEqual([])
     })
   })
+
+  it.each([1, 2, 3])(
+    'follow an agent that is at another replica at once and sends its whole history in each request of %i',
+    async (every) => {
+      const call = { name: 'search', arguments: { query: 'the same' } }
+      const { replicas } = await startCluster(
+        repeatsUntilBlocked({ calls: [call] }, () => ({ text: 'Done.' })),
+        {},
+      )
+      const named = { 'x-governor-session': 'one' }
+      const items: Item[] = [{ role: 'user', content: 'Go.' }]
+      const seen: string[] = []
+      let [previous, results]: [unknown, readonly Item[]] = [undefined, []]
+      while (seen.length < 7) {
+        const isWhole = seen.length % every === 0
+        const body = isWhole ? { input: items } : { input: results, previous_response_id: previous }
+        const step = await callResponses(urlOf(replicas[seen.length % 4]), body, { headers: named })
+        seen.push(`${step.headers.get('x-governor-iteration')} ${step.headers.get('x-governor-verdict')}`)
+        previous = step.response['id']
+        results = step.calls.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'found nothing new' }))
+        items.push(...(step.response['output'] as Item[]), ...results)
+      }
+      const verdicts = ['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'block']
+      expect(seen).toEqual(verdicts.map((verdict, at) => `${at + 1}/300 ${verdict}`))
+    },
+  )
 
   it('repeat the last answer of a run that another replica stopped, without asking the provider', async () => {
     const { replicas, provider } = await startCluster(runaway(), { budget: { max_iterations: 2 } })

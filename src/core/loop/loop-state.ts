@@ -312,10 +312,12 @@ export function skipTranscript(loopState: LoopState, { conversation, state, prev
 }
 
 /**
- * Returns the state with the calls of a response whose conversation the provider keeps; equal ids are of the newest.
+ * Returns the state with the calls of a response from which a client may continue by its id; equal ids are of the
+ * newest. `isOnly`: no results of others will come without their calls.
  */
-export function recordCalls(loopState: LoopState, calls: readonly PendingCall[]): LoopState {
+export function recordCalls(loopState: LoopState, calls: readonly PendingCall[], isOnly = false): LoopState {
   if (calls.length === 0) return loopState
+  if (isOnly) return { ...loopState, pendingCalls: calls.slice(-MAX_PENDING) }
   const others = (loopState.pendingCalls ?? []).filter(({ id }) => !calls.some((call) => call.id === id))
   return { ...loopState, pendingCalls: [...others, ...calls].slice(-MAX_PENDING) }
 }

@@ -133,8 +133,24 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 /** An answer that a client is about to have got. */
 export interface Delivered extends Pick<RelayedAnswer, 'operation' | 'callIds' | 'calls' | 'isFirst' | 'isCut'> {}
 
+/** How a client may continue from an answer by its id. */
+interface Continuation {
+  readonly ids: readonly string[]
+  /** The answer's calls, as their results may come without them; unset if the loop guard does not follow it. */
+  readonly calls: readonly PendingCall[] | undefined
+  /** Results of earlier calls come with these. */
+  readonly isOnly: boolean
+}
+
+const NO_CONTINUATION: Continuation = { ids: [], calls: undefined, isOnly: false }
+
 /** Records the calls of an answer before the client has its end, and whether the answer is whole. */
-export function noteRelayed(session: Session, request: CountedRequest, answer: Delivered): Session {
+export function noteRelayed(
+  session: Session,
+  request: CountedRequest,
+  answer: Delivered,
+  { ids, calls, isOnly } = NO_CONTINUATION,
+): Session {
   const thread = threadOf(session, request)
   const sent = thread && retryOf(thread.run, request)
   if (!thread || !sent) return session
@@ -142,7 +158,9 @@ export function noteRelayed(session: Session, request: CountedRequest, answer: D
   const { run } = thread
   const relayed = { ...answer, fingerprint, iteration: sent.iteration }
   const recentRequests = answer.isCut ? run.recentRequests : withRecent(run, sent, { outcome: 'answered' })
-  return withThread(session, thread, { relayed: withRelayed(thread.relayed, relayed) }, { recentRequests })
+  const loopState = calls && thread.loopState ? recordCalls(thread.loopState, calls, isOnly) : thread.loopState
+  const change = { relayed: withRelayed(thread.relayed, relayed), responses: withIds(thread.responses, ids), loopState }
+  return withThread(session, thread, change, { recentRequests })
 }
 
 /**
