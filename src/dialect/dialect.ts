@@ -421,10 +421,11 @@ export interface Dialect {
   openStream(dropCalls: boolean, isJson: boolean, mayHaveFooter?: boolean): AnswerStream
   /**
    * Writes a whole response without the calls at these places, which are not all of its calls, and with text and usage
-   * of the `earlier` ones added.
+   * of the `earlier` ones added. `isJson`: the client reads its text as one JSON value, so that theirs is left out.
    */
-  withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[]): Buffer
-  openFilter(): ToolCallFilter
+  withoutCalls(body: Buffer, blocked: ReadonlySet<number>, earlier: readonly Buffer[], isJson?: boolean): Buffer
+  /** Returns a filter. `isJson`: as for `withoutCalls`, so that no text is shown before its response is over. */
+  openFilter(isJson?: boolean): ToolCallFilter
   /** Unset if the API is guarded over HTTP alone. */
   readonly socket?: SocketForm
   /** Returns a function that takes the frames of one response and returns the text that each adds. */

@@ -182,10 +182,10 @@ export const chatReplies = {
     }
     return isChanged ? rewritten(all, { choices, governor: terminal }) : withTerminal(body, terminal)
   },
-  withoutCalls(body, blocked, earlier) {
+  withoutCalls(body, blocked, earlier, isJson) {
     const all = responsesIn(body, earlier)
     let said = ''
-    for (const one of all.before)
+    for (const one of isJson ? [] : all.before)
       said = joinedTexts(said, contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
     const choices: Json[] = []
     for (const choice of choicesOf(all.response)) {

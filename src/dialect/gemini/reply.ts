@@ -151,9 +151,9 @@ export const geminiReplies = {
     const span = chunksAt(written)[shown]
     return span ? applyEdits(written, chunkEdits(written, span, { footer })) : written
   },
-  withoutCalls(body, blocked, earlier) {
+  withoutCalls(body, blocked, earlier, isJson) {
     const before: string[] = []
-    for (const one of earlier) {
+    for (const one of isJson ? [] : earlier) {
       for (const span of chunksAt(one)) before.push(...rawParts(one, span).filter(isSpoken))
       // Clients read all texts as one.
       if (chunksOf(one).some((chunk) => textOfChunk(chunk) !== '')) before.push(textPart('\n\n'))

@@ -253,9 +253,10 @@ export const messagesReplies = {
     }
     return rewritten(all, { content, stop_reason: reason, governor: terminal })
   },
-  withoutCalls(body, blocked, earlier) {
+  withoutCalls(body, blocked, earlier, isJson) {
     const all = responsesIn(body, earlier)
-    const before = all.before.flatMap(contentOf).filter((block) => !isCall(block))
+    const said = isJson ? [] : all.before
+    const before = said.flatMap(contentOf).filter((block) => !isCall(block))
     let call = 0
     const left = contentOf(all.response).filter((block) => !isCall(block) || !blocked.has(call++))
     return rewritten(all, { content: [...before, ...left] })

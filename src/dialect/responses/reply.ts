@@ -166,9 +166,10 @@ export const responsesReplies = {
     // Clients may throw on an answer that was cut off; the terminal state says so.
     return rewritten(all, { ...(dropCalls ? COMPLETED : {}), ...outputOf(response, output), governor: terminal })
   },
-  withoutCalls(body, blocked, earlier) {
+  withoutCalls(body, blocked, earlier, isJson) {
     const all = responsesIn(body, earlier)
-    const before = all.before.flatMap(({ output }) => objectsOf(output)).filter(({ type }) => type === 'message')
+    const said = isJson ? [] : all.before
+    const before = said.flatMap(({ output }) => objectsOf(output)).filter(({ type }) => type === 'message')
     const left = itemsLeft(objectsOf(all.response['output']), blocked)
     return rewritten(all, outputOf(all.response, [...before, ...left]))
   },

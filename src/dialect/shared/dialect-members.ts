@@ -14,7 +14,7 @@ export function dialectMembers<P extends Part, S extends DialectState>(stream: S
     writtenCharacters,
     openStream: (dropCalls, isJson, mayHaveFooter) =>
       new RewrittenStream(stream, dropCalls ? 'answer' : 'observe', isJson, mayHaveFooter),
-    openFilter: () => new CallFilter(stream),
+    openFilter: (isJson) => new CallFilter(stream, isJson),
     openText() {
       const state = stream.start('observe')
       return (frame) => stream.parse(frame, state, false).text

@@ -263,8 +263,9 @@ export class RewrittenStream implements AnswerStream {
 export class CallFilter implements ToolCallFilter {
   readonly #stream: RewrittenStream
 
-  constructor(dialect: StreamDialect<Part, DialectState>) {
-    this.#stream = new RewrittenStream(dialect, 'filter')
+  /** `isJson`: the client reads one JSON value, so that only the text of the last response is shown. */
+  constructor(dialect: StreamDialect<Part, DialectState>, isJson = false) {
+    this.#stream = new RewrittenStream(dialect, 'filter', isJson)
   }
 
   push(frame: Frame): Buffer[] {
@@ -282,7 +283,7 @@ export class CallFilter implements ToolCallFilter {
     if (part.isLater && (current.hasFailed || isHalf(part))) return before
     // An error may contain a call or the end of the response.
     const isHeldError = kind === 'failed' && (part.isOver || dialect.withParts(part, ALL_BUT_CALLS) !== part)
-    current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end'
+    current.holdsAll ||= isHeldError || kind === 'call' || kind === 'end' || (state.isJson && kind === 'text')
     if (current.holdsAll || kind === 'lead' || (kind === 'comment' && held.length > 0)) {
       held.push(part)
       return before
@@ -431,7 +432,7 @@ const isHalf = ({ kind, frame }: Part): boolean => kind === 'comment' && !isWhol
 function showRest(state: RewrittenStream): Buffer[] {
   const { last, dialect, dialectState } = state
   if (!last || last.hasShownRest !== undefined || dialectState.isUnfilterable) return []
-  const rest = partsLeft(dialect, last.buffered, REST)
+  const rest = state.isJson ? [] : partsLeft(dialect, last.buffered, REST)
   last.hasShownRest = rest.length > 0
   const bytes = rest.length > 0 ? [...pass(state, last.opening), ...show(state, rest)] : []
   state.textBefore = state.text

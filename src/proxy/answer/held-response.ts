@@ -20,12 +20,12 @@ export interface ResponseFilter {
 
 /** Makes one stream from streams. */
 export function streamFilter(
-  { dialect, services }: Turn,
+  { dialect, services, sent }: Turn,
   client: ClientStream,
   lease: Lease,
   first: UpstreamResponse,
 ): ResponseFilter {
-  const calls = dialect.openFilter()
+  const calls = dialect.openFilter(sent.demands().hasFormat)
   const { head } = first
   client.head = head
   let responses = 0
@@ -78,7 +78,8 @@ export function streamFilter(
 }
 
 /** Makes one whole body from whole bodies. */
-export function bodyFilter({ dialect, services }: Turn, client: ClientStream, lease: Lease): ResponseFilter {
+export function bodyFilter({ dialect, services, sent }: Turn, client: ClientStream, lease: Lease): ResponseFilter {
+  const isJson = sent.demands().hasFormat
   /** The bodies before the newest, without content coding. */
   const earlier: Buffer[] = []
   /** What the model said in each response that has text. */
@@ -108,12 +109,12 @@ export function bodyFilter({ dialect, services }: Turn, client: ClientStream, le
       if (!newest) return
       const { head, raw, body, rest } = newest
       if (rest || (blocked.size === 0 && earlier.length === 0)) return sendWhole(client, head, raw, rest)
-      const bytes = dialect.withoutCalls(body, blocked, earlier)
+      const bytes = dialect.withoutCalls(body, blocked, earlier, isJson)
       await sendWhole(client, rewritten(head, bytes.length), bytes)
     },
     async become(answer) {
       answer.earlier = earlier
-      answer.textBefore = texts.join('\n\n')
+      answer.textBefore = isJson ? '' : texts.join('\n\n')
       const read = newest && dialect.readAnswer(newest.body)
       answer.whole = newest && read && { head: newest.head, body: newest.body, answer: read }
     },
