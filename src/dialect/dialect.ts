@@ -95,6 +95,8 @@ export interface DialectRequest {
    * and the client never saw the blocked ones. Unset, or empty, if it does not store the response to this request.
    */
   resultsOf?(blockedMessage: BlockedMessage): readonly string[]
+  /** Its client fetches the answer later, which Governor does not see. Unset if this API has no such form. */
+  readonly isFetchedLater?: boolean
   /** The id of the first item of the first answer, if the input only refers to it, continues it or is its summary. */
   readonly firstItem?: string | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */

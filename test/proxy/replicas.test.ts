@@ -214,7 +214,11 @@ describeWith('redis-server', 'four replicas behind a balancer', () => {
         const step = await callResponses(urlOf(replicas[seen.length % 4]), body, { headers: named })
         seen.push(`${step.headers.get('x-governor-iteration')} ${step.headers.get('x-governor-verdict')}`)
         previous = step.response['id']
-        results = step.calls.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'found nothing new' }))
+        results = step.calls.map(({ call_id }) => ({
+          type: 'function_call_output',
+          call_id,
+          output: 'found nothing new',
+        }))
         items.push(...(step.response['output'] as Item[]), ...results)
       }
       const verdicts = ['allow', 'allow', 'allow', 'warn', 'allow', 'warn', 'block']

@@ -7,6 +7,7 @@ import { firstSession } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 import { runaway, type Script } from '../support/provider.ts'
+import { callResponses, runResponses } from '../support/responses-agent.ts'
 
 const SAME = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
 const NOTICE = /\[BUDGET|\[CONTEXT|You appear to be repeating/
@@ -48,6 +49,23 @@ describe('what is not guarded is counted, said once for each session, and shown 
     expect(await gapsOf(running.url)).toEqual(['unread_coding 2'])
     expect(running.logs.filter((line) => line.includes('not guarded'))).toHaveLength(1)
     expect(await firstSession(running.url)).toMatchObject({ unguarded: ['unread_coding'] })
+  })
+
+  it('where a response is made in the background, unless it is streamed', async () => {
+    for (const stream of [false, true]) {
+      const { url } = await startBoth(runaway())
+      const headers = { 'x-session-id': 'a' }
+      await callResponses(url, { input: 'Go.', background: true }, { stream, headers })
+      expect(await gapsOf(url)).toEqual(stream ? [] : ['background 1'])
+      expect(await firstSession(url)).toMatchObject({ unguarded: stream ? [] : ['background'] })
+    }
+  })
+
+  it('and not where the answer to a request for one in the background comes at once, as at the end of a run', async () => {
+    const { url } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
+    const { steps } = await runResponses(url, 'Go.', { stateful: true, body: { background: true } })
+    expect(steps.at(-1)?.response['governor']).toMatchObject({ has_final_answer: true })
+    expect(await gapsOf(url)).toEqual(['background 1'])
   })
 
   it('where results show no answer that began a session', async () => {

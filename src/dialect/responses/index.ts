@@ -311,6 +311,7 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   return {
     conversation,
     storesAnswer: storesAnswers,
+    isFetchedLater: fieldOf(index, 'background') === true && !conversation.streams,
     resultsOf: (blockedMessage) => (storesAnswers ? resultsOfBlocked(blockedMessage) : []),
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem: compaction ? stringIn(json, members(json, compaction), 'id') || undefined : firstItem,
