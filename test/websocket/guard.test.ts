@@ -177,6 +177,25 @@ describe('an error', () => {
     expect(all.at(-1)?.['type']).toBe('response.completed')
   })
 
+  it.each([true, false])(
+    'about an answer of Governor’s own comes only where nothing is stored (store: %s)',
+    async (store) => {
+      const { url, provider } = await start(() => ({ text: 'Done.' }), { budget: { day: { max_iterations: 1 } } })
+      const client = await openSocket(url)
+      await client.ask({ ...base, store, input: user('Use it up.') })
+      const closed = endOf(await client.ask({ ...base, store, input: user('find it') }))
+      expect(closed['governor']).toMatchObject({ scope: 'day' })
+      const body = JSON.stringify({ scope: 'day', subject: null, max_iterations: 9 })
+      await fetch(`${url}/governor/budget`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body })
+      const input = user('and now?')
+      const last = (await client.ask({ ...base, store, input, previous_response_id: closed['id'] })).at(-1)
+      // Such a client has its history, and sends it again.
+      if (!store) return expect(last).toMatchObject({ status: 400, error: { code: 'previous_response_not_found' } })
+      expect(last?.['type']).toBe('response.completed')
+      expect(provider.received.at(-1)?.items).toEqual(input)
+    },
+  )
+
   it('that says the input is too long gets its meaning, with its status', async () => {
     const error = {
       type: 'invalid_request_error',

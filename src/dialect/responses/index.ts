@@ -210,7 +210,8 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
   const previous = response || conversation || undefined
   const first = items.find(({ role }) => role === 'assistant')
   // A connection keeps its newest responses, also those that the provider does not store.
-  const storesAnswers = isMessage || fieldOf(index, 'store') !== false
+  const isForgotten = fieldOf(index, 'store') === false
+  const storesAnswers = isMessage || !isForgotten
   // The provider stores the input and shows it to the model whenever the conversation continues. Not so if nothing is
   // stored, or if the client sends answers of the model: it keeps the history itself and sends all of it each time.
   const storesInput = isMessage || response !== '' || stated !== null || (storesAnswers && !first)
@@ -220,8 +221,8 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
     isConversation,
     hasOneEnd: isConversation,
     skippedResults(unique) {
-      // A client that sends its history, or whose connection keeps it, sends it again if the provider knows no answer.
-      if (!isStored || (previous === undefined && (isMessage || first))) return undefined
+      // A client that has sent its history, or whose connection alone keeps it, sends it again if the answer is unknown.
+      if (!isStored || (previous === undefined && (isForgotten || first))) return undefined
       const results = items.filter(({ role }) => role === 'tool')
       // The outputs of some tools have other forms only.
       const pendingResults = resultsToKeep(json, results, 'output', ['string'])
