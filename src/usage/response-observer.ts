@@ -81,6 +81,8 @@ interface Observed {
   /** Unset if nobody asks for the text, or after a fault in reading it. */
   text: ResponseText | undefined
   isOver: boolean
+  /** What was read when so many bytes had come. */
+  read: { readonly length: number; readonly metadata: ResponseMetadata } | undefined
   /** How many ids were reported; -1: nothing was. */
   reported: number
   /** How many bytes are needed before the next search for the id; 0: no more searches. */
@@ -108,6 +110,7 @@ function newObserved(target: ObserverTarget): Observed {
     ending: undefined,
     text: undefined,
     isOver: false,
+    read: undefined,
     reported: -1,
     nextSearch: begin ? 1 : 0,
   }
@@ -182,7 +185,8 @@ function report(observed: Observed): Promise<unknown> | undefined {
 /** Returns the metadata of a response whose end has come; none if it can't be read, which is reported after that. */
 function metadataOf(observed: Observed): ResponseMetadata {
   try {
-    return observed.target.dialect.metadata(bodyOf(observed))
+    observed.read = { length: observed.length, metadata: observed.target.dialect.metadata(bodyOf(observed)) }
+    return observed.read.metadata
   } catch {
     return {}
   }
@@ -311,7 +315,7 @@ function reportAnswer(observed: Observed, body: ResponseTail): void {
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined
   try {
-    metadata = dialect.metadata(body)
+    metadata = observed.read?.length === length ? observed.read.metadata : dialect.metadata(body)
     callsNothing = dialect.callsNothing(body)
     if (withFacts) facts = dialect.responseFacts?.(body)
   } catch (error) {

@@ -67,7 +67,7 @@ describe.each(FROM_ONE_TO_ANOTHER)('an agent that loops and changes from %s to %
   })
 })
 
-it('an agent that loops is blocked at the same call if it continues by id after it has sent its whole history', async () => {
+it('an agent that loops is blocked at the same call if it continues by id after whole histories', async () => {
   for (const change of [3, 5]) {
     const { url } = await startBoth(
       repeatsUntilBlocked({ calls: [{ name: 'search', arguments: { query: 'the same' } }] }, () => ({ text: 'Done.' })),

@@ -61,7 +61,7 @@ describe('what is not guarded is counted, said once for each session, and shown 
     }
   })
 
-  it('and not where the answer to a request for one in the background comes at once, as at the end of a run', async () => {
+  it('and not where the answer to a request for one in the background comes at once', async () => {
     const { url } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
     const { steps } = await runResponses(url, 'Go.', { stateful: true, body: { background: true } })
     expect(steps.at(-1)?.response['governor']).toMatchObject({ has_final_answer: true })

@@ -90,8 +90,8 @@ export function resultsLeft(pendingResults: readonly string[], ids: ReadonlySet<
 const PREVIOUS = new Set(['previous_response_id'])
 
 /**
- * Returns edits that put results at the start of the input, and continue from the response `redirectTo`, from none if it
- * is empty.
+ * Returns edits that put results at the start of the input, and continue from the response `redirectTo`, or from none
+ * if that is empty.
  */
 export function injectPendingResults(
   { json, object, fields, list }: ListIndex<Span>,

@@ -221,7 +221,7 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
     isConversation,
     hasOneEnd: isConversation,
     skippedResults(unique) {
-      // A client that has sent its history, or whose connection alone keeps it, sends it again if the answer is unknown.
+      // A client that has sent its history, or whose connection alone keeps it, sends it again for an unknown answer.
       if (!isStored || (previous === undefined && (isForgotten || first))) return undefined
       const results = items.filter(({ role }) => role === 'tool')
       // The outputs of some tools have other forms only.
