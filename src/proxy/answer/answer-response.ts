@@ -16,7 +16,6 @@ import {
   terminalOf,
   textWithFooter,
 } from '../../core/terminal.ts'
-import { presentable } from '../../core/text/presentable.ts'
 import type { AnswerStream, BlockedMessage, BufferedCalls, ReadAnswer, TerminalFor } from '../../dialect/dialect.ts'
 import { leaseFor } from '../../http/body.ts'
 import { type GovernorHeaders, reply } from '../../http/client.ts'
