@@ -249,6 +249,40 @@ describe('a rate that slows', () => {
     expect(order).toEqual(['task 1', 'task 2', 'task 3'])
   })
 
+  it('lets no request that comes later go before those that wait, also if the rate is below the limit then', async () => {
+    const open: (() => void)[] = []
+    const model: Model = async (request) => {
+      if (request.number > 3) await new Promise<void>((resolve) => open.push(resolve))
+      return searcher(request)
+    }
+    const { model: server, agentOf, clock, events, until } = await start(slow, model)
+    // The next minute begins while they wait.
+    clock.now += MINUTE - 10_000
+    const main = agentOf()
+    for (let at = 0; at < 3; at++) await main.step()
+    const agents = [1, 2, 3].map((at) =>
+      agentOf({ task: `task ${at}`, headers: { 'x-claude-code-agent-id': `a${at}` } }),
+    )
+    const answered: Promise<unknown>[] = []
+    for (const [at, agent] of agents.slice(0, 2).entries()) {
+      answered.push(agent.step())
+      await until(() => events.filter(isWaiting).length === at + 1)
+    }
+    clock.now += 15_000
+    const order: string[] = []
+    for (let at = 0; at < 3; at++) {
+      await vi.waitFor(() => expect(open).toHaveLength(1), 20_000)
+      order.push(/task \d/.exec(server.requests.at(-1)?.text ?? '')?.[0] ?? '')
+      if (at === 0) answered.push(Promise.resolve(agents[2]?.step()))
+      open.pop()?.()
+    }
+    await Promise.all(answered)
+    expect(order).toEqual(['task 1', 'task 2', 'task 3'])
+    // The third did not reach the limit.
+    expect(events.filter(isWaiting)).toHaveLength(2)
+    expect(events.filter(({ kind }) => kind === 'slowing_ended')).toHaveLength(3)
+  })
+
   it('ends the wait of a client that leaves, and keeps nothing of its request', async () => {
     const limits = { ...slow.budget, day: { max_iterations: 100 } }
     const { url, model, agentOf, clock, until, events, key } = await start({ budget: limits })

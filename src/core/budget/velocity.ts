@@ -82,6 +82,8 @@ export function isReached({ used, max }: RateMeter): boolean {
 export interface Waiting {
   readonly id: string
   readonly until: number
+  /** It was let through. */
+  readonly isLet?: true
 }
 
 /** Requests of one session that wait at a time; later ones wait for as long as they may. */
@@ -91,6 +93,16 @@ const MAX_WAITING = 256
 export function withWaiting(queue: readonly Waiting[], one: Waiting, now: number): readonly Waiting[] {
   const left = queue.filter(({ id, until }) => id === one.id || until > now)
   return left.some(({ id }) => id === one.id) || left.length >= MAX_WAITING ? left : [...left, one]
+}
+
+/** Returns the requests that wait after one of them was let through. */
+export function withLet(queue: readonly Waiting[], own: Waiting): readonly Waiting[] {
+  return queue.map((one) => (one.id === own.id ? { ...one, isLet: true } : one))
+}
+
+/** True if a request still waits, so that one that comes now is not the next. */
+export function isAwaited(queue: readonly Waiting[], now: number): boolean {
+  return queue.some(({ until, isLet }) => !isLet && until > now)
 }
 
 /** True if a request waits no longer: its time is over, or the rate is below the limit and no other comes before it. */

@@ -1,6 +1,7 @@
 /** Limits on the rate of a session: its meters for a decision, and the wait of requests where they are slowed. */
 import { type AnyLimitName, isExhausted, type Meter } from '../../core/budget/meters.ts'
 import {
+  isAwaited,
   isReached,
   MAX_SLOWED_MS,
   mayGo,
@@ -8,6 +9,7 @@ import {
   ratesOf,
   type Velocity,
   type Waiting,
+  withLet,
   withWaiting,
 } from '../../core/budget/velocity.ts'
 import type { BudgetPolicy, TimeMeters } from '../../core/decide.ts'
@@ -45,17 +47,26 @@ export function withRates(
 /** A request that may wait, in its session. */
 type InSession = Pick<Turn, 'services' | 'exchange' | 'key' | 'names'>
 
+/** The place where the requests of a session wait. */
+const placeOf = ({ names }: InSession) => sessionKey(SHARED, names.apiId ?? '')
+
+/** Returns whether requests of a session wait: one that comes now is behind them, also if the rate is below the limit. */
+async function isBehind(at: InSession, velocity: Velocity): Promise<boolean> {
+  const { store, emit, now } = at.services
+  if (!velocity.slows || velocity.isObserved || at.services.policies.observesOnly) return false
+  return isAwaited(await unlessLost(emit, store.value(WAITING, placeOf(at)), []), now())
+}
+
 /**
  * Has a request wait until the rate of its session is below the limit and no other comes before it, at most 30 s; then
  * decides on it again. Returns the request as it is then, `undefined` if the client left.
  */
-export async function slowDown(
-  turn: Turn,
-  meter: Meter<AnyLimitName>,
-  evaluateAgain: EvaluateAgain,
-): Promise<Turn | undefined> {
+export async function slowDown(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Turn | undefined> {
+  const { decision } = turn
   const { velocity } = turn.request.budget
-  if (!velocity || turn.key === undefined) return turn
+  if (!velocity || turn.key === undefined || !('resumesRun' in decision)) return turn
+  const meter = decision.slowedBy
+  if (!meter && !(await isBehind(turn, velocity))) return turn
   await changeSession(turn, changeThread, [{}, { slowedUntil: turn.services.now() + MAX_SLOWED_MS }])
   const isGone = await waitFor(turn, velocity, meter)
   await changeSession(turn, changeThread, [{}, { slowedUntil: undefined }])
@@ -64,12 +75,15 @@ export async function slowDown(
   return undefined
 }
 
-/** Waits, and says so; returns whether the client has left. */
-async function waitFor(at: InSession, velocity: Velocity, { name: meter, used, max }: Meter<AnyLimitName>) {
+/** Waits, and says so; returns whether the client has left. `reached`: the limit; unset behind others that wait. */
+async function waitFor(at: InSession, velocity: Velocity, reached: Meter<AnyLimitName> | undefined) {
   const { exchange, names, services } = at
   const began = performance.now()
   const client = agentNameOf(exchange.client.head.headers)
-  emitFor(exchange, { kind: 'slowed', ...names, client, meter, used, max })
+  if (reached) {
+    const { name: meter, used, max } = reached
+    emitFor(exchange, { kind: 'slowed', ...names, client, meter, used, max })
+  }
   const outcome = await untilBelow(at, velocity, { id: services.newId(), until: services.now() + MAX_SLOWED_MS })
   // The wait is not Governor's own time.
   exchange.bodyReadAt = performance.now()
@@ -79,11 +93,11 @@ async function waitFor(at: InSession, velocity: Velocity, { name: meter, used, m
 }
 
 async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
-  const { services, exchange, key, names } = at
+  const { services, exchange, key } = at
   const { store, emit, now, draining } = services
   const { client } = exchange
   const began = performance.now()
-  const place = sessionKey(SHARED, names.apiId ?? '')
+  const place = placeOf(at)
   const change = (by: (queue: readonly Waiting[]) => readonly Waiting[]) => {
     const changed = store.updateValue(WAITING, place, (queue) => {
       const value = by(queue)
@@ -101,7 +115,10 @@ async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
     const queue = await change((known) => withWaiting(known, own, time))
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     const isBelow = !ratesOf(velocity, session ?? NEW_SESSION, now()).some(isExhausted)
-    if (mayGo(queue, own, isBelow, time)) return isBelow ? ('below' as const) : ('time_over' as const)
+    if (mayGo(queue, own, isBelow, time)) {
+      await change((known) => withLet(known, own))
+      return isBelow ? ('below' as const) : ('time_over' as const)
+    }
     await untilChanged(at, Math.min(LOOK_MS, own.until - time))
   }
 }
@@ -122,6 +139,7 @@ export async function rateOfAside(
   const rates = ratesOf(velocity, session ?? NEW_SESSION, services.now())
   const { enforced = [], slowing = [] } = withRates(policy, undefined, rates) ?? {}
   const slowedBy = services.policies.observesOnly ? undefined : slowing.find(isExhausted)
-  if (slowedBy) await waitFor({ services, exchange: x, key, names: namesOf(found) }, velocity, slowedBy)
+  const at = { services, exchange: x, key, names: namesOf(found) }
+  if (slowedBy || (await isBehind(at, velocity))) await waitFor(at, velocity, slowedBy)
   return enforced.find(isExhausted)
 }
