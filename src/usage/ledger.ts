@@ -33,7 +33,7 @@ export interface Place extends SubjectLimits {
 /** Characters of a subject; a client may send a header of 64 KB. */
 const MAX_SUBJECT = 64
 /** How many accounts, and how many subjects of one scope and period, are known by name. */
-const MAX_ACCOUNTS = 10_000
+export const MAX_ACCOUNTS = 20_000
 const MAX_SUBJECTS = 1_000
 /**
  * Milliseconds for which an account is kept after its period: for requests that are still in flight, or until a clock
@@ -67,7 +67,10 @@ function newState(store: Store, now: () => number, own: PartName) {
     own,
     /** Milliseconds since the epoch, by the clock of the store. */
     time: () => now() + (store.ahead?.() ?? 0),
-    /** Own parts, and the limits of operators: if the store loses its data, each process writes them again. */
+    /**
+     * Own parts, and the limits of operators: if the store loses its data, each process writes them again. Whole accounts,
+     * if no other process shares the store: it drops values where there are many.
+     */
     parts: new LRUCache<string, { readonly kept: Account; readonly end: number }>(atMost(MAX_ACCOUNTS)),
     /** The names of all accounts that were changed here, or read from a file. */
     known: new LRUCache<string, true>(atMost(MAX_ACCOUNTS)),
@@ -87,6 +90,16 @@ function kindOf<Value>({ store, time }: State, name: string, end: number, empty:
 const accountsUntil = (state: State, end: number) => kindOf<Account>(state, 'time_budget', end, {})
 const subjectsUntil = (state: State, end: number) => kindOf<readonly string[]>(state, 'time_subjects', end, [])
 
+/** Returns an account of the store with what is kept here. */
+function withKept({ parts, own }: State, name: string, stored: Account): Account {
+  return knownAccount(parts.get(name)?.kept ?? {}, stored, own)
+}
+
+async function accountOf(state: State, { name, period }: Place): Promise<Account> {
+  const stored = await state.store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
+  return withKept(state, name, stored)
+}
+
 /** Changes an account. `by` is pure: a store may run it again. */
 async function change<Result>(
   state: State,
@@ -99,9 +112,10 @@ async function change<Result>(
   state.known.set(name, true)
   const { kept, result } = await store.updateValue(accountsUntil(state, end), sessionKey(SHARED, name), (stored) => {
     // Of the changes that were under way when the store lost its data, the last that it made is known only now.
-    const { account, result } = by(knownAccount(parts.get(name)?.kept ?? {}, stored, own), at)
+    const { account, result } = by(withKept(state, name, stored), at)
     const { [own]: part, limits } = account
-    return { value: account, result: { kept: part && { [own]: part, ...(limits && { limits }) }, result } }
+    const shared = part && { [own]: part, ...(limits && { limits }) }
+    return { value: account, result: { kept: store.ahead ? shared : account, result } }
   })
   if (kept) parts.set(name, { kept, end })
   return result
@@ -177,9 +191,9 @@ function index(state: State, place: Place): void {
 /** Returns where a request stands in each place, and holds nothing. */
 function look(state: State, places: readonly Place[], ask: Ask): Promise<Standing[]> {
   return Promise.all(
-    places.map(async ({ name, period, rule }) => {
-      const account = await state.store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
-      return standingOf(account, ask, limitsIn(account, rule), state.time())
+    places.map(async (place) => {
+      const account = await accountOf(state, place)
+      return standingOf(account, ask, limitsIn(account, place.rule), state.time())
     }),
   )
 }
@@ -295,16 +309,16 @@ export function createLedger(store: Store, now: () => number, process: string) {
       return () => void listeners.delete(listener)
     },
     /** Returns what is used and held in a place, and its limits. */
-    async read({ name, period, rule }: Place) {
+    async read(place: Place) {
       await state.beforeHold?.()
-      const account = await store.value(accountsUntil(state, period.end), sessionKey(SHARED, name))
-      return { ...sumsOf(account, time()), limits: limitsIn(account, rule) }
+      const account = await accountOf(state, place)
+      return { ...sumsOf(account, time()), limits: limitsIn(account, place.rule) }
     },
     subjects: (period: Period, per: string) => subjectsIn(state, period, per),
     /** Sets limits until the period ends. */
     setLimits: (place: Place, set: LimitsSet) => setLimits(state, place, set),
-    /** The accounts that this process has changed, with the ends of their periods. */
-    names: () => [...state.parts].map(([name, { end }]) => ({ name, end })),
+    /** The accounts that are kept here, with the ends of their periods. */
+    kept: () => [...state.parts].map(([name, { end, kept }]) => ({ name, end, account: kept })),
     /** Changes an account as a whole, and returns it. */
     merge(name: string, end: number, by: (account: Account) => Account): Promise<Account> {
       return change(state, name, end, (before) => {

@@ -8,13 +8,13 @@ import { add } from '../core/counters.ts'
 import { isObject, type Json } from '../core/json-object.ts'
 import { errorOf, ignore } from '../core/thrown.ts'
 import { readShared, replaceShared, whileLocked } from '../store/shared-file.ts'
-import { KEPT_MS, type Ledger } from './ledger.ts'
+import { KEPT_MS, type Ledger, MAX_ACCOUNTS } from './ledger.ts'
 
 /** Milliseconds between two writes, and between two looks at the file while requests come. */
 const WRITE_MS = 1_000
 const LOOK_MS = 250
-/** Of more accounts, those whose period ends first are forgotten. */
-const MAX_ACCOUNTS = 2_000
+/** A write of many accounts takes its time: at most this share of the process's is spent on it. */
+const WRITE_SHARE = 0.05
 /** The part of all processes that have ended. */
 const ENDED = 'p:ended'
 const FORMAT = { governor: 'usage.state', version: 1 } as const
@@ -28,7 +28,7 @@ interface Kept {
 /** The environment of the file. */
 interface UsageStateOptions {
   readonly path: string
-  readonly ledger: Pick<Ledger, 'own' | 'time' | 'names' | 'merge'>
+  readonly ledger: Pick<Ledger, 'own' | 'time' | 'kept' | 'merge'>
   /** Called once until the file can be written again; `problem`: why it can't, for people. */
   readonly failed: (problem: string) => void
   /** Called with the new name of a file that was no state of Governor's. */
@@ -53,8 +53,16 @@ function isKept(value: unknown): value is Kept {
   )
 }
 
+type Accounts = Map<string, Kept>
+
+/** What a file has: the accounts, and fields of a newer version. */
+interface Content {
+  readonly rest: Json
+  readonly accounts: Accounts
+}
+
 /** Returns the accounts in a file's text; `undefined` if it is no state of Governor's, or a torn one. */
-function accountsIn(text: string): { readonly rest: Json; readonly accounts: Map<string, Kept> } | undefined {
+function accountsIn(text: string): Content | undefined {
   let tree: unknown
   try {
     tree = JSON.parse(text)
@@ -77,12 +85,11 @@ function withEnded(account: Account, own: `p:${string}`): Account {
   return { ...others, [ENDED]: { used: before ? add(before.used, mine.used) : mine.used, held: {}, until: 0 } }
 }
 
-type Accounts = Map<string, Kept>
-
 function newState(options: UsageStateOptions) {
-  const timing: { timer?: NodeJS.Timeout | undefined } = {}
+  const changing: { timer?: NodeJS.Timeout | undefined; written?: Content & { readonly mark: string } } = {}
   return {
-    ...timing,
+    /** `written`: what this process has written, and the state of the file then. */
+    ...changing,
     options,
     /** The state of the file that was read last. */
     seen: '',
@@ -102,19 +109,20 @@ async function markOf(path: string): Promise<string> {
   return found ? `${found.ino} ${found.mtimeNs} ${found.size}` : ''
 }
 
-/** Reads the file; one that can't be read gets another name. */
-async function read({ path, setAside }: UsageStateOptions) {
+/** Reads the file, and takes over what other processes wrote; a file that can't be read gets another name. */
+async function read({ options, written }: State): Promise<Content> {
+  const { path, setAside } = options
+  if (written && written.mark === (await markOf(path))) return written
   const found = await readShared(path, accountsIn, `${path}.unreadable-${Date.now()}`, setAside)
-  return found ?? { rest: {}, accounts: new Map<string, Kept>() }
+  if (!found) return { rest: {}, accounts: new Map() }
+  await merge(options, found.accounts)
+  return found
 }
 
 /** Takes over what the file has of other processes; the accounts are then as this process knows them. */
 async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise<void> {
   for (const [name, { end, account: there }] of accounts) {
-    if (end + KEPT_MS < ledger.time()) {
-      accounts.delete(name)
-      continue
-    }
+    if (end + KEPT_MS < ledger.time()) continue
     const account = await ledger.merge(name, end, (here) => mergedAccount(here, there, ledger.own))
     accounts.set(name, { end, account })
   }
@@ -123,16 +131,17 @@ async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise
 /** Writes what all processes have used, in place of the file. `isLast`: this process ends. */
 async function writeSums(state: State, isLast: boolean): Promise<void> {
   const { path, ledger } = state.options
-  const { rest, accounts } = await read(state.options)
-  await merge(state.options, accounts)
-  for (const { name, end } of ledger.names()) {
-    if (end + KEPT_MS < ledger.time()) continue
-    const account = await ledger.merge(name, end, (here) => here)
+  const { rest, accounts } = await read(state)
+  for (const { name, end, account } of ledger.kept())
     accounts.set(name, { end, account: isLast ? withEnded(account, ledger.own) : account })
-  }
-  const latest = [...accounts].sort(([, one], [, other]) => other.end - one.end).slice(0, MAX_ACCOUNTS)
-  await replaceShared(path, { ...FORMAT, ...rest, accounts: Object.fromEntries(latest) })
+  const time = ledger.time()
+  for (const [name, { end }] of accounts) if (end + KEPT_MS < time) accounts.delete(name)
+  // Of more accounts, those whose period ends first are forgotten.
+  const byEnd = accounts.size > MAX_ACCOUNTS ? [...accounts].sort(([, one], [, other]) => other.end - one.end) : []
+  for (const [name] of byEnd.slice(MAX_ACCOUNTS)) accounts.delete(name)
+  await replaceShared(path, { ...FORMAT, ...rest, accounts: Object.fromEntries(accounts) })
   state.seen = await markOf(path)
+  state.written = { rest, accounts, mark: state.seen }
 }
 
 /** Writes after what is being written. Never rejects: what can't be written is said once, and stays in memory. */
@@ -152,12 +161,13 @@ function writeInTurn(state: State, isLast: boolean): Promise<void> {
   return state.running
 }
 
-/** Writes the sums soon: at most once a second. */
+/** Writes the sums soon: at most once a second, less often where that takes long. */
 function writeSoon(state: State): void {
-  const begin = () => {
+  const begin = async () => {
     state.timer = undefined
     state.writtenAt = performance.now()
-    void writeInTurn(state, false)
+    await writeInTurn(state, false)
+    state.writtenAt += Math.max(0, (performance.now() - state.writtenAt) / WRITE_SHARE - WRITE_MS)
   }
   if (state.isClosed) return
   state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
@@ -190,7 +200,7 @@ export function createUsageState(options: UsageStateOptions) {
       state.isClosed = true
       clearTimeout(state.timer)
       state.timer = undefined
-      if (options.ledger.names().length > 0) await writeInTurn(state, true)
+      if (options.ledger.kept().length > 0) await writeInTurn(state, true)
     },
   }
 }

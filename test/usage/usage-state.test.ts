@@ -12,7 +12,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createLedger } from '../../src/usage/ledger.ts'
+import { createMemoryStore } from '../../src/store/memory.ts'
+import { createLedger, placeOf } from '../../src/usage/ledger.ts'
 import { createUsageState } from '../../src/usage/usage-state.ts'
 import { dayAt } from '../support/day-limit.ts'
 import { createStore } from '../support/stores.ts'
@@ -28,9 +29,9 @@ function folder(): string {
 }
 
 /** What one process has: its sums, and the file that it shares. */
-function startOne(path: string, name: string, clock = { now: NOON }) {
+function startOne(path: string, name: string, clock = { now: NOON }, store = createStore()) {
   const said: string[] = []
-  const ledger = createLedger(createStore(), () => clock.now, name)
+  const ledger = createLedger(store, () => clock.now, name)
   const file = createUsageState({
     path,
     ledger,
@@ -152,6 +153,32 @@ describe('the file of sums', () => {
     await next.open()
     expect(await next.cost()).toBe(5)
     expect(await next.cost(NOON - 86_400_000)).toBe(1)
+  })
+
+  it('keeps the sums of thousands of keys, also where the store in memory has room for fewer', async () => {
+    const path = join(folder(), 'usage.state')
+    const small = () => createMemoryStore({ max: 10, ttl: 60_000, maxBytes: 1_000_000 })
+    const day = dayAt(NOON)
+    const places = Array.from({ length: 5_000 }, (_, at) =>
+      placeOf({ ...day.rule, per: 'key' }, day.period, `key ${at}`),
+    )
+    const costs = async ({ ledger }: ReturnType<typeof startOne>) => {
+      const all = await Promise.all(places.map((place) => ledger.read(place)))
+      return new Set(all.map(({ used }) => used.cost))
+    }
+    const one = startOne(path, 'one', undefined, small())
+    for (const place of places) await one.ledger.settle(place, { cost: 2 }, undefined)
+    expect(await costs(one)).toEqual(new Set([2]))
+    await one.close()
+    const next = startOne(path, 'next', undefined, small())
+    await next.open()
+    expect(await costs(next)).toEqual(new Set([2]))
+    for (const place of places) await next.ledger.settle(place, { cost: 1 }, undefined)
+    expect(await costs(next)).toEqual(new Set([3]))
+    await next.close()
+    const last = startOne(path, 'last')
+    await last.open()
+    expect(await costs(last)).toEqual(new Set([3]))
   })
 
   it('is done without on a disk that takes no file, which is said once', async () => {

@@ -161,8 +161,12 @@ export function partAfter(part: Part = NO_PART, { used, hold, release }: PartCha
   }
 }
 
-/** Returns an account of a store with what a process knows better: its own part, and a limit that was set later. */
+/**
+ * Returns an account of a store with what a process knows better: its own part, and a limit that was set later; all that
+ * it knows, where the store has lost it.
+ */
 export function knownAccount(here: Account, stored: Account, own: `p:${string}`): Account {
+  if (!stored.limits && partsOf(stored).length === 0) return here
   const { [own]: mine, ...limit } = here
   const { changes = 0 } = stored[own] ?? {}
   return mergedAccount(mine && (mine.changes ?? 0) > changes ? here : limit, stored, own)
