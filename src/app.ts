@@ -206,7 +206,8 @@ function createParts(config: Config, options: GovernorOptions) {
     changed: ({ length }) => emit({ kind: 'pauses_changed', pauses: length }),
     failed: (problem) => emit({ kind: 'pauses_failed', problem }),
   })
-  const services = createServices(config, { ...options, store, transport, emit, draining, now, pauses })
+  const shared = { store, transport, emit, draining, now, calendarNow: options.now ?? Date.now, pauses }
+  const services = createServices(config, { ...options, ...shared })
   // Where replicas share a store, that keeps the sums.
   const isOwn = config.store === 'memory' && !options.store
   const stateFile = isOwn && folder !== undefined ? createStateFile(folder, services) : undefined

@@ -65,6 +65,11 @@ export const newId = () => randomUUID().replaceAll('-', '').slice(-24)
 
 /** What a Governor has besides its configuration. */
 export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | 'emit' | 'draining' | 'now'> {
+  /**
+   * Says which day it is, in milliseconds since the epoch, where no store does: it may be set while Governor runs. The
+   * default is `now`.
+   */
+  readonly calendarNow?: (() => number) | undefined
   /** What operators have paused; unset: nobody can pause anything. */
   readonly pauses?: Services['pauses'] | undefined
   /** The APIs that are guarded; the default is all that Governor knows. */
@@ -121,7 +126,7 @@ export function createServices(config: Config, options: ServiceOptions) {
     policies: policiesOf(config),
     pauses: options.pauses ?? { current: [], subscribe: () => () => {} },
     catalogue,
-    ledger: createLedger(store, now, newId()),
+    ledger: createLedger(store, store.ahead ? now : (options.calendarNow ?? now), newId()),
     estimates: createEstimates(),
     unpricedModels: new Set<string>(),
     windows: createWindows(createSharedValues(store, KNOWN_WINDOW, storeFailed), config.models, catalogue, now),

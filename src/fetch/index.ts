@@ -112,7 +112,8 @@ export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptio
   setMaxListeners(0, draining)
   const now = createSteadyClock()
   const store = createMemoryStore({ max, ttl, maxBytes }, now)
-  const services = createServices(config, { store, transport: transportOver(fetch, {}), emit, draining, now })
+  const transport = transportOver(fetch, {})
+  const services = createServices(config, { store, transport, emit, draining, now, calendarNow: Date.now })
   // A limit on cost can't wait until the first response asks for its price.
   const prices = limitsCost(services.policies.budget) ? services.catalogue.load() : undefined
   return async (input, init) => {

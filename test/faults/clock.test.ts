@@ -108,3 +108,22 @@ describe('a machine that sleeps', () => {
     await until(status, (found) => found === 404)
   })
 })
+
+it('a limit of a day belongs to the day that the clock shows once it is set, and no sum of a day is lost', async () => {
+  const { url, setClock } = await start({ budget: { time_zone: 'UTC', day: { max_iterations: 2 } } }, () => ({
+    text: 'It is 42.',
+  }))
+  let asked = 0
+  const isAnswered = async () => {
+    const question = { role: 'user', content: `Question ${++asked}` }
+    return (await callModel(url, [question], { headers })).governor === undefined
+  }
+  const fourTimes = async () => [await isAnswered(), await isAnswered(), await isAnswered(), await isAnswered()]
+  expect(await fourTimes()).toEqual([true, true, false, false])
+  await setClock(DAY)
+  expect(await fourTimes()).toEqual([true, true, false, false])
+  await setClock(-DAY)
+  expect(await fourTimes()).toEqual([false, false, false, false])
+  await setClock(2 * DAY)
+  expect(await fourTimes()).toEqual([true, true, false, false])
+})

@@ -77,7 +77,8 @@ export function sumsOf(account: Account, now: number): { readonly used: Counts; 
   for (const name of partsOf(account)) {
     const part = account[name] ?? NO_PART
     used = add(used, part.used)
-    if (part.until > now) held = add(held, part.held)
+    // One far ahead was written before the clock was set back, by a process that has ended since, or will say so again.
+    if (part.until > now && part.until <= now + 2 * LEASE_MS) held = add(held, part.held)
   }
   return { used, held }
 }
@@ -156,7 +157,7 @@ export function partAfter(part: Part = NO_PART, { used, hold, release }: PartCha
   return {
     used: used ? add(part.used, used) : part.used,
     held: hold ? add(held, hold) : held,
-    until: Math.max(part.until, now + LEASE_MS),
+    until: now + LEASE_MS,
     changes: (part.changes ?? 0) + 1,
   }
 }
