@@ -15,6 +15,10 @@ export class RequestProblem extends Error {
 
 const PROBLEMS = {
   unknown_session: [404, 'No session has this id or name. GET /governor/sessions lists those there are.'],
+  store_unreachable: [
+    503,
+    'Redis does not answer, and this replica does not know the session: try again, or ask the replica that serves it.',
+  ],
   ambiguous_name: [409, 'Several clients call a session so: give the id of one.'],
   unknown_thread: [404, 'The session has no agent of this number.'],
   not_found: [404, 'There is nothing here: GET /governor/openapi.json says what there is.'],
@@ -52,7 +56,7 @@ export function problemBody(statusCode: number, code: string, message: string): 
 /** Sends an error as JSON. A fault of Governor's own is not described. */
 export function replyToProblem(error: Error & { statusCode?: number }, reply: FastifyReply): FastifyReply {
   const { statusCode: status = 500, message } = error
-  if (status >= 500) {
+  if (status >= 500 && !(error instanceof RequestProblem)) {
     const hint = 'Governor could not do this. Its log names the fault.'
     return reply.code(status).send(problemBody(status, 'internal_error', hint))
   }

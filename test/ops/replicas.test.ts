@@ -30,7 +30,7 @@ async function startTwo(config: object = {}) {
       loop_guard: { mode: 'warn' },
       ...config,
     })
-  return { provider, another, agents: await another(), operators: await another() }
+  return { provider, redis, another, agents: await another(), operators: await another() }
 }
 
 /** What has to be the same wherever and whenever it is read. */
@@ -70,6 +70,25 @@ describeWith('redis-server', 'an operator at another replica than the agent', ()
     const later = await another()
     expect(lasting((await ask(later.url, `/governor/sessions/${seen.id}`)).json as Shown)).toEqual(ended)
     expect((await callModel(later.url, messages, NAMED)).governor).toEqual(last.governor)
+  })
+
+  it('reads that Redis is gone, and not that the session is, until the session can be found again', async () => {
+    const { redis, agents, operators } = await startTwo()
+    await runAgent(agents.url, START, { ...NAMED, max: 3 })
+    const { id } = await firstSession(agents.url)
+    await redis.kill()
+    await operators.until((event) => event.kind === 'store_changed' && !event.isUp)
+    for (const name of [id, 'night job']) {
+      const path = `/governor/sessions/${encodeURIComponent(name)}`
+      const refused = await ask(operators.url, `${path}/extend`, { method: 'POST', body: { by: 5 } })
+      expect(refused).toMatchObject({ status: 503, json: { error: { code: 'store_unreachable' } } })
+      expect((await ask(operators.url, path)).status).toBe(503)
+      expect((await ask(agents.url, `${path}/extend`, { method: 'POST', body: { by: 5 } })).status).toBe(200)
+    }
+    await redis.restart()
+    const unknown = () => ask(operators.url, '/governor/sessions/nobody')
+    await expect.poll(async () => (await unknown()).status, { timeout: 20_000 }).toBe(404)
+    expect((await unknown()).json).toMatchObject({ error: { code: 'unknown_session' } })
   })
 
   it('sees the same table from the command line at either replica', async () => {

@@ -18,10 +18,14 @@ export async function sessionIn(store: Store, id: string): Promise<ListedSession
   const session = key && (await store.get(key))
   if (session) return { key, session }
   let found: ListedSession | undefined
-  for await (const named of store.all(idsNamed(id))) {
+  let isWhole = true
+  const missed = () => {
+    isWhole = false
+  }
+  for await (const named of store.all(idsNamed(id), missed)) {
     if (found) throw problem('ambiguous_name')
     found = named
   }
-  if (!found) throw problem('unknown_session')
+  if (!found) throw problem(isWhole ? 'unknown_session' : 'store_unreachable')
   return found
 }
