@@ -404,6 +404,16 @@ describeWith('redis-server', 'two replicas on one Redis', () => {
     expect((await answer).headers.get('x-governor-iteration')).toBe(iteration)
   })
 
+  it('have a request that waits, and its question, also after Redis has lost all of it', async () => {
+    const { redis, first, second } = await startPair()
+    const { answer, shown } = await held(first, await atLimit(first.url))
+    await redis.command('FLUSHALL')
+    const shownAgain = async () => (await ask(second.url, `/governor/sessions/${shown.id}`)).json
+    await expect.poll(shownAgain, { timeout: 20_000 }).toMatchObject({ state: 'asking', asking: { max: 3 } })
+    await act(second.url, shown.id, 'extend', { by: 1 })
+    expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
+  })
+
   it('have one question for a request that is sent again to the other', async () => {
     const { first, second } = await startPair()
     const messages = await atLimit(first.url)

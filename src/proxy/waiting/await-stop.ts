@@ -60,7 +60,8 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   const { askTimeout } = policies.stop
   const until = now() + askTimeout
   const limit = { name: meter, used, max }
-  const asked = await updateSession(turn, undefined, askOperator, limit, until)
+  const askNow = () => updateSession(turn, undefined, askOperator, limit, until)
+  const asked = await askNow()
   // The question may come from a replica with another clock.
   const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
   if (!asked || left <= 0) return undefined
@@ -73,6 +74,8 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     if (exchange.client.isGone()) return 'client_gone'
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     if (isAnswered(session, counted, now())) return 'answered'
+    // A store that replicas share has lost it: an operator finds it again by what this one knows.
+    if (!session && store.ahead) await askNow()
     if (draining.aborted) return 'drained'
     if (services.policies !== policies) return 'reloaded'
     const rest = end - performance.now()
