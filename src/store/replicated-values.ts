@@ -5,6 +5,8 @@
  * the change again. Changes of a value that come during a write are written together in the next one. If the store
  * fails, changes are kept here with the value from which they began, and merged when the store is back.
  */
+import { LRUCache } from 'lru-cache'
+import { atMost } from '../core/bounds/cache-bound.ts'
 import { ignore } from '../core/thrown.ts'
 import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
 import type { SessionKey, ValueChange } from './store.ts'
@@ -86,6 +88,8 @@ interface State<Value> {
   readonly options: ReplicationOptions<Value>
   readonly copies: FairCache<Copy<Value>>
   readonly queues: Map<SessionKey, PendingChange<Value>[]>
+  /** What was written last: a server that takes over may not have it. */
+  readonly written: LRUCache<SessionKey, true>
   /** The timers of queues that wait for a further change before they are written. */
   readonly waiting: Map<SessionKey, NodeJS.Timeout>
   operations: number
@@ -97,6 +101,10 @@ type Change<Value, Result> = ValueChange<Value | undefined, Result>
 const MAX_ATTEMPTS = 100
 
 const HEALED_AT_ONCE = 16
+
+/** A server tells its replicas what was written, and is known to have failed, within so many milliseconds. */
+const REPLICATED_MS = 10_000
+const MAX_WRITTEN = 10_000
 
 /** For so many milliseconds a change that may wait does so, and for so many keys at once. */
 const WAIT_MS = 50
@@ -201,6 +209,7 @@ async function writePending<Value>(
       isSent = false
       if (found === undefined) {
         copies.set(key, { stored: value === undefined ? NOT_STORED : next }, ttl)
+        if (options.doubt) state.written.set(key, true)
         return
       }
       current = found
@@ -244,7 +253,10 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
       return value === undefined ? 1 : sizeOf(value)
     },
   })
-  const state: State<Value> = { options, copies, queues: new Map(), waiting: new Map(), operations: 0 }
+  const written = new LRUCache<SessionKey, true>({ ...atMost(MAX_WRITTEN), ttl: REPLICATED_MS })
+  const state: State<Value> = { options, copies, queues: new Map(), written, waiting: new Map(), operations: 0 }
+  /** What may be lost. */
+  const unsure = new Set<SessionKey>()
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
   const { queues, waiting } = state
   const update = <Result>(
@@ -282,15 +294,22 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     async flush(): Promise<void> {
       await Promise.all([...waiting.keys()].map((key) => writeWaiting(state, key)))
     },
-    /** Writes the changes that were made while the store failed. */
+    /** Call it when the store fails: what was written a moment ago may be lost with it. */
+    suspect(): void {
+      for (const key of written.keys()) unsure.add(key)
+    },
+    /** Writes the changes that were made while the store failed, and what it may have lost. */
     async heal(): Promise<void> {
-      const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined)
+      const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined || unsure.has(key))
+      unsure.clear()
       const next = async () => {
         for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
           // If a value can't be merged, the next request that uses it fails in the same way and reports it.
           await update(key, (value) => ({ value, result: undefined })).catch(ignore)
       }
       await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
+      // The store has failed again.
+      for (const key of changed) unsure.add(key)
     },
   }
 }

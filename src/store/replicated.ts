@@ -150,6 +150,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     changed(isUp: boolean, problem: string | undefined) {
       options.changed(isUp, problem)
       if (isUp) void heal()
+      else sessions.suspect()
     },
   }
   const changes = createChanges((keys) => remote.announce(keys).catch(() => changes.tell(keys)))

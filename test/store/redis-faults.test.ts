@@ -154,6 +154,23 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     expect(tokensOf(await stored(redis))).toBe(7 * TOKENS)
   })
 
+  it('writes again what the old server had not told its replica before a failover', async () => {
+    const [first, second] = [await startRedis(), await startRedis()]
+    const wire = await startWire(first.port)
+    const replica = await openReplica(wire.url, { timeout: TIMEOUT })
+    await count(replica)
+    await second.command('REPLICAOF', '127.0.0.1', String(first.port))
+    const key = `test:s:{${KEY}}`
+    await expect.poll(() => second.command('EXISTS', key), { timeout: 20_000 }).toBe(1)
+    await second.command('REPLICAOF', 'NO', 'ONE')
+    expect(await count(replica)).toBe(2)
+    wire.leadTo(second.port)
+    await first.kill()
+    await replica.until(false)
+    await replica.until(true)
+    await expect.poll(async () => tokensOf(await stored(second)), { timeout: 20_000 }).toBe(2 * TOKENS)
+  })
+
   it('continues with the counts of the old server after a failover to its replica', async () => {
     const atOnce = ['--repl-diskless-sync-delay', '0']
     const first = await startRedis('redis-server', atOnce)
