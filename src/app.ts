@@ -248,7 +248,7 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
       return telemetry.metrics.render(parts.renderMetrics?.())
     },
   })
-  state.dayCost = createDayCost(store, services.now, services.newId())
+  state.dayCost = createDayCost(store, services.ledger.time, services.newId())
   app.register(sessionRoutes, {
     ...services,
     version: VERSION,

@@ -20,22 +20,30 @@ const FLUSH_MS = 1_000
 
 export type DayCost = ReturnType<typeof createDayCost>
 
+/** How many days are known: a clock may go ahead and back. */
+const DAYS_KNOWN = 3
+
 /** Creates the count of a replica. `now`: milliseconds since the epoch; days are those of this machine's calendar. */
 export function createDayCost(store: Store, now: () => number, replica: string) {
   const begunAt = now()
   let day = 0
   let nextDay = 0
+  /** The sums of days, the newest last. */
+  const known = new Map<number, Part>()
   let sum: Part = { since: begunAt, counts: {} }
   let timer: NodeJS.Timeout | undefined
   const count = (counts: Counts): void => {
     const at = now()
     // A clock that goes back resets no sum.
-    if (at >= nextDay) {
+    if (at < day || at >= nextDay) {
       day = new Date(at).setHours(0, 0, 0, 0)
       nextDay = new Date(at).setHours(24, 0, 0, 0)
-      sum = { since: Math.max(day, begunAt), counts: {} }
+      sum = known.get(day) ?? { since: Math.min(at, Math.max(day, begunAt)), counts: {} }
+      known.delete(day)
     }
     sum = { ...sum, counts: add(sum.counts, counts) }
+    known.set(day, sum)
+    for (const oldest of known.keys()) if (known.size > DAYS_KNOWN) known.delete(oldest)
   }
   const flush = async (): Promise<readonly Part[]> => {
     clearTimeout(timer)
