@@ -267,11 +267,13 @@ type LimitsSet = { readonly [Name in keyof TimeAmounts]?: number | undefined }
 async function setLimits(state: State, place: Place, set: LimitsSet): Promise<void> {
   const { own } = state
   index(state, place)
-  await change(state, place.name, place.period.end, (account, setAt) => {
+  await change(state, place.name, place.period.end, (account, at) => {
+    // What is set later counts, also if the clock was set back meanwhile.
+    const setAt = Math.max(at, (account.limits?.setAt ?? 0) + 1)
     const all = Object.entries({ ...account.limits?.max, ...set })
     const max = Object.fromEntries(all.filter(([, one]) => one !== undefined))
     // Each process that shares a file names the accounts that it knows by its own part.
-    const part = account[own] ?? partAfter(undefined, {}, setAt)
+    const part = account[own] ?? partAfter(undefined, {}, at)
     return { account: { ...account, limits: { max, setAt }, [own]: part }, result: undefined }
   })
   wakeAll(state)

@@ -181,6 +181,19 @@ describe('the file of sums', () => {
     expect(await costs(last)).toEqual(new Set([3]))
   })
 
+  it('keeps the limit that an operator has set last, also where the clock was set back in between', async () => {
+    const path = join(folder(), 'usage.state')
+    const clock = { now: NOON }
+    const [one, two] = [startOne(path, 'one', clock), startOne(path, 'two', clock)]
+    await one.ledger.setLimits(dayAt(clock.now), { cost: 200 })
+    await one.open()
+    await two.open()
+    clock.now -= 3_600_000
+    await two.ledger.setLimits(dayAt(clock.now), { cost: 300 })
+    for (const each of [two, one, two]) await each.open()
+    for (const { ledger } of [one, two]) expect((await ledger.read(dayAt(clock.now))).limits.cost).toBe(300)
+  })
+
   it('is done without on a disk that takes no file, which is said once', async () => {
     const blocked = join(folder(), 'file')
     writeFileSync(blocked, '')
