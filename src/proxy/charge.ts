@@ -103,10 +103,19 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
     asked: ledger.hold(places, ask, services.policies.observesOnly),
     isCounted: false,
     isOver: false,
+    free: () => void unlessLost(services.emit, charge.asked, []).then(() => free(services, charge)),
+    holdLast: () => holdLast(x, charge),
   }
   x.charge = charge
   client.onClose(() => close(x, charge))
   return charge
+}
+
+function holdLast(x: Exchange, charge: Charge): void {
+  if (charge.known.every(({ hold }) => hold)) return
+  void holdAgain(x, charge, true).then(() => {
+    if (charge.isOver || charge.isCounted) free(x.services, charge)
+  })
 }
 
 /** Holds what a request asks for now, in place of what it held. */
@@ -184,14 +193,6 @@ function metersOfCharge({ places, known, ask }: Charge, runState: RunState | und
   return { enforced, observed }
 }
 
-/** The last answer of a run goes beyond the limit, and what it may use is held as well. */
-export function holdLastAnswer(x: Exchange, charge: Charge): void {
-  if (charge.known.every(({ hold }) => hold)) return
-  void holdAgain(x, charge, true).then(() => {
-    if (charge.isOver || charge.isCounted) free(x.services, charge)
-  })
-}
-
 /** Counts what an answer used. `isLater`: only what became known of its cost. */
 export function countCharge(x: Exchange, charge: Charge, usage: CallUsage, isLater: boolean): void {
   const { estimates, ledger } = x.services
@@ -247,13 +248,19 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   const { dialect } = x.route
   const { asked, found, policy } = aside
   if (!dialect || !(charge || policy.velocity)) return false
-  const { enforced } = charge ? await timeMeters(x, charge) : { enforced: [] }
+  const meters = async () => (charge ? (await timeMeters(x, charge)).enforced : [])
   const { texts, unknownPrice } = policy
   const { model } = asked.conversation
   const max = unknownPrice === 'refuse' && model !== '' ? costLimit(policy) : undefined
   const isUnpriced = max !== undefined && lacksPrice(services.catalogue, model, x.route.upstream)
   const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
-  const meter = enforced.find(isExhausted) ?? (await rateOfAside(x, aside)) ?? unpriced
+  let meter: Meter<AnyLimitName> | undefined = (await meters()).find(isExhausted) ?? (await rateOfAside(x, aside))
+  if (!meter && charge && x.slowedMs !== undefined) {
+    // It held nothing while it waited.
+    await holdAgain(x, charge, services.policies.observesOnly)
+    meter = (await meters()).find(isExhausted)
+  }
+  meter ??= unpriced
   if (!meter || services.policies.observesOnly || client.isGone()) return false
   const names = namesOf(found)
   const terminal = terminalOf({ meter }, names.session ?? '', false)

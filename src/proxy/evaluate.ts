@@ -34,7 +34,7 @@ import { runEnded } from '../telemetry/event.ts'
 import { lacksPrice } from '../usage/catalogue.ts'
 import { throwAtLimit } from './at-limit.ts'
 import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
-import { beginCharge, holdLastAnswer, timeMeters } from './charge.ts'
+import { beginCharge, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
 import { countFault, isOfBody, isolated, unlessLost } from './fault.ts'
 import { noteGap } from './note-gap.ts'
@@ -223,7 +223,7 @@ async function countAndDecide(
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
   const decision = decideOn(exchange, request, sent, runState, policy, time)
-  if (charge && decision.kind === 'stop' && !decision.unsent) holdLastAnswer(exchange, charge)
+  if (charge && decision.kind === 'stop' && !decision.unsent) charge.holdLast()
   // Only a request that is edited needs to know which edits the model refuses.
   const isEdited = decision.kind !== 'allow' || decision.speech !== undefined
   const refusedEdits = isEdited ? await knownRefusedEdits(services, found, request) : []

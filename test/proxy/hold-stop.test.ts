@@ -381,6 +381,16 @@ describe('a client that waits for an operator', () => {
   })
 })
 
+it('a request that waits for an operator holds nothing of a limit of a day, and its last answer counts', async () => {
+  const both = await started(LONG, runaway(), { budget: { ...budget, day: { max_tokens: 10_000 } } })
+  const { answer, shown } = await held(both, both.messages)
+  const sums = async () => (await ask(both.url, '/governor/budget')).json
+  await expect.poll(sums).toMatchObject({ budget: [{ used: { tokens: 330 }, reserved: { tokens: 0 } }] })
+  await act(both.url, shown.id, 'stop')
+  expect((await answer).governor).toMatchObject({ terminal_reason: 'operator' })
+  await expect.poll(sums).toMatchObject({ budget: [{ used: { tokens: 440 }, reserved: { tokens: 0 } }] })
+})
+
 describeWith('redis-server', 'two replicas on one Redis', () => {
   async function startPair() {
     const provider = await startProvider(runaway())

@@ -309,6 +309,30 @@ describe('a rate that slows', () => {
     expect(events.filter(isWaiting)).toHaveLength(1)
   })
 
+  it.each([true, false])(
+    'holds nothing of a limit of a day while it waits, so that no other agent waits for it: tools %s',
+    async (hasTools) => {
+      const limits = { ...slow.budget, day: { max_tokens: 10_000 } }
+      const { url, model, agentOf, clock, until } = await start({ budget: limits })
+      const agent = agentOf()
+      for (let at = 0; at < 3; at++) await agent.step()
+      const body = hasTools
+        ? FORMS.chat.body(agent.history)
+        : { model: 'gpt', messages: [{ role: 'user', content: 'A title.' }] }
+      const waiting = fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${model.requests[0]?.key}`, 'x-governor-session': 'one' },
+        body: JSON.stringify(body),
+      })
+      await until(isWaiting)
+      const sums = async () => (await ask(url, '/governor/budget')).json
+      await expect.poll(sums).toMatchObject({ budget: [{ used: { tokens: 330 }, reserved: { tokens: 0 } }] })
+      clock.now += MINUTE
+      expect((await waiting).status).toBe(200)
+      await expect.poll(sums).toMatchObject({ budget: [{ used: { tokens: 440 }, reserved: { tokens: 0 } }] })
+    },
+  )
+
   it('has requests without tools wait as well', async () => {
     const { url, model, clock, until } = await start(slow)
     const title = () =>

@@ -36,7 +36,10 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       const outcome = await hold(held, asked)
       if (!outcome) break
       if (outcome !== 'reloaded') emit({ kind: 'hold_ended', ...held.names, outcome })
-      if (outcome === 'no_answer' || outcome === 'drained') break
+      if (outcome === 'no_answer' || outcome === 'drained') {
+        held.exchange.charge?.holdLast()
+        break
+      }
       const next = await resend(held, evaluateAgain)
       if (!next) return undefined
       held = next
@@ -70,6 +73,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     const { agent: client } = request
     emitFor(exchange, { kind: 'operator_asked', ...names, client, meter, used: Math.min(used, max), max, ...wait })
   }
+  exchange.charge?.free()
   for (const end = performance.now() + left; ; ) {
     if (exchange.client.isGone()) return 'client_gone'
     const session = key && (await unlessLost(emit, store.get(key), undefined))
@@ -145,6 +149,7 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       const isOver = !claim || claim.until <= now()
       if (waited !== undefined && !isOver && claim?.instead !== waited) return current
       waited = claim?.by
+      exchange.charge?.free()
       while (claim && claim.by === waited && claim.until > now() && !exchange.client.isGone()) {
         await untilChanged(current, LOOK_MS)
         claim = await store.value(CLAIMS, key)

@@ -79,6 +79,7 @@ export async function slowDown(turn: Turn, evaluateAgain: EvaluateAgain): Promis
 async function waitFor(at: InSession, velocity: Velocity, reached: Meter<AnyLimitName> | undefined) {
   const { exchange, names, services } = at
   const began = performance.now()
+  exchange.charge?.free()
   const client = agentNameOf(exchange.client.head.headers)
   if (reached) {
     const { name: meter, used, max } = reached
