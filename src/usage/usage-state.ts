@@ -13,8 +13,8 @@ import { KEPT_MS, type Ledger, MAX_ACCOUNTS } from './ledger.ts'
 /** Milliseconds between two writes, and between two looks at the file while requests come. */
 const WRITE_MS = 1_000
 const LOOK_MS = 250
-/** A write of many accounts takes its time: at most this share of the process's is spent on it. */
-const WRITE_SHARE = 0.05
+/** For each so many accounts the next write comes a second later. */
+const WRITTEN_A_SECOND = 5_000
 /** The part of all processes that have ended. */
 const ENDED = 'p:ended'
 const FORMAT = { governor: 'usage.state', version: 1 } as const
@@ -161,16 +161,16 @@ function writeInTurn(state: State, isLast: boolean): Promise<void> {
   return state.running
 }
 
-/** Writes the sums soon: at most once a second, less often where that takes long. */
+/** Writes the sums soon: at most once a second, less often where there are many. */
 function writeSoon(state: State): void {
-  const begin = async () => {
+  const begin = () => {
     state.timer = undefined
     state.writtenAt = performance.now()
-    await writeInTurn(state, false)
-    state.writtenAt += Math.max(0, (performance.now() - state.writtenAt) / WRITE_SHARE - WRITE_MS)
+    void writeInTurn(state, false)
   }
   if (state.isClosed) return
-  state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + WRITE_MS - performance.now())).unref()
+  const pause = WRITE_MS * Math.max(1, (state.written?.accounts.size ?? 0) / WRITTEN_A_SECOND)
+  state.timer ??= setTimeout(begin, Math.max(0, state.writtenAt + pause - performance.now())).unref()
 }
 
 /** Creates the keeper of a file. Nothing here rejects. */
