@@ -668,7 +668,7 @@ const EVENTS = {
   }),
   /** A line of the journal of usage could not be written; said once until it can be again. */
   journal_failed: row<{ problem: string }>({
-    log: ['warn', 'journal of usage not written: what it lacks is lost'],
+    log: ['warn', 'journal of usage not written: its lines wait, and are lost if Governor ends before'],
   }),
   /**
    * A request was relayed unguarded, or guarded in part; `guard`: the only guard that failed. `isNews`: false once a
