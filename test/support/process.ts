@@ -36,7 +36,10 @@ export function temporaryFolder(): string {
   return folder
 }
 
-/** Starts the program for the current test, in an empty folder and with no environment but `env`. */
+/**
+ * Starts the program for the current test, in an empty folder, which keeps its state as well, and with no environment
+ * but `env`.
+ */
 export function launch(
   args: readonly string[],
   env: Readonly<Record<string, string>> = {},
@@ -45,7 +48,8 @@ export function launch(
   const command = [process.execPath, ...nodeArgs, MAIN, 'start', ...args]
   const whole = shell === undefined ? command : ['/bin/sh', '-c', `${shell}; exec "$@"`, 'sh', ...command]
   const [file = '', ...rest] = whole
-  const child = spawn(file, rest, { cwd: temporaryFolder(), env, stdio: 'pipe' })
+  const cwd = temporaryFolder()
+  const child = spawn(file, rest, { cwd, env: { HOME: cwd, ...env }, stdio: 'pipe' })
   onTestFinished(() => {
     child.kill('SIGKILL')
   })
