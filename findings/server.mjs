@@ -2,7 +2,7 @@
  * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A stream states its usage
- * where it is asked for it, or where the answer has one.
+ * where it is asked for it, or where the answer has one, and is one delta, or those that the answer has as `deltas`.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -31,8 +31,9 @@ function chat(request, answer, number) {
   const chunk = (choices, more = {}) =>
     `data: ${JSON.stringify({ ...base, object: 'chat.completion.chunk', choices, ...more })}\n\n`
   const tool_calls = message.tool_calls?.map((call, index) => ({ index, ...call }))
+  const deltas = answer.deltas ?? [{ ...message, ...(tool_calls ? { tool_calls } : {}) }]
   return [
-    chunk([{ index: 0, delta: { ...message, ...(tool_calls ? { tool_calls } : {}) }, finish_reason: null }]),
+    ...deltas.map((delta) => chunk([{ index: 0, delta, finish_reason: null }])),
     chunk([{ index: 0, delta: {}, finish_reason: finish }]),
     answer.usage || request.stream_options?.include_usage ? chunk([], { usage }) : '',
     'data: [DONE]\n\n',
