@@ -2,7 +2,8 @@
  * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A stream states its usage
- * where it is asked for it, or where the answer has one, and is one delta, or those that the answer has as `deltas`.
+ * where it is asked for it, or where the answer has one, and is one delta, or those that the answer has as `deltas`. An answer with a `status`,
+ * and perhaps `headers`, is an error.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -82,8 +83,10 @@ export async function serve(answer) {
     const body = JSON.parse(text)
     const number = bodies.push(body)
     const write = request.url.endsWith('/responses') ? response : chat
+    const { status, headers, ...said } = answer(body, number)
+    if (status) return reply.writeHead(status, headers).end('{"error":{"message":"scripted"}}')
     reply.writeHead(200, { 'content-type': body.stream ? 'text/event-stream' : 'application/json' })
-    reply.end(write(body, answer(body, number), number))
+    reply.end(write(body, said, number))
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
