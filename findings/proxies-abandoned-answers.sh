@@ -41,7 +41,7 @@ const provider = http.createServer(async (request, reply) => {
   for await (const piece of request) text += piece
   const ended = Promise.race([
     once(reply, 'close').then(() => 'is ended'),
-    new Promise((resolve) => setTimeout(resolve, 1500, 'goes on')),
+    new Promise((resolve) => setTimeout(resolve, 3000, 'goes on')),
   ])
   if (JSON.parse(text).stream) {
     reply.writeHead(200, { 'content-type': 'text/event-stream' })
