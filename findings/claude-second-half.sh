@@ -3,8 +3,8 @@
 #
 # Seen with @anthropic-ai/claude-code 2.1.332: it sends the half back and asks to resume directly, without a recap. The model writes the
 # other half, and that half alone is printed, with exit code 0; with `--output-format json` it is the `result` of a `success`. The first half
-# is in neither; the JSON has the usage of both, two turns, and the reason `end_turn`. A model that is cut each time is asked four times; then an error is printed, with exit code
-# 1, and none of the four texts.
+# is in neither; the JSON has the usage of both, two turns, and the reason `end_turn`. A model that is cut each time is asked four times;
+# then an error is printed, with exit code 1, and none of the four texts.
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error @anthropic-ai/claude-code@2.1.332
 cat >run.mjs <<'JS'
