@@ -45,6 +45,31 @@ function nextToDrop<V>(entries: LRUCache<SessionKey, Entry<V>>, tenants: Iterabl
   return fullest?.keys.values().next().value
 }
 
+/** What all entries take. */
+interface Room {
+  readonly tenants: Map<string, Tenant>
+  bytes: number
+}
+
+/** Gives an entry its room; returns whose it is. */
+function enter(room: Room, key: SessionKey, bytes: number): Tenant {
+  const name = tenantOfKey(key)
+  const tenant = room.tenants.get(name) ?? { keys: new Set(), bytes: 0 }
+  room.tenants.set(name, tenant)
+  tenant.keys.add(key)
+  tenant.bytes += bytes
+  room.bytes += bytes
+  return tenant
+}
+
+/** Takes the room of an entry back. */
+function leave(room: Room, { bytes, tenant }: Entry<unknown>, key: SessionKey): void {
+  tenant.keys.delete(key)
+  tenant.bytes -= bytes
+  room.bytes -= bytes
+  if (tenant.keys.size === 0) room.tenants.delete(tenantOfKey(key))
+}
+
 /** Bytes by which a value may change before it is measured again. */
 const SLACK = 1_024
 
@@ -55,8 +80,7 @@ const FRESH = { allowStale: false }
  * that has most, so that no tenant loses entries to a tenant that has more.
  */
 export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLimits<V>) {
-  const tenants = new Map<string, Tenant>()
-  let allBytes = 0
+  const room: Room = { tenants: new Map(), bytes: 0 }
   const entries = new LRUCache<SessionKey, Entry<V>>({
     ttl,
     // This bound is never reached.
@@ -64,12 +88,7 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     updateAgeOnGet: true,
     // Only `nextToDrop` sees expired entries.
     allowStale: true,
-    dispose({ bytes, tenant }, key) {
-      tenant.keys.delete(key)
-      tenant.bytes -= bytes
-      allBytes -= bytes
-      if (tenant.keys.size === 0) tenants.delete(tenantOfKey(key))
-    },
+    dispose: (entry, key) => leave(room, entry, key),
     perf: { now },
     ttlResolution: 0,
   })
@@ -90,15 +109,9 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     }
     entries.delete(key)
     if (bytes > maxBytes) return
-    const name = tenantOfKey(key)
-    const tenant = tenants.get(name) ?? { keys: new Set(), bytes: 0 }
-    tenants.set(name, tenant)
-    entries.set(key, { value, bytes, tenant }, { ttl: valueTtl })
-    tenant.keys.add(key)
-    tenant.bytes += bytes
-    allBytes += bytes
-    while (entries.size > max || allBytes > maxBytes) {
-      const dropped = nextToDrop(entries, tenants.values(), maxBytes / max)
+    entries.set(key, { value, bytes, tenant: enter(room, key, bytes) }, { ttl: valueTtl })
+    while (entries.size > max || room.bytes > maxBytes) {
+      const dropped = nextToDrop(entries, room.tenants.values(), maxBytes / max)
       if (dropped === undefined) break
       entries.delete(dropped)
     }

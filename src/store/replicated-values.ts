@@ -90,6 +90,8 @@ interface State<Value> {
   readonly queues: Map<SessionKey, PendingChange<Value>[]>
   /** What was written last: a server that takes over may not have it. */
   readonly written: LRUCache<SessionKey, true>
+  /** What may be lost with a server that has failed. */
+  readonly unsure: Set<SessionKey>
   /** The timers of queues that wait for a further change before they are written. */
   readonly waiting: Map<SessionKey, NodeJS.Timeout>
   operations: number
@@ -243,22 +245,47 @@ async function writeWaiting<Value>(state: State<Value>, key: SessionKey): Promis
   await writeAll(state, key, state.queues.get(key) ?? [])
 }
 
+/** Writes the values that the store may not have as they are here. */
+async function healAll<Value>(
+  { options: { remote }, copies, unsure }: State<Value>,
+  write: (key: SessionKey) => Promise<void>,
+): Promise<void> {
+  const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined || unsure.has(key))
+  unsure.clear()
+  const next = async () => {
+    for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
+      // If a value can't be merged, the next request that uses it fails in the same way and reports it.
+      await write(key).catch(ignore)
+  }
+  await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
+  // The store has failed again.
+  for (const key of changed) unsure.add(key)
+}
+
+function newState<Value>(options: ReplicationOptions<Value>): State<Value> {
+  return {
+    options,
+    copies: createFairCache<Copy<Value>>({
+      ...options,
+      sizeOf(copy) {
+        const value = valueIn(copy)
+        return value === undefined ? 1 : options.sizeOf(value)
+      },
+    }),
+    queues: new Map(),
+    written: new LRUCache({ ...atMost(MAX_WRITTEN), ttl: REPLICATED_MS }),
+    unsure: new Set(),
+    waiting: new Map(),
+    operations: 0,
+  }
+}
+
 /** Creates the values of one kind. */
 export function createReplicatedValues<Value>(options: ReplicationOptions<Value>) {
-  const { remote, lost, sizeOf } = options
-  const copies = createFairCache<Copy<Value>>({
-    ...options,
-    sizeOf(copy) {
-      const value = valueIn(copy)
-      return value === undefined ? 1 : sizeOf(value)
-    },
-  })
-  const written = new LRUCache<SessionKey, true>({ ...atMost(MAX_WRITTEN), ttl: REPLICATED_MS })
-  const state: State<Value> = { options, copies, queues: new Map(), written, waiting: new Map(), operations: 0 }
-  /** What may be lost. */
-  const unsure = new Set<SessionKey>()
+  const { remote, lost } = options
+  const state = newState(options)
+  const { copies, queues, unsure, waiting } = state
   const copyOf = (key: SessionKey) => valueIn(copies.peek(key))
-  const { queues, waiting } = state
   const update = <Result>(
     key: SessionKey,
     change: Change<Value, Result>,
@@ -296,21 +323,10 @@ export function createReplicatedValues<Value>(options: ReplicationOptions<Value>
     },
     /** Call it when the store fails: what was written a moment ago may be lost with it. */
     suspect(): void {
-      for (const key of written.keys()) unsure.add(key)
+      for (const key of state.written.keys()) unsure.add(key)
     },
     /** Writes the changes that were made while the store failed, and what it may have lost. */
-    async heal(): Promise<void> {
-      const changed = copies.keys().filter((key) => copies.peek(key)?.offline !== undefined || unsure.has(key))
-      unsure.clear()
-      const next = async () => {
-        for (let key = changed.pop(); key !== undefined && remote.isUp(); key = changed.pop())
-          // If a value can't be merged, the next request that uses it fails in the same way and reports it.
-          await update(key, (value) => ({ value, result: undefined })).catch(ignore)
-      }
-      await Promise.all(Array.from({ length: HEALED_AT_ONCE }, next))
-      // The store has failed again.
-      for (const key of changed) unsure.add(key)
-    },
+    heal: () => healAll(state, (key) => update(key, (value) => ({ value, result: undefined }))),
   }
 }
 
