@@ -68,8 +68,8 @@ function newState(store: Store, now: () => number, own: PartName) {
     /** Milliseconds since the epoch, by the clock of the store. */
     time: () => now() + (store.ahead?.() ?? 0),
     /**
-     * Own parts, and the limits of operators: if the store loses its data, each process writes them again. Whole accounts,
-     * if no other process shares the store: it drops values where there are many.
+     * Own parts, and the limits of operators: if the store loses its data, each process writes them again. Whole
+     * accounts, if no other process shares the store: it drops values where there are many.
      */
     parts: new LRUCache<string, { readonly kept: Account; readonly end: number }>(atMost(MAX_ACCOUNTS)),
     /** The names of all accounts that were changed here, or read from a file. */

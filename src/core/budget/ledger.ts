@@ -163,8 +163,8 @@ export function partAfter(part: Part = NO_PART, { used, hold, release }: PartCha
 }
 
 /**
- * Returns an account of a store with what a process knows better: its own part, and a limit that was set later; all that
- * it knows, where the store has lost it.
+ * Returns an account of a store with what a process knows better: its own part, and a limit that was set later; all
+ * that it knows, where the store has lost it.
  */
 export function knownAccount(here: Account, stored: Account, own: `p:${string}`): Account {
   if (!stored.limits && partsOf(stored).length === 0) return here

@@ -46,7 +46,7 @@ const NO_HASH = -1n
 const MAX_BYTES = 32 * 1_048_576
 /** So that no single conversation takes the place of many others. */
 const MAX_PREFIX_BYTES = 1_048_576
-/** Memory in bytes for an item, a hash, a field, for what else the newest request adds, and for the rest of a prefix. */
+/** Memory in bytes for an item, a hash, a field, what else the newest request adds, and the rest of a prefix. */
 const SIZES = { item: 128, hash: 56, field: 200, newest: 4_000, rest: 10_000 }
 
 function sizeOfFields(fields: readonly Member[]): number {

@@ -50,7 +50,7 @@ type InSession = Pick<Turn, 'services' | 'exchange' | 'key' | 'names'>
 /** The place where the requests of a session wait. */
 const placeOf = ({ names }: InSession) => sessionKey(SHARED, names.apiId ?? '')
 
-/** Returns whether requests of a session wait: one that comes now is behind them, also if the rate is below the limit. */
+/** Returns whether requests of a session wait: one that comes now is behind them, also with a rate below the limit. */
 async function isBehind(at: InSession, velocity: Velocity): Promise<boolean> {
   const { store, emit, now } = at.services
   if (!velocity.slows || velocity.isObserved || at.services.policies.observesOnly) return false
