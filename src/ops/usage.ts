@@ -1,4 +1,4 @@
-/** The API of what agents used, out of the journal: by day, and by model, client, key or session. */
+/** The API of what agents used, out of the journal: by day, and by model, client, key, session or tool. */
 
 import type { FastifyInstance } from 'fastify'
 import { LRUCache } from 'lru-cache'
@@ -18,6 +18,7 @@ import {
   type Line,
   linesInJournal,
   NO_SUMS,
+  partsByTool,
   SUM_NAMES,
   type Sums,
   sinceOf,
@@ -90,16 +91,17 @@ async function usageSince(lines: AsyncIterable<Line>, by: Grouping, from: number
     if (++read % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
     if (Date.parse(line.time) < from) continue
     const named = seesNames ? line : { ...line, session: null }
-    const asked = GROUPINGS[by](named)
-    const key = groups.has(asked) || groups.size < MOST_GROUPS ? asked : OTHERS
-    const at = by === 'day' ? key : GROUPINGS.day(line)
-    const used = { ...NO_SUMS }
-    addLine(used, line)
-    addLine(total, used)
-    addTo(days, { cells: [at], ...NO_SUMS }, used)
-    const split = addTo(groups, { cells: [key], ...NO_SUMS, days: new Map() }, used).days
-    const { cost_usd, tokens } = split.get(at) ?? { cost_usd: 0, tokens: 0 }
-    split.set(at, { cost_usd: cost_usd + used.cost_usd, tokens: tokens + used.input + used.output })
+    const at = GROUPINGS.day(line)
+    addLine(total, line)
+    addTo(days, { cells: [at], ...NO_SUMS }, line)
+    for (const [asked, part] of by === 'tool' ? partsByTool(line) : [[GROUPINGS[by](named), line] as const]) {
+      const key = groups.has(asked) || groups.size < MOST_GROUPS ? asked : OTHERS
+      const used = { ...NO_SUMS }
+      addLine(used, part)
+      const split = addTo(groups, { cells: [key], ...NO_SUMS, days: new Map() }, used).days
+      const { cost_usd, tokens } = split.get(at) ?? { cost_usd: 0, tokens: 0 }
+      split.set(at, { cost_usd: cost_usd + used.cost_usd, tokens: tokens + used.input + used.output })
+    }
   }
   return { rows: inReadingOrder(by, groups), days: inReadingOrder('day', days), total }
 }

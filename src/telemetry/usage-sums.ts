@@ -1,6 +1,6 @@
 /** What agents used, added up out of the journal, for `governor report` and the page *Usage*. */
 import { createReadStream } from 'node:fs'
-import { type Json, parseObject, textOf } from '../core/json-object.ts'
+import { type Json, objectsOf, parseObject, textOf } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
 import { linesOf } from '../core/text/lines.ts'
 import { codeOf } from '../core/thrown.ts'
@@ -9,13 +9,17 @@ import { journalFile, OLDER_FILES } from './journal.ts'
 /** A line of the journal, whatever its members are; it has at least a time. */
 export type Line = Json & { readonly time: string }
 
-/** How lines are grouped. A day is one of the place where the process runs. */
+/** The part of the input that is no result of a tool, and all answers. No tool has such a name. */
+const NO_TOOL = '(no tool)'
+
+/** How lines are grouped. A day is one of the place where the process runs; a line has parts of several tools. */
 export const GROUPINGS = {
   day: ({ time }: Line) => new Date(time).toLocaleDateString('sv'),
   model: ({ model }: Line) => textOf(model) || 'unknown',
   client: ({ client }: Line) => textOf(client) || 'unknown',
   key: ({ key }: Line) => textOf(key) || 'without a name',
   session: ({ session, id }: Line) => textOf(session) || textOf(id) || 'without a name',
+  tool: () => NO_TOOL,
 } as const
 export type Grouping = keyof typeof GROUPINGS
 
@@ -88,6 +92,18 @@ export function addLine(sums: Sums, line: Json | Sums): void {
   sums.price_known &&= line['price_known'] === true
 }
 
+/** Returns what a line counts for each tool whose results its prompts held, and the rest of it. */
+export function* partsByTool(line: Line): Generator<readonly [tool: string, part: Json]> {
+  let [input, cost] = [numberIn(line, 'input'), numberIn(line, 'cost_usd')]
+  for (const one of objectsOf(line['tools'])) {
+    const part = { input: Math.min(input, numberIn(one, 'input')), cost_usd: Math.min(cost, numberIn(one, 'cost_usd')) }
+    input -= part.input
+    cost -= part.cost_usd
+    yield [textOf(one['tool']), { ...part, price_known: line['price_known'] }]
+  }
+  yield [NO_TOOL, { ...line, input, cost_usd: cost }]
+}
+
 /** What lines have in common, in one cell for each title, and what they add up to. */
 export interface Group extends Sums {
   readonly cells: readonly [string, ...string[]]
@@ -102,10 +118,15 @@ export function addTo<One extends Group>(groups: Map<string, One>, start: One, l
   return group
 }
 
-/** Returns the groups in the order in which people read them: days and months as they came, then the dearest first. */
+/**
+ * Returns the groups in the order in which people read them: days and months as they came, then the dearest first. What
+ * is no result of a tool is compared with none.
+ */
 export function inReadingOrder<One extends Group>(by: string, groups: ReadonlyMap<string, One>): One[] {
   const timeOf = ({ cells }: One) => (by === 'day' || by === 'month' ? cells[0] : '')
+  const isRest = ({ cells: [name] }: One) => by === 'tool' && name === NO_TOOL
   return [...groups.values()].sort((a, b) => {
+    if (isRest(a) !== isRest(b)) return isRest(a) ? 1 : -1
     if (timeOf(a) !== timeOf(b)) return timeOf(a) < timeOf(b) ? -1 : 1
     return b.cost_usd - a.cost_usd || b.input - a.input
   })

@@ -286,7 +286,7 @@ describe('governor report', () => {
       /own holds no usage: Governor writes a line when a run ends, and at every full ho/,
     ],
     [['report', '--since', 'yesterday'], 2, /--since yesterday: expected a day such as 2026-11-01/],
-    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session, month, agent, tool/],
+    [['report', '--by', 'colour'], 2, /--by colour: expected day, model, client, key, session, tool, month, agent/],
   ])('%j without a journal ends with code %i', (args, code, says) => {
     const { status, stderr } = governor(args, { HOME: temporaryFolder() })
     expect(status).toBe(code)

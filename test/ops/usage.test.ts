@@ -40,13 +40,14 @@ describe('GET /governor/usage', () => {
       ...{ model: name, client: name, key: name, session: fc.oneof(name, fc.nat(400).map(String)) },
       ...{ runs: amount, iterations: amount, input: amount, output: amount },
       cost_usd: fc.oneof(fc.double({ min: 0, max: 9, noNaN: true }), fc.constant(null)),
+      tools: fc.oneof(amount, fc.array(fc.record({ tool: name, input: amount, cost_usd: amount }), { maxLength: 3 })),
       price_known: fc.boolean(),
     })
     await fc.assert(
       fc.asyncProperty(fc.array(entry, { maxLength: 300 }), async (entries) => {
         const cut = '{"time": "2026-11-2'
         const { url, governor } = await startWith(entries.map(line).join('') + cut)
-        for (const by of ['day', 'model', 'client', 'key', 'session']) {
+        for (const by of ['day', 'model', 'client', 'key', 'session', 'tool']) {
           const { usage: rows, others, days, total } = await usage(url, `?by=${by}&since=20d`)
           const parts = [...rows, ...(others ? [others] : [])]
           for (const field of ['runs', 'iterations', 'input', 'output', 'cost_usd'] as const) {
@@ -83,15 +84,33 @@ describe('GET /governor/usage', () => {
     expect((await usage(again.url, '?by=model')).usage).toEqual(found.usage)
   })
 
-  it('is the same CSV file as that of governor report', async () => {
-    const text = line({ session: '=evil()', cost_usd: 0.1 }) + line({ session: 'a,b', cost_usd: 0.2 })
+  it('says by tool whose results cost most, and all else in a row at the end', async () => {
+    const read = { tool: 'Read', input: 600, cost_usd: 0.6 }
+    const { url } = await startWith(
+      line({ input: 1_000, output: 10, cost_usd: 1.5, tools: [{ tool: 'Bash', input: 200, cost_usd: 0.2 }, read] }) +
+        line({ time: '2026-11-21T10:00:00Z', input: 700, cost_usd: 0.7, tools: [read] }),
+    )
+    const { by, usage: rows, days, total } = await usage(url, '?by=tool')
+    expect(by).toBe('tool')
+    expect(rows).toMatchObject([
+      { tool: 'Read', input: 1_200, cost_usd: 1.2, days: [{ day: '2026-11-20', cost_usd: 0.6 }, { cost_usd: 0.6 }] },
+      { tool: 'Bash', input: 200, cost_usd: 0.2 },
+      { tool: '(no tool)', runs: 2, input: 300, output: 10, cost_usd: 0.8 },
+    ])
+    expect(days).toMatchObject([{ input: 1_000 }, { input: 700 }])
+    expect(total).toMatchObject({ runs: 2, input: 1_700, cost_usd: 2.2 })
+  })
+
+  it.each(['session', 'tool'])('by %s is the same CSV file as that of governor report', async (by) => {
+    const tools = [{ tool: 'Read', input: 2, cost_usd: 0.05 }]
+    const text = line({ session: '=evil()', cost_usd: 0.1, input: 3, tools }) + line({ session: 'a,b', cost_usd: 0.2 })
     const { url, journal } = await startWith(text)
-    const { headers, text: csv } = await ask(url, '/governor/usage?by=session&since=2026-11-01&format=csv')
+    const { headers, text: csv } = await ask(url, `/governor/usage?by=${by}&since=2026-11-01&format=csv`)
     expect(headers['content-type']).toContain('text/csv')
     const terminal = captureTerminal()
-    await run(['report', '--by', 'session', '--csv', '--since', '2026-11-01', '--journal', journal], terminal)
+    await run(['report', '--by', by, '--csv', '--since', '2026-11-01', '--journal', journal], terminal)
     expect(csv).toBe(terminal.printed)
-    expect(csv).toContain("\n'=evil(),1,")
+    expect(csv).toContain(by === 'tool' ? '\nRead,0,' : "\n'=evil(),1,")
   })
 
   it('names the dearest hundred of 40,000 sessions, and adds the others up', async () => {

@@ -2,7 +2,6 @@
 
 import { ConfigError, loadConfig, whyUnreadable } from '../../config/load.ts'
 import { tokens } from '../../core/budget/meters.ts'
-import { type Json, objectsOf, textOf } from '../../core/json-object.ts'
 import { isNameIn, namesOf } from '../../core/names.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import {
@@ -16,7 +15,7 @@ import {
   type Line,
   linesInJournal,
   NO_SUMS,
-  numberIn,
+  partsByTool,
   type Sums,
   sinceOf,
 } from '../../telemetry/usage-sums.ts'
@@ -29,11 +28,7 @@ const BY = {
   month: (line: Line) => GROUPINGS.day(line).slice(0, -3),
   agent: (line: Line) =>
     `${GROUPINGS.session(line)} · ${line['thread'] ? `agent ${line['thread']}` : 'other requests'}`,
-  tool: () => NO_TOOL,
 } as const
-
-/** The part of the input that is no result of a tool, and all answers. No tool has such a name. */
-const NO_TOOL = '(no tool)'
 
 /** Returns a time in milliseconds since the epoch: of a day its begin, for `until` its end. Throws `UsageError`. */
 function timeOf(flag: 'since' | 'until', text: string): number {
@@ -50,18 +45,6 @@ export async function* journalLines(path: string): AsyncGenerator<Line> {
     if (!(error instanceof JournalUnreadableError)) throw error
     throw new ConfigError(`${error.file}: can't be read (${whyUnreadable(error.cause)}): name a file with --journal`)
   }
-}
-
-/** Returns what a line counts for each tool whose results its prompts held, and the rest of it. */
-function* linesByTool(line: Line): Generator<readonly [tool: string, part: Json]> {
-  let [input, cost] = [numberIn(line, 'input'), numberIn(line, 'cost_usd')]
-  for (const one of objectsOf(line['tools'])) {
-    const part = { input: Math.min(input, numberIn(one, 'input')), cost_usd: Math.min(cost, numberIn(one, 'cost_usd')) }
-    input -= part.input
-    cost -= part.cost_usd
-    yield [textOf(one['tool']), { ...part, price_known: line['price_known'] }]
-  }
-  yield [NO_TOOL, { ...line, input, cost_usd: cost }]
 }
 
 interface Row extends Group {
@@ -119,15 +102,13 @@ async function rowsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: bool
   const rows = new Map<string, Row>()
   const total = isByClient ? newRow('total', '') : newRow('total')
   for await (const line of lines) {
-    for (const [name, part] of by === 'tool' ? linesByTool(line) : [[BY[by](line), line] as const]) {
+    for (const [name, part] of by === 'tool' ? partsByTool(line) : [[BY[by](line), line] as const]) {
       const start = isByClient ? newRow(name, GROUPINGS.client(line)) : newRow(name)
       addTo(rows, start, part).models.add(GROUPINGS.model(line))
     }
     addLine(total, line)
   }
-  // What is no result of a tool is compared with none.
-  const isRest = ({ cells: [name] }: Row) => Number(name === NO_TOOL)
-  return [...inReadingOrder(by, rows).sort((a, b) => isRest(a) - isRest(b)), total]
+  return [...inReadingOrder(by, rows), total]
 }
 
 async function* linesBetween(path: string, from: number, to: number): AsyncGenerator<Line> {
