@@ -269,18 +269,53 @@ describe('a rate that slows', () => {
       await until(() => events.filter(isWaiting).length === at + 1)
     }
     clock.now += 15_000
-    const order: string[] = []
+    await vi.waitFor(() => expect(open).toHaveLength(1), 20_000)
+    answered.push(Promise.resolve(agents[2]?.step()))
     for (let at = 0; at < 3; at++) {
-      await vi.waitFor(() => expect(open).toHaveLength(1), 20_000)
-      order.push(/task \d/.exec(server.requests.at(-1)?.text ?? '')?.[0] ?? '')
-      if (at === 0) answered.push(Promise.resolve(agents[2]?.step()))
-      open.pop()?.()
+      await vi.waitFor(() => expect(open.length).toBeGreaterThan(at), 20_000)
+      open[at]?.()
     }
     await Promise.all(answered)
+    const order = server.requests.slice(3).map(({ text }) => /task \d/.exec(text)?.[0])
     expect(order).toEqual(['task 1', 'task 2', 'task 3'])
     // The third did not reach the limit.
     expect(events.filter(isWaiting)).toHaveLength(2)
     expect(events.filter(({ kind }) => kind === 'slowing_ended')).toHaveLength(3)
+  })
+
+  it('lets agents of one session work side by side again once those that reached the limit had their turn', async () => {
+    const most = 20
+    const open: (() => void)[] = []
+    const model: Model = async (request) => {
+      if (request.number > most) await new Promise<void>((resolve) => open.push(resolve))
+      return searcher(request)
+    }
+    const limited = velocity({ max_iterations: most, over: '1m', action: 'slow' })
+    const { agentOf, clock, events, until } = await start(limited, model)
+    clock.now += MINUTE - 10_000
+    const main = agentOf()
+    for (let at = 0; at < most; at++) await main.step()
+    const agents = [1, 2, 3].map((at) =>
+      agentOf({ task: `task ${at}`, headers: { 'x-claude-code-agent-id': `a${at}` } }),
+    )
+    const work: Promise<unknown>[] = []
+    for (const [at, agent] of agents.entries()) {
+      const steps = async () => {
+        for (let step = 0; step < 4; step++) await agent.step()
+      }
+      work.push(steps())
+      await until(() => events.filter(isWaiting).length === at + 1)
+    }
+    // From here on the rate is below the limit, and each of them sends its next request at once.
+    clock.now += 15_000
+    const answerOne = async () => {
+      await vi.waitFor(() => expect(open.length).toBeGreaterThan(0), 20_000)
+      open.shift()?.()
+    }
+    for (let at = 0; at < 3; at++) await answerOne()
+    await vi.waitFor(() => expect(open).toHaveLength(3), 10_000)
+    for (let at = 3; at < 12; at++) await answerOne()
+    await Promise.all(work)
   })
 
   it('ends the wait of a client that leaves, and keeps nothing of its request', async () => {

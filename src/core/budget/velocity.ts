@@ -95,7 +95,7 @@ export function withWaiting(queue: readonly Waiting[], one: Waiting, now: number
   return left.some(({ id }) => id === one.id) || left.length >= MAX_WAITING ? left : [...left, one]
 }
 
-/** Returns the requests that wait after one of them was let through. */
+/** Returns the requests that wait after one of them was let through at a limit. */
 export function withLet(queue: readonly Waiting[], own: Waiting): readonly Waiting[] {
   return queue.map((one) => (one.id === own.id ? { ...one, isLet: true } : one))
 }
@@ -105,7 +105,19 @@ export function isAwaited(queue: readonly Waiting[], now: number): boolean {
   return queue.some(({ until, isLet }) => !isLet && until > now)
 }
 
-/** True if a request waits no longer: its time is over, or the rate is below the limit and no other comes before it. */
-export function mayGo(queue: readonly Waiting[], { id, until }: Waiting, isBelow: boolean, now: number): boolean {
-  return now >= until || (isBelow && queue[0]?.id === id)
+/**
+ * True if a request waits no longer: its time is over, or the rate is below the limit and no other comes before it.
+ * `hasReached`: the limit, so that it goes on when the response to the one before it is over; else once that is let.
+ */
+export function mayGo(
+  queue: readonly Waiting[],
+  { id, until }: Waiting,
+  isBelow: boolean,
+  now: number,
+  hasReached = true,
+): boolean {
+  if (now >= until) return true
+  const before = queue.findIndex((one) => one.id === id)
+  if (!isBelow || before === -1) return false
+  return queue.slice(0, before).every(({ isLet }) => isLet && !hasReached)
 }

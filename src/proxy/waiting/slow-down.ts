@@ -85,7 +85,8 @@ async function waitFor(at: InSession, velocity: Velocity, reached: Meter<AnyLimi
     const { name: meter, used, max } = reached
     emitFor(exchange, { kind: 'slowed', ...names, client, meter, used, max })
   }
-  const outcome = await untilBelow(at, velocity, { id: services.newId(), until: services.now() + MAX_SLOWED_MS })
+  const own = { id: services.newId(), until: services.now() + MAX_SLOWED_MS }
+  const outcome = await untilBelow(at, velocity, own, reached !== undefined)
   // The wait is not Governor's own time.
   exchange.bodyReadAt = performance.now()
   exchange.slowedMs = exchange.bodyReadAt - began
@@ -93,7 +94,7 @@ async function waitFor(at: InSession, velocity: Velocity, reached: Meter<AnyLimi
   return outcome === 'client_gone'
 }
 
-async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
+async function untilBelow(at: InSession, velocity: Velocity, own: Waiting, isReached: boolean) {
   const { services, exchange, key } = at
   const { store, emit, now, draining } = services
   const { client } = exchange
@@ -106,8 +107,10 @@ async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
     })
     return unlessLost(emit, changed, [own])
   }
+  const leave = (queue: readonly Waiting[]) => queue.filter(({ id }) => id !== own.id)
+  let hasReached = isReached
   // The next one goes on when the response is over.
-  client.onClose(() => void change((queue) => queue.filter(({ id }) => id !== own.id)))
+  client.onClose(() => void change(leave))
   for (;;) {
     if (client.isGone()) return 'client_gone' as const
     if (draining.aborted) return 'drained' as const
@@ -116,8 +119,10 @@ async function untilBelow(at: InSession, velocity: Velocity, own: Waiting) {
     const queue = await change((known) => withWaiting(known, own, time))
     const session = key && (await unlessLost(emit, store.get(key), undefined))
     const isBelow = !ratesOf(velocity, session ?? NEW_SESSION, now()).some(isExhausted)
-    if (mayGo(queue, own, isBelow, time)) {
-      await change((known) => withLet(known, own))
+    hasReached ||= !isBelow
+    if (mayGo(queue, own, isBelow, time, hasReached)) {
+      // One that only kept its place holds up no other: else those of agents that go on at once would follow for ever.
+      await change((known) => (hasReached ? withLet(known, own) : leave(known)))
       return isBelow ? ('below' as const) : ('time_over' as const)
     }
     await untilChanged(at, Math.min(LOOK_MS, own.until - time))
