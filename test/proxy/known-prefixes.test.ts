@@ -100,14 +100,19 @@ const MESSAGES: Record<Name, fc.Arbitrary<object>> = {
 }
 const LISTS: Record<Name, string> = { chat: 'messages', gemini: 'contents', messages: 'messages', responses: 'input' }
 
-/** What an agent sends next: more, less, other words at a place, another list after it, another key before it, a cut body. */
+const KINDS = [
+  ...['back', 'edit', 'fork', 'undo', 'repeat', 'key', 'system', 'before', 'after', 'escape', 'cut', 'null', 'text'],
+  ...['spaces', 'end'],
+] as const
+
+/** What an agent sends next: more, less, other words at a place, another list after it, another key before it, a cut body, an earlier one again. */
 const change = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({ kind: fc.constant('grow' as const), by: fc.integer({ min: 1, max: 4 }) }),
   },
   fc.record({
-    kind: fc.constantFrom('back', 'edit', 'repeat', 'key', 'system', 'after', 'cut', 'null', 'spaces'),
+    kind: fc.constantFrom(...KINDS),
     by: fc.integer({ min: 1, max: 9 }),
   }),
 )
@@ -139,10 +144,17 @@ function bodiesOf(name: Name, { first, list, changes }: Story): Buffer[] {
   let after = ',"tools":[{"name":"look"}]'
   let all = [...list]
   let again = ''
+  let isEscaped = false
   return changes.map(({ kind, by }) => {
     if (kind === 'grow') length = Math.min(all.length, length + by)
     if (kind === 'back') length = Math.max(1, length - by)
     if (kind === 'edit') all = all.toSpliced(Math.max(0, length - by), 1, { role: 'user', content: 'other words' })
+    // Another agent that had the same beginning, whose last message has the same place.
+    if (kind === 'fork') all = all.toSpliced(length - 1, 1, { role: 'user', content: 'o'.repeat(by * 400) })
+    if (kind === 'undo') all = [...list]
+    if (kind === 'escape') isEscaped = !isEscaped
+    // System text before the list, also under the same name as behind it.
+    if (kind === 'before') before = `"model":"m","${SYSTEMS[name].at(-1)}":${systemOf(name, by)},`
     if (kind === 'key') before = `"model":"m","n":${by},`
     if (kind === 'system')
       after = SYSTEMS[name]
@@ -154,7 +166,10 @@ function bodiesOf(name: Name, { first, list, changes }: Story): Buffer[] {
     if (kind === 'repeat') again = `,"${key}":${JSON.stringify(all.slice(-Math.ceil(by / 3)))}`
     if (kind === 'null') again = `,"${key}":null`
     if (kind === 'back') again = ''
-    const body = Buffer.from(`{${before}"${key}":${value}${again}${after}}`)
+    if (kind === 'text') again = `,"${key}":"${'w'.repeat(by * 2_000)}"`
+    const written = isEscaped ? `\\u00${key.charCodeAt(0).toString(16)}${key.slice(1)}` : key
+    const space = kind === 'end' ? ' \n'.repeat(by) : ''
+    const body = Buffer.from(`{${before}"${written}":${value}${again}${after}}${space}`)
     return kind === 'cut' ? body.subarray(0, -by * 1_000) : body
   })
 }
