@@ -229,6 +229,7 @@ function noteCalls(
     isCut: isCut || undefined,
   }
   turn.state.relayed = answer
+  turn.state.callsToCome = kept.calls?.length ?? 0
   const to = { ids: idsIn(found, kept), calls: callsToCome(turn, kept.calls), isOnly: !sent.stored }
   const changed = changeSession(turn, noteRelayed, [answer, to])
   if (found.isNamed) return changed
@@ -263,7 +264,8 @@ async function record(
     messages: usage.added === undefined ? undefined : request.facts.messages,
     callsNothing,
     isCut,
-    calls: key && state.relayed ? undefined : callsToCome(turn, calls),
+    // What says that a response is over may stand in it before it is.
+    calls: key && state.callsToCome === calls.length ? undefined : callsToCome(turn, calls),
   }
   if (key) {
     void changeSession(turn, noteAnswer, [answer], true).then(() => callsNothing && quietRuns.watch(key))

@@ -66,6 +66,8 @@ interface ResponseState {
   dropsThinking: boolean
   /** The newest calls that the client got. */
   relayed?: Delivered
+  /** How many calls were recorded with it, as their results may come without them. */
+  callsToCome?: number
   /** The edits that the provider has refused in this session. */
   refusedEdits: readonly UnsupportedEdit[]
   /** The ids of the calls in the newest answer. */

@@ -1,7 +1,7 @@
 /** An agent that changes its API in the middle of a run, as one that falls back to another provider. */
 import { describe, expect, it } from 'vitest'
 import { startBeforeModel, startBoth } from '../support/governor.ts'
-import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
+import { callResponses, type Item, runResponses, TOOL } from '../support/responses-agent.ts'
 import { repeatsUntilBlocked } from '../support/scripts.ts'
 import {
   entryOf,
@@ -83,5 +83,17 @@ it('an agent that loops is blocked at the same call if it continues by id after 
       steps.push(last)
     }
     expect(steps.length).toBe(7)
+  }
+})
+
+it('an agent that loops is blocked at the same call if its tools speak of the end of a response', async () => {
+  for (const word of ['begun', 'response.completed']) {
+    const { url } = await startBoth(
+      repeatsUntilBlocked({ calls: [{ name: 'search', arguments: { query: 'the same' } }] }, () => ({ text: 'Done.' })),
+    )
+    const tools = [{ ...TOOL, parameters: { type: 'object', properties: { of: { enum: [word] } } } }]
+    const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 12, body: { tools } })
+    const verdicts = steps.map(({ headers }) => headers.get('x-governor-verdict'))
+    expect(verdicts.indexOf('block'), `${word}: ${verdicts}`).toBe(6)
   }
 })
