@@ -3,6 +3,7 @@
  * user on a machine share it: each writes what it has counted itself, and reads what the others have.
  */
 import { readFile, stat } from 'node:fs/promises'
+import { setImmediate } from 'node:timers/promises'
 import { type Account, mergedAccount, partsOf } from '../core/budget/ledger.ts'
 import { add } from '../core/counters.ts'
 import { isObject, type Json } from '../core/json-object.ts'
@@ -15,6 +16,8 @@ const WRITE_MS = 1_000
 const LOOK_MS = 250
 /** For each so many accounts the next write comes a second later. */
 const WRITTEN_A_SECOND = 5_000
+/** Accounts after which other requests have their turn. */
+const CHUNK = 500
 /** The part of all processes that have ended. */
 const ENDED = 'p:ended'
 const FORMAT = { governor: 'usage.state', version: 1 } as const
@@ -121,7 +124,9 @@ async function read({ options, written }: State): Promise<Content> {
 
 /** Takes over what the file has of other processes; the accounts are then as this process knows them. */
 async function merge({ ledger }: UsageStateOptions, accounts: Accounts): Promise<void> {
+  let read = 0
   for (const [name, { end, account: there }] of accounts) {
+    if (++read % CHUNK === 0) await setImmediate()
     if (end + KEPT_MS < ledger.time()) continue
     const account = await ledger.merge(name, end, (here) => mergedAccount(here, there, ledger.own))
     accounts.set(name, { end, account })

@@ -181,6 +181,31 @@ describe('the file of sums', () => {
     expect(await costs(last)).toEqual(new Set([3]))
   })
 
+  it('lets other requests have their turn while it reads the sums of thousands of keys', async () => {
+    const path = join(folder(), 'usage.state')
+    const day = dayAt(NOON)
+    const [one, two] = [startOne(path, 'one'), startOne(path, 'two')]
+    for (let at = 0; at < 20_000; at++)
+      await one.ledger.settle(placeOf({ ...day.rule, per: 'key' }, day.period, `key ${at}`), { cost: 2 }, undefined)
+    await one.open()
+    let merged = 0
+    let most = 0
+    const merge: typeof two.ledger.merge = (...of) => {
+      most = Math.max(most, ++merged)
+      return two.ledger.merge(...of)
+    }
+    const other = () => {
+      merged = 0
+      next = setImmediate(other)
+    }
+    let next = setImmediate(other)
+    const ledger = { ...two.ledger, merge }
+    await createUsageState({ path, ledger, failed: () => {}, setAside: () => {} }).look()
+    clearImmediate(next)
+    expect(most).toBeGreaterThan(0)
+    expect(most).toBeLessThanOrEqual(1_000)
+  })
+
   it('keeps the limit that an operator has set last, also where the clock was set back in between', async () => {
     const path = join(folder(), 'usage.state')
     const clock = { now: NOON }
