@@ -43,6 +43,7 @@ function month(sessions: number): string {
         client: at % 3 ? 'claude-cli' : 'codex',
         model,
         price_known: at !== 1,
+        tools: [{ tool: 'read_file', input: input / 4, cost_usd: input / 80_000 }],
       }
       text += `${JSON.stringify({ time: new Date(Date.now() - day * DAY).toISOString(), ...who, ...amounts, cost_usd: input / 20_000 })}\n`
     }
@@ -58,7 +59,7 @@ function startWith(text: string, config: object = {}) {
 describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
   afterAll(closeBrowser)
 
-  it('shows a month by model, client, key, session and day, fits any screen, and has nothing that axe finds wrong', async () => {
+  it('shows a month by model, client, key, session, tool and day, fits any screen, and has nothing that axe finds wrong', async () => {
     const { url } = await startWith(month(12), { budget: { day: { max_cost_usd: 40 }, time_zone: 'UTC' } })
     const { page, problems } = await openPage(`${url}/governor/`, { bypassCSP: true })
     await page.getByRole('link', { name: 'Usage' }).click()
@@ -84,6 +85,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
       ['client', 'claude-cli'],
       ['key', 'without a name'],
       ['session', 'task'],
+      ['tool', 'read_file'],
       ['day', new Date().toLocaleDateString('sv')],
     ] as const) {
       await page.getByRole('link', { name: by, exact: true }).click()

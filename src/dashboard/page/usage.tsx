@@ -10,7 +10,7 @@ import { Bar, Section } from './parts.tsx'
 import { askJson, askText } from './requests.ts'
 import { failed, type Store } from './state.ts'
 
-const GROUPINGS = ['model', 'client', 'key', 'session', 'day'] as const
+const GROUPINGS = ['model', 'client', 'key', 'session', 'tool', 'day'] as const
 type Grouping = (typeof GROUPINGS)[number]
 const SPANS = [7, 30] as const
 const MINUTE = 60_000
