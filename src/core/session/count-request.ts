@@ -91,12 +91,13 @@ function placeOf(session: Session, request: Request): Place {
   }
   const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, cutSteps = 0, branch } = found
   const asksBefore = found.asksBefore === true && facts.isByAgent !== true
-  if (branch === 'rewind' && answer) return placeAfterRewind(session, found.thread, answer, request)
+  if (branch === 'rewind' && answer)
+    return { ...placeAfterRewind(session, found.thread, answer, request), isUnknown: showsMore }
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
     const without = { ...found.thread, relayed: found.thread.relayed?.filter((one) => one !== answer) }
     const run = { ...newRun, counts: { iterations: answer.iteration } }
-    return { run, answer, isUnknown: false, other: [found.thread, without] }
+    return { run, answer, isUnknown: showsMore, other: [found.thread, without] }
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
   const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
@@ -147,7 +148,7 @@ function placeAfterRewind(
   { id, branch, interrupted, loopState, run: newest }: Thread,
   answer: RelayedAnswer,
   { now, operation }: Request,
-): Place {
+): Omit<Place, 'isUnknown'> {
   const isBefore = interrupted && !newest.recentRequests.some(({ fingerprint }) => fingerprint === answer.fingerprint)
   const from = isBefore ? interrupted : { run: newest, loopState }
   const root = branch ? branch.root : id
@@ -164,7 +165,6 @@ function placeAfterRewind(
   return {
     run: { ...run, id: operation, counts: { ...run.counts, iterations: iteration }, recentRequests: [] },
     answer,
-    isUnknown: false,
     branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, mayBeRewind: true },
     loopState: from.loopState,
   }

@@ -210,6 +210,19 @@ function takenBack({ run, branch }: Thread, { fingerprint, iteration, isCut }: R
   return Math.max(0, iteration - (run.counts.iterations ?? 0))
 }
 
+/**
+ * Returns how many answers a transcript shows after the one with an index. Between its first answer and its newest ones
+ * there may be others, which are not read.
+ */
+function answersAfter(at: number, { assistantHashes, iteration, transcript }: RequestFacts): number {
+  const read = assistantHashes.length - 1 - at
+  if (at > 0 || assistantHashes.length <= MAX_ASSISTANT_MESSAGES) return read
+  const [first] = transcript.assistantMessages
+  const opener = transcript.openers.at(-1)?.step
+  const isOfRun = first?.index === opener?.index
+  return Math.max(read, isOfRun ? iteration - 2 : iteration - 1)
+}
+
 /** Returns how a transcript continues the thread of an answer that it shows. */
 function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts: RequestFacts): Continuation {
   const { userMessageHashes: shown, assistantHashes, iteration } = facts
@@ -222,7 +235,7 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
   const dropsMessage = isAfterUser && isAnswered && !shown.includes(last)
   const isSameMessage = isAfterUser && last === shown.at(-1) && newest === assistantHashes.at(-1)
   const isOver = dropsMessage && callsLast(facts)
-  const newer = facts.callIds.length - 1 - at
+  const newer = answersAfter(at, facts)
   // The words after all answers are new, and those after this one before answers that came elsewhere.
   const isAfterAnswer = iteration === 1 || (!isNewest && newer >= iteration - 1)
   const asksBefore = !isAfterAnswer && asksInPlace(thread, facts)

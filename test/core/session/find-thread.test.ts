@@ -105,6 +105,16 @@ describe('a transcript with answers that were not relayed', () => {
     expect(relayed(1).iteration(elsewhere(1))).toBe(3)
     expect(relayed(1).iteration(elsewhere(2))).toBe(5)
   })
+
+  it('counts as all of them where there are so many that only the first one is known', () => {
+    const elsewhere = [...TASK, ...steps('a', 4), ...steps('x', 9)]
+    for (const count of [0, 1, 3]) expect(relayed(count).iteration(elsewhere)).toBe(14)
+  })
+
+  it('begins a run where there are many after new words, and only the first answer before those is known', () => {
+    const elsewhere = [...TASK, ...steps('a', 12), said('Done.'), user('And the docs.'), ...steps('x', 9)]
+    expect(relayed(11).see(elsewhere)).toMatchObject({ iteration: 10, isNewRun: true })
+  })
 })
 
 describe('a newest step alone', () => {
