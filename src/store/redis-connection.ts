@@ -4,6 +4,8 @@
  * - the caller gives up a command that is not answered in time; the command settles later;
  * - the third in a row drops the connection, and so does an answer that this server accepts no writes;
  * - then every command is rejected at once, until a new connection has written something;
+ * - where a steady connection breaks, commands wait for the next one as long as for an answer: a process that was frozen
+ *   finds its connection broken;
  * - a connection to a cluster is kept as long as a part of it can be used.
  */
 import { ignore } from '../core/thrown.ts'
@@ -71,6 +73,9 @@ function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
     /** How often in a row no answer came in time. Commands that were under way at the same time count once. */
     misses: 0,
     missedAt: 0,
+    /** Commands wait until then for the next connection; those that do. */
+    returnsBy: Number.NEGATIVE_INFINITY,
+    waiting: new Set<() => void>(),
     /** Commands that their callers have given up. */
     late: 0,
     retryMs: FIRST_RETRY_MS,
@@ -132,10 +137,35 @@ function fail(state: State, client: RedisClient, error: unknown): void {
     if (isNews) plan(state)
     return
   }
-  if (state.isUp && performance.now() - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
+  const now = performance.now()
+  if (state.isUp && now - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
+  // One that breaks again and again is not worth the wait.
+  const isFirst = state.isUp && now - state.returnsBy > STEADY_MS
   leave(state).catch(ignore)
   report(state, error)
-  if (!state.isClosed) plan(state)
+  if (state.isClosed) return
+  if (isFirst && !(error instanceof LateError)) {
+    state.returnsBy = now + state.settings.timeout
+    void connect(state)
+  } else plan(state)
+}
+
+/** Resolves when the next connection can be used, or when commands do not wait for it any longer. */
+function returned(state: State): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer)
+      state.waiting.delete(done)
+      resolve()
+    }
+    const timer = setTimeout(done, state.returnsBy - performance.now())
+    state.waiting.add(done)
+  })
+}
+
+/** Returns whether a connection can be used, or commands wait for the next one. */
+function isUpSoon({ isUp, isClosed, returnsBy }: State): boolean {
+  return isUp || (!isClosed && performance.now() < returnsBy)
 }
 
 /** Sends a command, and waits for its answer at most as long as a command may take. */
@@ -192,6 +222,7 @@ async function check(state: State, client: RedisClient): Promise<void> {
   }
   if (state.client !== client) return
   state.isUp = true
+  for (const done of [...state.waiting]) done()
   if (problem !== undefined) {
     report(state, problem)
     plan(state)
@@ -227,9 +258,10 @@ async function connect(state: State): Promise<void> {
 export function createConnection(settings: ConnectionSettings, hooks: ConnectionHooks) {
   const state = newState(settings, hooks)
   return {
-    isUp: () => state.isUp,
+    isUp: () => isUpSoon(state),
     isWhole: () => state.isWhole,
     async send(command: readonly string[]): Promise<unknown> {
+      if (!state.isUp && isUpSoon(state)) await returned(state)
       if (!state.isUp || !state.client) throw new Error(state.problem)
       return sendCommand(state, state.client, command)
     },

@@ -115,6 +115,18 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     }
   })
 
+  it('counts in Redis where its connection breaks and the next one is made in time', async () => {
+    const redis = await startRedis()
+    const replica = await openReplica(redis.url, { timeout: 10_000 })
+    expect(await count(replica)).toBe(1)
+    const isDown = replica.until(false)
+    await redis.command('CLIENT', 'KILL', 'SKIPME', 'yes')
+    await isDown
+    expect(await count(replica)).toBe(2)
+    expect(replica.lost()).toBe(0)
+    expect(tokensOf(await (await openReplica(redis.url)).store.get(KEY))).toBe(2 * TOKENS)
+  })
+
   it('notices a server that hangs while there are no requests', async () => {
     const redis = await startRedis()
     const replica = await openReplica(redis.url)
