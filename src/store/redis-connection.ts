@@ -144,7 +144,8 @@ function fail(state: State, client: RedisClient, error: unknown): void {
   leave(state).catch(ignore)
   report(state, error)
   if (state.isClosed) return
-  if (isFirst && !(error instanceof LateError)) {
+  const isAnswered = state.library && error instanceof state.library.ErrorReply
+  if (isFirst && !isAnswered && !(error instanceof LateError)) {
     state.returnsBy = now + state.settings.timeout
     void connect(state)
   } else plan(state)
