@@ -51,6 +51,8 @@ interface ReplicationOptions<Value> extends CacheLimits<Value> {
    * the store has lost is written again, or merged with what others wrote since.
    */
   readonly doubt?: (value: Value) => Value
+  /** Marks a value of the store while other replicas may have changes of it that the store does not have yet. */
+  readonly lacking?: (value: Value) => Value
   readonly bound?: (value: Value) => Value
   readonly replica: string
   /** Called for each change that the store did not execute. */
@@ -203,7 +205,8 @@ async function writePending<Value>(
   if (!remote.isUp()) return changeOffline(state, key, pending, current, undefined)
   try {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      const value = applyAll(options, pending, startOf(options, copy, current))
+      const start = startOf(options, copy, current)
+      const value = applyAll(options, pending, start && options.lacking ? options.lacking(start) : start)
       const others = current.operations.filter((other) => !other.startsWith(`${replica}.`))
       const next = { operations: [operation, ...others].slice(0, MAX_WRITERS), value }
       isSent = true

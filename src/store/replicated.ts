@@ -1,6 +1,6 @@
 /** The store of several replicas: a remote store, and this replica's memory for times when that fails. */
 import { setTimeout } from 'node:timers/promises'
-import { doubted, mergeSessions } from '../core/session/merge.ts'
+import { doubted, lacking, mergeSessions } from '../core/session/merge.ts'
 import type { Session } from '../core/session/session.ts'
 import { createChanges, createKeepers, keyOfValue, type MemoryLimits } from './memory.ts'
 import type { ConnectionHooks, RedisConnection } from './redis-connection.ts'
@@ -40,6 +40,9 @@ const MAX_SESSION = 1_048_576
 const MAX_VALUES = 10_000
 /** Milliseconds after which an unknown link is looked up again: the replica that writes it may be late. */
 const LATE_MS = 10
+
+/** Milliseconds after which all replicas have written what they changed while Redis was away. */
+const WRITTEN_MS = 5_000
 
 /** Returns the session without its least recently used threads if it is too large. */
 function boundSession(session: Session): Session {
@@ -144,11 +147,15 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
   const { limits, now, replica, lost } = options
   const shared = { limits, now, replica, lost }
   const heal = () => Promise.all([sessions.heal(), values.heal()])
+  let hasFailed = false
+  let backAt = Number.NEGATIVE_INFINITY
   const hooks = {
     answered: options.answered,
     settled: () => void heal(),
     changed(isUp: boolean, problem: string | undefined) {
       options.changed(isUp, problem)
+      if (isUp && hasFailed) backAt = performance.now()
+      hasFailed = !isUp
       if (isUp) void heal()
       else sessions.suspect()
     },
@@ -162,6 +169,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     remote: remote.sessions,
     merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
     doubt: doubted,
+    lacking: (session) => (performance.now() - backAt < WRITTEN_MS ? lacking(session) : session),
     bound: boundSession,
     sizeOf: sizeOfSession,
   })

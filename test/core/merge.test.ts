@@ -5,7 +5,7 @@ import { add, type Counts } from '../../src/core/counters.ts'
 import { hashOf } from '../../src/core/hash.ts'
 import { INITIAL_LOOP_STATE } from '../../src/core/loop/loop-state.ts'
 import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
-import { NEW_SESSION, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
+import { NEW_SESSION, type RecentRequest, type Run, type Session, type Thread } from '../../src/core/session/session.ts'
 import { terminalOf } from '../../src/core/terminal.ts'
 import { runWith, threadWith } from './transcript.ts'
 
@@ -76,6 +76,27 @@ describe('a session that two replicas counted separately', () => {
     })
     expect(mergeSessions(counted, given, single(7, 60)).threads[0]?.run.counts.iterations).toBe(6)
     expect(mergeSessions(counted, single(8, 60), single(7, 60)).threads[0]?.run.counts.iterations).toBe(8)
+  })
+
+  it('counts two requests that were answered in two replicas as two, also where both got the same number', () => {
+    const answered = (fingerprint: string, iteration: number) =>
+      ({ fingerprint, iteration, outcome: 'answered' }) as const
+    const [before, lone] = [answered('f6', 6), answered('lone', 7)]
+    const copy = (iteration: number, ...recentRequests: readonly RecentRequest[]) =>
+      single(iteration, 50, { recentRequests })
+    const base = copy(6, before)
+    const counted = (local: Session, remote: Session, from = base) =>
+      [mergeSessions(from, local, remote), mergeSessions(from, remote, local)].map(
+        ({ threads }) => threads[0]?.run.counts.iterations,
+      )
+    expect(counted(copy(7, before, lone), copy(7, before, answered('other', 7)))).toEqual([8, 8])
+    // The second one has read the first from the transcript.
+    expect(counted(copy(7, before, lone), copy(8, before, answered('other', 8)))).toEqual([8, 8])
+    // The same request again, and one that got no answer, are no steps.
+    expect(counted(copy(7, before, lone), copy(7, before, lone))).toEqual([7, 7])
+    expect(counted(copy(7, before, lone), copy(7, { fingerprint: 'other', iteration: 7 }))).toEqual([7, 7])
+    const inFlight = copy(7, before, { fingerprint: 'lone', iteration: 7 })
+    expect(counted(copy(7, before, lone), copy(7, before, lone, answered('other', 7)), inFlight)).toEqual([8, 8])
   })
 
   it('keeps a stop of either replica', () => {

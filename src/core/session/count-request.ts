@@ -65,6 +65,8 @@ interface Place {
   readonly answer?: RelayedAnswer | undefined
   /** What the transcript shows counts where that is more: Governor did not relay all of it. */
   readonly isUnknown: boolean
+  /** See `Continuation`. */
+  readonly least?: number | undefined
   readonly repeatsStep?: boolean | undefined
   /** How many answers it shows that its thread has not shown, whatever they say; unset where that is not known. */
   readonly newer?: number | undefined
@@ -90,14 +92,15 @@ function placeOf(session: Session, request: Request): Place {
     return { run: newRun, isUnknown: true }
   }
   const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, cutSteps = 0, branch } = found
+  const { least, newer } = found
   const asksBefore = found.asksBefore === true && facts.isByAgent !== true
   if (branch === 'rewind' && answer)
-    return { ...placeAfterRewind(session, found.thread, answer, request), isUnknown: showsMore }
+    return { ...placeAfterRewind(session, found.thread, answer, request), isUnknown: showsMore, least }
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
     const without = { ...found.thread, relayed: found.thread.relayed?.filter((one) => one !== answer) }
     const run = { ...newRun, counts: { iterations: answer.iteration } }
-    return { run, answer, isUnknown: showsMore, other: [found.thread, without] }
+    return { run, answer, isUnknown: showsMore, least, other: [found.thread, without] }
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
   const seemsNew = found.isNewRun || (name === '' && found.thread.run.isDoubted === true && !showsRun)
@@ -121,8 +124,9 @@ function placeOf(session: Session, request: Request): Place {
     answer,
     skipsHistory: asksBefore,
     isUnknown: (isNewRun && !asksBefore) || showsMore,
+    least: isNewRun ? undefined : least,
     repeatsStep,
-    newer: found.newer,
+    newer,
     midSteps,
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory || asksBefore ? undefined : thread.loopState,
@@ -205,7 +209,7 @@ function withoutMessage(thread: Thread): Thread {
 
 /** Returns the number of a request in its run, and how often its bytes were sent if that makes it a new iteration. */
 function numberOf(
-  { run, isUnknown, repeatsStep = false }: Place,
+  { run, isUnknown, least = 0, repeatsStep = false }: Place,
   { facts, isDerived }: Request,
   before: RecentRequest | undefined,
 ) {
@@ -216,7 +220,8 @@ function numberOf(
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
   // A run that was stopped counts no more.
   const { iterations = 0 } = run.counts
-  const next = iterations + Number(!run.finalAnswer && (isRepeat || !repeatsStep || iterations === 0))
+  const more = Number(!run.finalAnswer && (isRepeat || !repeatsStep || iterations === 0))
+  const next = Math.max(iterations + more, run.finalAnswer ? 0 : least)
   const shown = facts.iteration - (run.inherited?.iterations ?? 0)
   return {
     iteration: isUnknown ? Math.max(shown, next) : next,
@@ -360,6 +365,7 @@ function runAfter(
     slowedUntil: undefined,
     // Either this request shows the run, or the run is new.
     isDoubted: undefined,
+    mayLack: undefined,
     inherited: run.inherited,
   } satisfies Required<Run>
 }

@@ -77,6 +77,31 @@ function joinEntries<Time extends string, Entry extends Readonly<Record<Time, nu
   return [...entries.values()].sort((a, b) => a[time] - b[time]).slice(-bound)
 }
 
+/**
+ * Returns how many iterations a run has at least: of two requests that were answered in two replicas each was a step,
+ * also where neither replica knew the other's, so that both have the same number.
+ */
+function leastIterations(base: Run, local: Run, remote: Run): number {
+  const { iterations: counted = 0 } = base.counts
+  const newest = base.recentRequests.filter(({ iteration }) => iteration === counted)
+  // What was in flight may have been taken back since.
+  const isInFlight = newest.length > 0 && newest.every(({ outcome, isMade }) => outcome === undefined && !isMade)
+  const settled = isInFlight ? counted - 1 : counted
+  const made = new Set<string>()
+  for (const { fingerprint, iteration, outcome, isMade } of [...local.recentRequests, ...remote.recentRequests])
+    if (iteration > settled && (outcome === 'answered' || isMade)) made.add(fingerprint)
+  return settled + made.size
+}
+
+/** Returns the counts of two copies of one run. */
+function joinCounts(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run['counts'] {
+  const counts = join(base?.counts, local.counts, remote.counts, 'run', isLost)
+  if (!base || isLost || local.finalAnswer || remote.finalAnswer) return counts
+  const { iterations = 0 } = counts
+  const least = leastIterations(base, local, remote)
+  return least > iterations ? { ...counts, iterations: least } : counts
+}
+
 /** Joins two copies of one run. `base`: the same run before; unset if the replica did not know it. */
 function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run {
   const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
@@ -85,7 +110,7 @@ function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolea
   const isResumed = base?.finalAnswer !== undefined && !(local.finalAnswer && remote.finalAnswer)
   return {
     ...newer,
-    counts: join(base?.counts, local.counts, remote.counts, 'run', isLost),
+    counts: joinCounts(base, local, remote, isLost),
     recentRequests: [...others, ...newer.recentRequests].slice(-MAX_RECENT_REQUESTS),
     finalAnswer: isResumed ? undefined : (newer.finalAnswer ?? older.finalAnswer),
     isReported: newer.isReported ?? older.isReported,
@@ -161,4 +186,12 @@ export function doubted(session: Session): Session {
     thread.run.isDoubted ? thread : { ...thread, run: { ...thread.run, isDoubted: true } },
   )
   return { ...session, threads }
+}
+
+/** Marks the newest runs of a copy while other replicas may still have answers of them that the store does not know. */
+export function lacking(session: Session): Session {
+  return {
+    ...session,
+    threads: session.threads.map((thread) => ({ ...thread, run: { ...thread.run, mayLack: true } })),
+  }
 }

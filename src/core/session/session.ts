@@ -142,6 +142,8 @@ export interface Run {
   readonly question?: Question | undefined
   /** The store could not confirm that it is the newest run of its thread, and no request has shown it since. */
   readonly isDoubted?: boolean | undefined
+  /** Another replica may have relayed answers of it that the store does not know yet. */
+  readonly mayLack?: boolean | undefined
   /** What another thread has made of its transcript. */
   readonly inherited?: Counts | undefined
 }

@@ -34,6 +34,8 @@ interface Continuation {
   readonly branch?: 'rewind' | 'fork'
   /** It shows several answers that Governor did not relay to the thread. */
   readonly showsMore?: boolean
+  /** It has this number in its run, or a higher one: answers that it shows came from other replicas. */
+  readonly least?: number | undefined
   /** It shows no other answers than the request before: a step in other bytes, of an answer that is not identified. */
   readonly repeatsStep?: boolean
   /** How many answers the transcript shows after the newest one of the thread, which may say the same. */
@@ -242,8 +244,9 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
   const isNewRun = asksBefore || (isAfterAnswer && shown.length > 0 && !isSameMessage && !isOver)
   // While a store fails, other replicas relay answers that this one does not know; a harness writes one at most.
   const showsMore = !isNewest && newer > (thread.run.isDoubted ? 0 : 1)
+  const least = !isNewest && thread.run.mayLack ? answer.iteration + newer + 1 : undefined
   const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at) + takenBack(thread, answer)
-  return { thread, answer, isNewRun, asksBefore, dropsMessage, showsRun: true, showsMore, cutSteps }
+  return { thread, answer, isNewRun, asksBefore, dropsMessage, showsRun: true, showsMore, least, cutSteps }
 }
 
 /**
@@ -261,6 +264,11 @@ function asksInPlace(thread: Thread, facts: RequestFacts): boolean {
 export function replacesQuestion({ userMessageHashes: known }: Thread, facts: RequestFacts): boolean {
   const question = facts.userMessageHashes.at(-1)
   return question !== undefined && facts.iteration > 1 && !known.includes(question)
+}
+
+/** Returns whether other replicas may have relayed answers to a thread that it does not know. */
+function mayBeBehind({ run }: Thread): boolean {
+  return run.isDoubted === true || run.mayLack === true
 }
 
 /** Returns whether the newest request of a thread got no whole answer. */
@@ -416,7 +424,7 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
     dropsMessage,
     showsRun: dropsMessage || !isAfterNewest,
     // Answers that broke off may be shown too.
-    showsMore: newer > 1 && !isReleased(thread),
+    showsMore: newer > 1 && (!isReleased(thread) || mayBeBehind(thread)),
     newer,
     repeatsStep: newer === 0 && thread.messages === facts.messages && !isReleased(thread),
     cutSteps: cutStepsIn(thread, facts),
@@ -436,7 +444,9 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
   const isNewRun = last !== undefined && !thread.userMessageHashes.includes(last)
-  return { thread, isNewRun, cutSteps: cutStepsIn(thread, facts) }
+  // Other replicas may have relayed all that it shows.
+  const showsMore = mayBeBehind(thread)
+  return { thread, isNewRun, showsMore, cutSteps: cutStepsIn(thread, facts) }
 }
 
 /**
