@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { lacking } from '../../../src/core/session/merge.ts'
 import { releaseIteration } from '../../../src/core/session/transitions.ts'
 import { called, countedOf, type Message, newSession, result, said, steps, system, user } from '../transcript.ts'
 
@@ -104,6 +105,19 @@ describe('a transcript with answers that were not relayed', () => {
     expect(relayed(1).iteration(elsewhere(0))).toBe(3)
     expect(relayed(1).iteration(elsewhere(1))).toBe(3)
     expect(relayed(1).iteration(elsewhere(2))).toBe(5)
+  })
+
+  it('counts each of them while other replicas may have relayed it, and one with calls as none after that', () => {
+    const elsewhere = (...names: readonly string[]) => [
+      ...TASK,
+      ...steps('a', 2),
+      ...names.flatMap((one) => steps(one, 1)),
+    ]
+    const session = relayed(1)
+    session.change(lacking)
+    expect(session.iteration(elsewhere('x'))).toBe(4)
+    session.relay(elsewhere('x'), ['y0'])
+    expect(session.iteration(elsewhere('x', 'y', 'z'))).toBe(5)
   })
 
   it('counts as all of them where there are so many that only the first one is known', () => {
