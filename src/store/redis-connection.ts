@@ -140,7 +140,7 @@ function fail(state: State, client: RedisClient, error: unknown): void {
   const now = performance.now()
   if (state.isUp && now - state.upSince > STEADY_MS) state.retryMs = FIRST_RETRY_MS
   // One that breaks again and again is not worth the wait.
-  const isFirst = state.isUp && now - state.returnsBy > STEADY_MS
+  const isFirst = state.isUp && now - state.returnsBy > LAST_RETRY_MS
   leave(state).catch(ignore)
   report(state, error)
   if (state.isClosed) return

@@ -78,6 +78,15 @@ describe('a session that two replicas counted separately', () => {
     expect(mergeSessions(counted, single(8, 60), single(7, 60)).threads[0]?.run.counts.iterations).toBe(8)
   })
 
+  it('keeps what became of the newest request in the replica that sent it', () => {
+    const copy = (outcome?: 'answered' | 'released') =>
+      single(6, 50, { recentRequests: [{ fingerprint: 'f6', iteration: 6, outcome }] })
+    for (const outcome of ['answered', 'released'] as const) {
+      const [thread] = mergeSessions(copy(), copy(outcome), copy()).threads
+      expect(thread?.run.recentRequests).toMatchObject([{ fingerprint: 'f6', outcome }])
+    }
+  })
+
   it('counts two requests that were answered in two replicas as two, also where both got the same number', () => {
     const answered = (fingerprint: string, iteration: number) =>
       ({ fingerprint, iteration, outcome: 'answered' }) as const

@@ -104,7 +104,8 @@ function joinCounts(base: Run | undefined, local: Run, remote: Run, isLost: bool
 
 /** Joins two copies of one run. `base`: the same run before; unset if the replica did not know it. */
 function joinRuns(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run {
-  const [older, newer] = local.askedAt > remote.askedAt ? [remote, local] : [local, remote]
+  // What became of the newest request is known where it was sent.
+  const [older, newer] = local.askedAt >= remote.askedAt ? [remote, local] : [local, remote]
   const others = older.recentRequests.filter((request) => !retryOf(newer, request))
   // An operator resets and resumes runs that were over.
   const isResumed = base?.finalAnswer !== undefined && !(local.finalAnswer && remote.finalAnswer)
