@@ -20,6 +20,7 @@ import { inMode } from '../core/loop/patterns.ts'
 import type { Pause } from '../core/operator/pause.ts'
 import type { Request } from '../core/request.ts'
 import { countRequest } from '../core/session/count-request.ts'
+import { lacking } from '../core/session/merge.ts'
 import { factsOf, isAgentic, type RequestFacts, withPrevious } from '../core/session/request-facts.ts'
 import { type Changed, NEW_SESSION, type RunState, type Session } from '../core/session/session.ts'
 import { adoptFirst, type CountedRequest } from '../core/session/transitions.ts'
@@ -336,7 +337,7 @@ async function countIn(
   counted: CountedRequest,
 ): Promise<Changed<RunState>> {
   const { store, emit, now } = exchange.services
-  const begun = first ?? NEW_SESSION
+  const begun = first && store.mayLack?.() ? lacking(first) : (first ?? NEW_SESSION)
   if (key === undefined) return countRequest(begun, request)
   try {
     const { session, result } = await store.update(key, (before = begun) => {

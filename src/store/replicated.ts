@@ -149,6 +149,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
   const heal = () => Promise.all([sessions.heal(), values.heal()])
   let hasFailed = false
   let backAt = Number.NEGATIVE_INFINITY
+  const mayLack = () => hasFailed || performance.now() - backAt < WRITTEN_MS
   const hooks = {
     answered: options.answered,
     settled: () => void heal(),
@@ -169,7 +170,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     remote: remote.sessions,
     merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
     doubt: doubted,
-    lacking: (session) => (performance.now() - backAt < WRITTEN_MS ? lacking(session) : session),
+    lacking: (session) => (mayLack() ? lacking(session) : session),
     bound: boundSession,
     sizeOf: sizeOfSession,
   })
@@ -190,6 +191,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     recent: remote.recent,
     subscribe: changes.subscribe,
     ahead: remote.ahead,
+    mayLack,
     count: () => remote.count().catch(() => sessions.keys().length),
     isWhole: remote.isWhole,
     open: remote.open,

@@ -225,6 +225,8 @@ export interface Store {
    * other process shares the store.
    */
   ahead?(): number
+  /** Returns whether others may have changes that the store does not have yet. Unset if no other process shares it. */
+  mayLack?(): boolean
   /** Returns the number of sessions. Rejects if the store can't be reached. */
   count(): Promise<number>
 }

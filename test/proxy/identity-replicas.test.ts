@@ -174,6 +174,41 @@ function firstStep(at: number): readonly Entry[] {
 const totalOf = async (url: string, name: string) =>
   (await listed(url)).find((row) => row.name === name)?.total_iterations
 
+describeWith('redis-server', 'a conversation without an id that begins while Redis is away', () => {
+  it('counts what a replica has relayed that ends before Redis is back', async () => {
+    for (const [title, setting] of SETTINGS.filter(([, { session }]) => !session)) {
+      const { redis, replicas } = await startCluster({})
+      let at = 0
+      const url = () => replicas[at]?.url ?? ''
+      const agent = createAgent({
+        ...setting,
+        key: keyOf({}),
+        reducer: whole,
+        get url() {
+          return url()
+        },
+      })
+      const isDown = replicas.map(({ until }) => until((event) => event.kind === 'store_changed' && !event.isUp))
+      await redis.kill()
+      await Promise.all(isDown)
+      await agent.step()
+      at = 1
+      await agent.step()
+      await replicas[1]?.governor.close()
+      const isBack = [0, 2].map((one) => {
+        const { events, until } = replicas[one] as Running
+        const before = events.length
+        return until((event) => event.kind === 'store_changed' && event.isUp && events.indexOf(event) >= before)
+      })
+      await redis.restart()
+      await Promise.all(isBack)
+      at = 2
+      await agent.step()
+      expect.soft(agent.seen.map(numberIn), title).toEqual([1, 2, 3])
+    }
+  })
+})
+
 describeWith('redis-server', "a session's totals", () => {
   it('are the number of answers that were relayed to it, also where first steps come at once', async () => {
     const cluster = await startCluster({})
