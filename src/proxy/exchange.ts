@@ -66,7 +66,7 @@ export async function exchange(services: Services, client: Client, route = route
     if (typeof found !== 'object') return await relayUnread(x, dialect, body, found)
     turn = services.streaks.size > 0 ? await holdInStorm(found) : found
     const again = () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body))
-    turn = await slowDown(turn, again)
+    if (turn.request.budget.velocity) turn = await slowDown(turn, again)
     if (turn?.decision.kind === 'stop') turn = await awaitStop(turn, again)
     if (!turn) return
     noteDecision(turn)

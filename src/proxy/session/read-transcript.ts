@@ -169,11 +169,11 @@ function* readOn(
 }
 
 /** Returns the bytes of the fields with system text, as a text. */
-function systemFieldsOf({ index, systemFields = [] }: DialectRequest): string {
+function systemFieldsOf({ json, fields }: IndexedList, names: readonly string[] = []): string {
   let text = ''
-  for (const name of index ? systemFields : []) {
-    const value = index && member(index.fields, name)?.value
-    text += value ? `${hashOfBytes(index.json.subarray(value.start, value.end))} ` : ' '
+  for (const name of names) {
+    const value = member(fields, name)?.value
+    text += value ? `${hashOfBytes(json.subarray(value.start, value.end))} ` : ' '
   }
   return text
 }
@@ -200,14 +200,16 @@ function* read(
   beginning: Beginning | undefined,
 ): Turns<TranscriptState> {
   const { conversation, index } = asked
-  const fields = systemFieldsOf(asked)
+  // Nothing is known of short requests, nor remembered.
+  const fields = index && index.json.length >= BLOCK ? systemFieldsOf(index, asked.systemFields) : ''
   let state = knownState(asked, beginning?.known, fields)
   // The index of the request took its time as well.
   if (conversation.work?.isDue) yield
   yield* prepareAll(conversation, state)
   if (state.system === undefined) state = { ...state, system: { hash: systemHash(conversation), fields } }
-  const rest = beginning && index && ((index.hasKnownRest && beginning.known?.rest) || restOf(index))
-  const prefix = rest && newPrefix(index, beginning, rest)
+  const hasBlocks = beginning && index && blocksOf(index) > 0
+  const rest = hasBlocks ? (index.hasKnownRest && beginning.known?.rest) || restOf(index) : undefined
+  const prefix = rest && beginning && index && newPrefix(index, beginning, rest)
   if (prefix) {
     // The last message may have more parts in a later request.
     state = yield* readOn(state, conversation, lastMessage(conversation, prefix.items.length), registry)
