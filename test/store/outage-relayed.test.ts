@@ -5,39 +5,13 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { doubted, lacking, mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer, noteRelayed, releaseIteration } from '../../src/core/session/transitions.ts'
-import {
-  createReplicatedValues,
-  NOT_STORED,
-  type RemoteValues,
-  type Versioned,
-} from '../../src/store/replicated-values.ts'
-import { type SessionKey, sessionKey } from '../../src/store/store.ts'
+import { createReplicatedValues } from '../../src/store/replicated-values.ts'
+import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, system, user } from '../core/transcript.ts'
+import { type Link, startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
-
-/** How Redis treats the commands of one replica. `late`: it carries them out, and the replica gets no answer in time. */
-type Link = 'up' | 'refused' | 'late'
-
-/** Values that replicas share, as Redis keeps them. */
-function startServer() {
-  const values = new Map<SessionKey, string>()
-  const read = (key: SessionKey) => JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
-  const remote = (link: () => Link, isUp: () => boolean): RemoteValues<Session> => ({
-    isUp,
-    read: async (key) => read(key),
-    async replace(key, expected, next) {
-      if (link() === 'refused') throw new Error('no connection')
-      const current = read(key)
-      const isSame = current.operations[0] === expected.operations[0]
-      if (isSame) values.set(key, JSON.stringify(next))
-      if (link() === 'late') throw new Error('no answer in time')
-      return isSame ? undefined : current
-    },
-  })
-  return { empty: () => values.clear(), remote }
-}
 
 let opened = 0
 
@@ -48,8 +22,8 @@ function openReplica(server: ReturnType<typeof startServer>, begin: Link = 'up')
   let isBack = false
   const values = createReplicatedValues<Session>({
     remote: server.remote(
-      () => link,
       () => knows,
+      () => link,
     ),
     merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
     doubt: doubted,

@@ -5,35 +5,14 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
-import {
-  createReplicatedValues,
-  NOT_STORED,
-  type RemoteValues,
-  type Versioned,
-} from '../../src/store/replicated-values.ts'
-import { type SessionKey, sessionKey } from '../../src/store/store.ts'
+import { createReplicatedValues } from '../../src/store/replicated-values.ts'
+import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, said, system, user } from '../core/transcript.ts'
+import { startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
 const TOKENS = 10
-
-/** Values that replicas share, as Redis keeps them. */
-function startServer() {
-  const values = new Map<SessionKey, string>()
-  const read = (key: SessionKey) => JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
-  const remote = (isUp: () => boolean): RemoteValues<Session> => ({
-    isUp,
-    read: async (key) => read(key),
-    async replace(key, expected, next) {
-      const current = read(key)
-      if (current.operations[0] !== expected.operations[0]) return current
-      values.set(key, JSON.stringify(next))
-      return undefined
-    },
-  })
-  return { flush: () => values.clear(), remote }
-}
 
 function openReplica(server: ReturnType<typeof startServer>, name: string) {
   let isUp = true
@@ -127,7 +106,7 @@ async function play(events: readonly Event[], isNewChat: boolean) {
   const agent = startAgent(isNewChat)
   const steps: { readonly given: number; readonly due: number }[] = []
   for (const event of events) {
-    if (event.kind === 'flush') server.flush()
+    if (event.kind === 'flush') server.empty()
     else
       for (const replica of event.at === undefined ? replicas : replicas.slice(event.at, event.at + 1))
         if (event.kind === 'step') steps.push(await agent.step(replica, event.isLast))

@@ -1,0 +1,26 @@
+/** Values that replicas share in one process, as Redis keeps them. */
+import type { Session } from '../../src/core/session/session.ts'
+import { NOT_STORED, type RemoteValues, type Versioned } from '../../src/store/replicated-values.ts'
+import type { SessionKey } from '../../src/store/store.ts'
+
+/** How Redis treats the commands of one replica. `late`: it carries them out, and the replica gets no answer in time. */
+export type Link = 'up' | 'refused' | 'late'
+
+/** Returns a server without values. */
+export function startServer() {
+  const values = new Map<SessionKey, string>()
+  const read = (key: SessionKey) => JSON.parse(values.get(key) ?? JSON.stringify(NOT_STORED)) as Versioned<Session>
+  const remote = (isUp: () => boolean, link: () => Link = () => 'up'): RemoteValues<Session> => ({
+    isUp,
+    read: async (key) => read(key),
+    async replace(key, expected, next) {
+      if (link() === 'refused') throw new Error('no connection')
+      const current = read(key)
+      const isSame = current.operations[0] === expected.operations[0]
+      if (isSame) values.set(key, JSON.stringify(next))
+      if (link() === 'late') throw new Error('no answer in time')
+      return isSame ? undefined : current
+    },
+  })
+  return { empty: () => values.clear(), remote }
+}
