@@ -5,13 +5,14 @@ import { countRequest } from '../../src/core/session/count-request.ts'
 import { doubted, lacking, mergeSessions } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer, noteRelayed, releaseIteration } from '../../src/core/session/transitions.ts'
-import { createReplicatedValues } from '../../src/store/replicated-values.ts'
+import { createReplicatedValues, type ReplicatedValues } from '../../src/store/replicated-values.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, system, user } from '../core/transcript.ts'
 import { type Link, startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
+const MOST_MISSED = 3
 
 let opened = 0
 
@@ -20,10 +21,21 @@ function openReplica(server: ReturnType<typeof startServer>, begin: Link = 'up')
   let link: Link = begin
   let knows = begin === 'up'
   let isBack = false
-  const values = createReplicatedValues<Session>({
+  let missed = 0
+  /** It notices that Redis is away. */
+  const notice = () => {
+    if (link === 'up') return
+    if (knows) values.suspect()
+    knows = false
+  }
+  const values: ReplicatedValues<Session> = createReplicatedValues<Session>({
     remote: server.remote(
       () => knows,
-      () => link,
+      () => {
+        // The third answer in a row that comes too late ends the use of Redis.
+        if (link === 'late' && ++missed === MOST_MISSED) notice()
+        return link
+      },
     ),
     merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
     doubt: doubted,
@@ -42,15 +54,11 @@ function openReplica(server: ReturnType<typeof startServer>, begin: Link = 'up')
     set(to: 'late' | 'refused') {
       link = to
     },
-    /** It notices that Redis is away. */
-    notice() {
-      if (link === 'up') return
-      if (knows) values.suspect()
-      knows = false
-    },
+    notice,
     async mend() {
       if (link !== 'up') isBack = true
       link = 'up'
+      missed = 0
       knows = true
       await values.heal()
     },
