@@ -18,7 +18,7 @@ import {
   type Line,
   linesInJournal,
   NO_SUMS,
-  partsByTool,
+  partsIn,
   SUM_NAMES,
   type Sums,
   sinceOf,
@@ -90,11 +90,11 @@ async function usageSince(lines: AsyncIterable<Line>, by: Grouping, from: number
   for await (const line of lines) {
     if (++read % CHUNK === 0) await new Promise((resolve) => setImmediate(resolve))
     if (Date.parse(line.time) < from) continue
-    const named = seesNames ? line : { ...line, session: null }
     const at = GROUPINGS.day(line)
     addLine(total, line)
     addTo(days, { cells: [at], ...NO_SUMS }, line)
-    for (const [asked, part] of by === 'tool' ? partsByTool(line) : [[GROUPINGS[by](named), line] as const]) {
+    const named = seesNames ? line : { ...line, session: null }
+    for (const [asked, part] of partsIn(named, by, GROUPINGS[by])) {
       const key = groups.has(asked) || groups.size < MOST_GROUPS ? asked : OTHERS
       const used = { ...NO_SUMS }
       addLine(used, part)

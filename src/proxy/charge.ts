@@ -269,8 +269,7 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
   await untilSent?.()
   const sent = aside.readAgain?.() ?? asked
-  const tenant = tenantOf(client.head.headers, x.route, services)
-  const id = await keepPlace(services, sent, found ?? { tenant, id: undefined, name: undefined })
+  const id = await keepPlace(services, sent, found ?? { tenant: tenantOf(client.head.headers, x.route, services) })
   const answer = { text, model: sent.conversation.model, terminal, id }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)

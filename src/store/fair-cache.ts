@@ -92,7 +92,7 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     perf: { now },
     ttlResolution: 0,
   })
-  /** Returns an entry and notes its use; `undefined` if there is none. */
+  /** Returns an entry, or `undefined`, and notes its use. */
   const used = (key: SessionKey): Entry<V> | undefined => {
     const entry = entries.get(key, FRESH)
     const keys = entry?.tenant.keys

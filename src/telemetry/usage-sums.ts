@@ -93,7 +93,7 @@ export function addLine(sums: Sums, line: Json | Sums): void {
 }
 
 /** Returns what a line counts for each tool whose results its prompts held, and the rest of it. */
-export function* partsByTool(line: Line): Generator<readonly [tool: string, part: Json]> {
+function* partsByTool(line: Line): Generator<readonly [tool: string, part: Json]> {
   let [input, cost] = [numberIn(line, 'input'), numberIn(line, 'cost_usd')]
   for (const one of objectsOf(line['tools'])) {
     const part = { input: Math.min(input, numberIn(one, 'input')), cost_usd: Math.min(cost, numberIn(one, 'cost_usd')) }
@@ -102,6 +102,11 @@ export function* partsByTool(line: Line): Generator<readonly [tool: string, part
     yield [textOf(one['tool']), { ...part, price_known: line['price_known'] }]
   }
   yield [NO_TOOL, { ...line, input, cost_usd: cost }]
+}
+
+/** Returns the groups that a line counts in, by their names, with its part in each. */
+export function partsIn(line: Line, by: string, nameOf: (line: Line) => string): Iterable<readonly [string, Json]> {
+  return by === 'tool' ? partsByTool(line) : [[nameOf(line), line]]
 }
 
 /** What lines have in common, in one cell for each title, and what they add up to. */

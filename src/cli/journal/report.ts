@@ -15,7 +15,7 @@ import {
   type Line,
   linesInJournal,
   NO_SUMS,
-  partsByTool,
+  partsIn,
   type Sums,
   sinceOf,
 } from '../../telemetry/usage-sums.ts'
@@ -102,7 +102,7 @@ async function rowsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: bool
   const rows = new Map<string, Row>()
   const total = isByClient ? newRow('total', '') : newRow('total')
   for await (const line of lines) {
-    for (const [name, part] of by === 'tool' ? partsByTool(line) : [[BY[by](line), line] as const]) {
+    for (const [name, part] of partsIn(line, by, BY[by])) {
       const start = isByClient ? newRow(name, GROUPINGS.client(line)) : newRow(name)
       addTo(rows, start, part).models.add(GROUPINGS.model(line))
     }

@@ -399,7 +399,7 @@ export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: strin
   return undefined
 }
 
-/** Returns the recent requests of a run, of which one is changed. */
+/** Returns the recent requests of a run with a change of one of them. */
 export function withRecent(
   { recentRequests }: Run,
   sent: RecentRequest,

@@ -134,7 +134,7 @@ export function responseBegan(session: Session, request: CountedRequest, ids: re
 export interface Delivered extends Pick<RelayedAnswer, 'operation' | 'callIds' | 'calls' | 'isFirst' | 'isCut'> {}
 
 /** How a client may continue from an answer by its id. */
-interface Continuation {
+interface KeptAnswer {
   readonly ids: readonly string[]
   /** The answer's calls, as their results may come without them; unset if the loop guard does not follow it. */
   readonly calls: readonly PendingCall[] | undefined
@@ -142,14 +142,14 @@ interface Continuation {
   readonly isOnly: boolean
 }
 
-const NO_CONTINUATION: Continuation = { ids: [], calls: undefined, isOnly: false }
+const NOT_KEPT: KeptAnswer = { ids: [], calls: undefined, isOnly: false }
 
 /** Records the calls of an answer before the client has its end, and whether the answer is whole. */
 export function noteRelayed(
   session: Session,
   request: CountedRequest,
   answer: Delivered,
-  { ids, calls, isOnly } = NO_CONTINUATION,
+  { ids, calls, isOnly } = NOT_KEPT,
 ): Session {
   const thread = threadOf(session, request)
   const sent = thread && retryOf(thread.run, request)
@@ -222,7 +222,7 @@ function withoutBefore<Settings extends Pick<NonNullable<Run['operator']>, 'base
   return { ...settings, base: { ...settings.base, counts: minus(settings.base.counts, ONE_ITERATION) } }
 }
 
-/** Returns the recent requests of a run, of which those of its newest iteration are released, but for `kept`. */
+/** Returns the recent requests of a run, and releases those of its newest iteration, but for `kept`. */
 export function withReleased({ counts, recentRequests }: Run, kept?: string): readonly RecentRequest[] {
   return recentRequests.map((one) =>
     one.iteration === counts.iterations && one.fingerprint !== kept ? { ...one, outcome: 'released' } : one,

@@ -76,7 +76,7 @@ export function resultsOfBlocked(blockedMessage: BlockedMessage): readonly strin
 }
 
 /** The members by which results name their calls. */
-const NAMING = ['call_id', 'approval_request_id', 'id'] as const
+export const NAMING = ['call_id', 'approval_request_id', 'id'] as const
 
 /** Returns those of the pending results (JSON texts) whose calls the results `ids` do not name. */
 export function resultsLeft(pendingResults: readonly string[], ids: ReadonlySet<string>): readonly string[] {

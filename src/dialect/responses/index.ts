@@ -54,7 +54,7 @@ import {
   stringIn,
 } from '../shared/request.ts'
 import { firstId } from '../shared/response-tail.ts'
-import { continueAfterBlock, injectPendingResults, resultsLeft, resultsOfBlocked } from './continue.ts'
+import { continueAfterBlock, injectPendingResults, NAMING, resultsLeft, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { CREATE, responsesSocket } from './socket.ts'
 import { responsesStream } from './stream.ts'
@@ -196,7 +196,7 @@ const FIELDS: RequestFields = {
 /** Returns by which id a result names its call. */
 function idOfResult(json: Buffer, item: Span): string {
   const fields = members(json, item)
-  const ids = ['call_id', 'approval_request_id', 'id'].map((name) => stringIn(json, fields, name))
+  const ids = NAMING.map((name) => stringIn(json, fields, name))
   return ids.find((id) => id !== '') ?? ''
 }
 

@@ -58,5 +58,5 @@ export async function linkOf(
 export async function forgetPending(services: Services, { stored }: DialectRequest, tenant: string): Promise<void> {
   const { previous } = stored ?? {}
   if (previous === undefined || !stored?.isConversation) return
-  await savePending(services, { tenant, id: undefined, name: undefined }, previous, { pendingResults: [] })
+  await savePending(services, { tenant }, previous, { pendingResults: [] })
 }

@@ -40,9 +40,6 @@ interface Tail {
 /** By the hash of the bytes. */
 export type KnownPrefixes = LRUCache<bigint, KnownPrefix>
 
-/** The hash of no block. */
-const NO_HASH = -1n
-
 const MAX_BYTES = 32 * 1_048_576
 /** So that no single conversation takes the place of many others. */
 const MAX_PREFIX_BYTES = 1_048_576
@@ -77,22 +74,33 @@ export function longestKnown(known: KnownPrefixes, { prefixes }: BodyHashes, jso
   return { fields, at, items: newest.items, rest: newest.rest, transcript: newest.transcript }
 }
 
-/** Returns how many whole blocks of a request's body end before the last item of its list does. */
-function blocksOf({ items }: IndexedList): number {
-  return Math.floor((items.at(-1)?.end ?? 0) / BLOCK)
+/** A request of which something is remembered. */
+interface Long {
+  readonly index: IndexedList
+  readonly prefixes: KnownPrefixes
+  /** The whole blocks of its body that end before the last item of its list does: how many, and their hash. */
+  readonly blocks: number
+  readonly hash: bigint
+  readonly rest: KnownItems['rest']
 }
 
-/** Returns the longest beginning with whole items of a request's list, and its hash; `undefined` if that is known. */
-function newPrefix(index: IndexedList, { hashes, prefixes }: Beginning, rest: KnownItems['rest']) {
-  const { fields, list, items } = index
-  const blocks = blocksOf(index)
+/** Returns a request with what is remembered of it; `undefined` if its list ends in the first block. */
+function longOf(index: IndexedList, { hashes, known, prefixes }: Beginning): Long | undefined {
+  const blocks = Math.floor((index.items.at(-1)?.end ?? 0) / BLOCK)
   const hash = hashes.prefixes[blocks - 1]
-  if (hash === undefined || prefixes.has(hash)) return undefined
+  if (hash === undefined) return undefined
+  return { index, prefixes, blocks, hash, rest: (index.hasKnownRest && known?.rest) || restOf(index) }
+}
+
+/** Returns the longest beginning with whole items of a request's list; `undefined` if that is known. */
+function newPrefix({ index, prefixes, blocks, hash, rest }: Long) {
+  const { fields, list, items } = index
+  if (prefixes.has(hash)) return undefined
   const count = items.findLastIndex(({ end }) => end <= blocks * BLOCK) + 1
   const listField = fields.findIndex(({ value }) => value.start === list.start)
   const at = fields[listField]?.start
   if (count === 0 || at === undefined) return undefined
-  return { hash, fields: fields.slice(0, listField), at, items: items.slice(0, count), rest }
+  return { fields: fields.slice(0, listField), at, items: items.slice(0, count), rest }
 }
 
 /** Yields wherever other requests should have their turn: without such a place a request waits for nothing. */
@@ -134,15 +142,9 @@ export interface Beginning {
  * Remembers all of a request whose whole blocks are known, but for its last message, after which `transcript` is not
  * yet.
  */
-function noteNewest(
-  index: IndexedList,
-  { hashes, prefixes }: Beginning,
-  rest: KnownItems['rest'],
-  transcript: TranscriptState,
-): void {
+function noteNewest({ index, prefixes, blocks, hash, rest }: Long, transcript: TranscriptState): void {
   const { json, items } = index
-  const blocks = blocksOf(index)
-  const prefix = prefixes.peek(hashes.prefixes[blocks - 1] ?? NO_HASH)
+  const prefix = prefixes.peek(hash)
   if (!prefix || prefix.items[0]?.start !== items[0]?.start) return
   const end = items.at(-1)?.end ?? 0
   const size = (items.length - prefix.items.length) * SIZES.item + sizeOfFields(rest.fields)
@@ -207,18 +209,16 @@ function* read(
   if (conversation.work?.isDue) yield
   yield* prepareAll(conversation, state)
   if (state.system === undefined) state = { ...state, system: { hash: systemHash(conversation), fields } }
-  const hasBlocks = beginning && index && blocksOf(index) > 0
-  const rest = hasBlocks ? (index.hasKnownRest && beginning.known?.rest) || restOf(index) : undefined
-  const prefix = rest && beginning && index && newPrefix(index, beginning, rest)
+  const long = index && beginning && longOf(index, beginning)
+  const prefix = long && newPrefix(long)
   if (prefix) {
     // The last message may have more parts in a later request.
     state = yield* readOn(state, conversation, lastMessage(conversation, prefix.items.length), registry)
-    const { hash, ...items } = prefix
-    beginning.prefixes.set(hash, { transcript: state, newest: undefined, ...items })
+    long.prefixes.set(long.hash, { transcript: state, newest: undefined, ...prefix })
   }
   const length = lastMessage(conversation)
   state = yield* readOn(state, conversation, length, registry)
-  if (beginning && index && rest) noteNewest(index, beginning, rest, state)
+  if (long) noteNewest(long, state)
   const newest = state.assistantMessages.at(-1)
   for (const step of state.assistantMessages) {
     // The calls of the newest are read again.

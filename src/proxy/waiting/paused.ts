@@ -93,8 +93,8 @@ async function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, 
   const text = fill(x.services.policies.budget.settings.policy.texts.paused, meter)
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
-  const tenant = tenantOf(x.client.head.headers, x.route, x.services)
-  const id = await keepPlace(x.services, sent, found ?? { tenant, id: undefined, name: undefined })
+  const place = found ?? { tenant: tenantOf(x.client.head.headers, x.route, x.services) }
+  const id = await keepPlace(x.services, sent, place)
   const answer = { text, model, terminal, id }
   sendAnswer({ exchange: x, dialect, sent }, answer, {
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),
