@@ -47,6 +47,16 @@ const NOTICE = /\[BUDGET: (\w+) ([^ ]+ per minute)\. (You (?:have|MUST))/
 const saidIn = (requests: readonly { readonly text: string }[]) =>
   requests.map(({ text }) => NOTICE.exec(text)?.slice(1, 4).join(' '))
 
+/** Returns a model whose answers, but for the first three, wait until they are let go: `open` has one for each. */
+function holding() {
+  const open: (() => void)[] = []
+  const model: Model = async (request) => {
+    if (request.number > 3) await new Promise<void>((resolve) => open.push(resolve))
+    return searcher(request)
+  }
+  return { open, model }
+}
+
 describe('a limit on the rate', () => {
   it.each(SETTINGS)('cautions from half, gives one notice, and ends the run: %s', async (_, setting) => {
     const { model, agentOf } = await start(velocity({ max_iterations: 6, over: '1m' }))
@@ -222,11 +232,7 @@ describe('a rate that slows', () => {
   })
 
   it('lets one request of a session through at a time, in the order in which they came', async () => {
-    const open: (() => void)[] = []
-    const model: Model = async (request) => {
-      if (request.number > 3) await new Promise<void>((resolve) => open.push(resolve))
-      return searcher(request)
-    }
+    const { open, model } = holding()
     const { model: server, agentOf, clock, events, until } = await start(slow, model)
     const main = agentOf()
     for (let at = 0; at < 3; at++) await main.step()
@@ -250,11 +256,7 @@ describe('a rate that slows', () => {
   })
 
   it('lets no request that comes later go before those that wait, also if the rate is below the limit then', async () => {
-    const open: (() => void)[] = []
-    const model: Model = async (request) => {
-      if (request.number > 3) await new Promise<void>((resolve) => open.push(resolve))
-      return searcher(request)
-    }
+    const { open, model } = holding()
     const { model: server, agentOf, clock, events, until } = await start(slow, model)
     // The next minute begins while they wait.
     clock.now += MINUTE - 10_000

@@ -2,13 +2,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countRequest } from '../../src/core/session/count-request.ts'
-import { doubted, lacking, mergeSessions } from '../../src/core/session/merge.ts'
+import { lacking } from '../../src/core/session/merge.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { noteAnswer, noteRelayed, releaseIteration } from '../../src/core/session/transitions.ts'
-import { createReplicatedValues, type ReplicatedValues } from '../../src/store/replicated-values.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, system, user } from '../core/transcript.ts'
-import { type Link, startServer } from './values-server.ts'
+import { type Link, sessionsOf, startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -28,26 +27,15 @@ function openReplica(server: ReturnType<typeof startServer>, begin: Link = 'up')
     if (knows) values.suspect()
     knows = false
   }
-  const values: ReplicatedValues<Session> = createReplicatedValues<Session>({
-    remote: server.remote(
-      () => knows,
-      () => {
-        // The third answer in a row that comes too late ends the use of Redis.
-        if (link === 'late' && ++missed === MOST_MISSED) notice()
-        return link
-      },
-    ),
-    merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
-    doubt: doubted,
-    lacking: (session) => (isBack ? lacking(session) : session),
-    sizeOf: () => 1,
-    max: 10,
-    maxBytes: 10,
-    ttl: 3_600_000,
-    now: () => performance.now(),
-    replica: name,
-    lost: () => {},
-  })
+  const remote = server.remote(
+    () => knows,
+    () => {
+      // The third answer in a row that comes too late ends the use of Redis.
+      if (link === 'late' && ++missed === MOST_MISSED) notice()
+      return link
+    },
+  )
+  const values = sessionsOf(remote, name, (session) => (isBack ? lacking(session) : session))
   return {
     values,
     link: () => link,

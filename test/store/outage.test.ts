@@ -2,13 +2,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countRequest } from '../../src/core/session/count-request.ts'
-import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
-import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
+import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
-import { createReplicatedValues } from '../../src/store/replicated-values.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, said, system, user } from '../core/transcript.ts'
-import { startServer } from './values-server.ts'
+import { sessionsOf, startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -16,18 +14,10 @@ const TOKENS = 10
 
 function openReplica(server: ReturnType<typeof startServer>, name: string) {
   let isUp = true
-  const values = createReplicatedValues<Session>({
-    remote: server.remote(() => isUp),
-    merge: (base, local, remote, isLost) => (local ? mergeSessions(base, local, remote, isLost) : remote),
-    doubt: doubted,
-    sizeOf: () => 1,
-    max: 10,
-    maxBytes: 10,
-    ttl: 3_600_000,
-    now: () => performance.now(),
-    replica: name,
-    lost: () => {},
-  })
+  const values = sessionsOf(
+    server.remote(() => isUp),
+    name,
+  )
   return {
     values,
     cut() {

@@ -1,6 +1,12 @@
 /** Values that replicas share in one process, as Redis keeps them. */
+import { doubted, mergeSessions } from '../../src/core/session/merge.ts'
 import type { Session } from '../../src/core/session/session.ts'
-import { NOT_STORED, type RemoteValues, type Versioned } from '../../src/store/replicated-values.ts'
+import {
+  createReplicatedValues,
+  NOT_STORED,
+  type RemoteValues,
+  type Versioned,
+} from '../../src/store/replicated-values.ts'
 import type { SessionKey } from '../../src/store/store.ts'
 
 /** How Redis treats the commands of one replica. `late`: it carries them out, and the replica gets no answer in time. */
@@ -23,4 +29,25 @@ export function startServer() {
     },
   })
   return { empty: () => values.clear(), remote }
+}
+
+/** Returns the sessions of a replica, without bounds that matter. `lacking`: as the store marks what others may lack. */
+export function sessionsOf(
+  remote: RemoteValues<Session>,
+  replica: string,
+  lacking: (session: Session) => Session = (session) => session,
+) {
+  return createReplicatedValues<Session>({
+    remote,
+    replica,
+    lacking,
+    merge: (base, local, theirs, isLost) => (local ? mergeSessions(base, local, theirs, isLost) : theirs),
+    doubt: doubted,
+    sizeOf: () => 1,
+    max: 10,
+    maxBytes: 10,
+    ttl: 3_600_000,
+    now: () => performance.now(),
+    lost: () => {},
+  })
 }
