@@ -115,11 +115,12 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
   for (const { result, at, tool, call, isPoll, isChange } of callsAt(reader, index)) {
     // Of equal calls the first one counts.
     if (leftOut?.has(call) || made.some((other) => other.call === call)) continue
-    const { maskedHash, ...hashed } = hashResult(reader, index, history, call, result)
+    const hashed = hashResult(reader, index, history, call, result)
     history = hashed.history
     const { goesOn, isTerse, isPlaceholder } = progressIn(result)
     const isUnknown = isPlaceholder || (result && unknown?.has(exactHash(result, reader.policy.volatile)))
     const resultHash = isUnknown ? '' : hashed.resultHash
+    const { maskedHash } = hashed
     made.push({ at, tool, call, resultHash, maskedHash, isPoll: isPoll || goesOn, isChange, isTerse })
   }
   const known = { ...loopState.memory, history }
