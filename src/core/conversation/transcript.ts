@@ -180,6 +180,12 @@ function toolsOf(conversation: Conversation, step: AssistantMessage | undefined)
   return new Map(step ? conversation.calls(step.index).map(({ id, name }) => [id, name]) : [])
 }
 
+/** Returns true if reading should stop before a message: others wait, or the calls of its results are decoded first. */
+function stopsBefore(conversation: Conversation, hasResults: boolean, newest: AssistantMessage | undefined): boolean {
+  if (conversation.work?.isDue) return true
+  return hasResults && newest !== undefined && conversation.prepare?.(newest.index) !== undefined
+}
+
 /**
  * Returns the state after `length` messages; with `mayPause` an earlier one where others should have their turn, or
  * where the newest answer should be decoded first.
@@ -193,33 +199,29 @@ export function advance(
 ): TranscriptState {
   if (length <= from.length) return from
   let { hasUserRole, iterations, toolCalls, newToolCalls, endsInUserMessage, resultBytes } = from
-  const userMessageHashes: Hash[] = []
+  const userMessageHashes = [...from.userMessageHashes]
   const assistantMessages: AssistantMessage[] = []
   const openers: Opener[] = []
   let newest = from.assistantMessages.at(-1)
   let tools: ReadonlyMap<string, string> | undefined
-  let opened = from.openers.at(-1)?.users ?? -1
   let index = from.length
   for (; index < length; index++) {
-    if (mayPause && index > from.length && conversation.work?.isDue) break
     const role = conversation.role(index)
     const hasResults = role !== 'assistant' && conversation.resultCount(index) > 0
+    if (mayPause && index > from.length && stopsBefore(conversation, hasResults, newest)) break
     // A harness's words, or a system text, may stand after those of a user.
     if (role === 'assistant' || role === 'tool' || hasResults) endsInUserMessage = false
     if (hasResults) {
-      if (mayPause && index > from.length && newest && conversation.prepare?.(newest.index)) break
       tools ??= toolsOf(conversation, newest)
       resultBytes = withResults(resultBytes, conversation, index, tools)
     }
     if (role === 'assistant') {
       newToolCalls = conversation.callCount(index)
       const step: AssistantMessage = { index, calls: newToolCalls, hash: undefined, callIds: undefined }
-      const users = from.userMessageHashes.length + userMessageHashes.length
+      const users = userMessageHashes.length
+      const opener = openers.at(-1) ?? from.openers.at(-1)
       // Answers before any message of a user belong to the prompt.
-      if (hasUserRole && users > opened) {
-        openers.push({ step, users, before: newest })
-        opened = users
-      }
+      if (hasUserRole && users > (opener?.users ?? -1)) openers.push({ step, users, before: newest })
       assistantMessages.push(step)
       newest = step
       tools = undefined
@@ -231,14 +233,12 @@ export function advance(
     const said = userText(conversation, index, registry)
     if (said === undefined) continue
     userMessageHashes.push(hashOfText(said))
-    iterations = 0
-    toolCalls = 0
-    newToolCalls = 0
+    iterations = toolCalls = newToolCalls = 0
     endsInUserMessage = true
   }
   return {
     length: index,
-    userMessageHashes: [...from.userMessageHashes, ...userMessageHashes],
+    userMessageHashes,
     hasUserRole,
     openers: withEntries(from.openers, openers, MAX_ASSISTANT_MESSAGES),
     iterations,
