@@ -56,7 +56,7 @@ export interface Answer {
   readonly reasoning?: string
   readonly calls?: readonly ScriptedCall[]
   readonly finish?: string
-  /** Content blocks before the others, if the format has blocks. */
+  /** Content blocks, or items of a response, before the others, if the format has them. */
   readonly blocks?: readonly object[]
   /** What a response of Gemini's API, or of Messages, states, in place of the usual. */
   readonly usage?: Readonly<Record<string, number>>

@@ -21,6 +21,7 @@ export function inputOf(request: ChatBody): Item[] {
 export function outputOf(answer: Answer, number: number): Item[] {
   const text = { type: 'output_text', text: answer.text, annotations: [], logprobs: [] }
   return [
+    ...((answer.blocks ?? []) as readonly Item[]),
     ...(answer.reasoning === undefined
       ? []
       : [{ id: `rs_${number}`, type: 'reasoning', summary: [], encrypted_content: answer.reasoning }]),

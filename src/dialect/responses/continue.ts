@@ -4,7 +4,7 @@ import { appendElement, type Edit, prependElement, removeMembers, setMember } fr
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, type Span } from '../../json/scan.ts'
 import type { BlockedMessage } from '../dialect.ts'
-import { callOfItem, isClientCall } from './wire.ts'
+import { callOfItem, clientCallsIn } from './wire.ts'
 
 /** Returns the item that answers a call with a text; `undefined` if the result of such a call can't be a text. */
 function outputItem(call: Json, text: string): Json | undefined {
@@ -31,8 +31,7 @@ function outputItem(call: Json, text: string): Json | undefined {
 /** Returns the results of a blocked message as items; `undefined` if one of its calls can't be answered with a text. */
 function resultItems({ buffered, results }: BlockedMessage): Json[] | undefined {
   const items: Json[] = []
-  for (const call of objectsOf(propertyOf(buffered.message, 'output'))) {
-    if (!isClientCall(call)) continue
+  for (const call of clientCallsIn(objectsOf(propertyOf(buffered.message, 'output')))) {
     const item = outputItem(call, results[items.length] ?? '')
     if (!item) return undefined
     items.push(item)

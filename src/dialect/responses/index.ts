@@ -58,7 +58,7 @@ import { continueAfterBlock, injectPendingResults, NAMING, resultsLeft, resultsO
 import { responsesReplies } from './reply.ts'
 import { CREATE, responsesSocket } from './socket.ts'
 import { responsesStream } from './stream.ts'
-import { CALL_ID, callOfItem, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
+import { CALL_ID, callOfItem, HOSTED_SHELL, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 interface InputItem extends ListedItem {
@@ -66,6 +66,8 @@ interface InputItem extends ListedItem {
   readonly isReference: boolean
   /** It is a compaction, or something like it. */
   readonly isAside: boolean
+  /** A shell of the provider runs it, and the provider sends its output with the same response. */
+  readonly isHostedShell: boolean
 }
 
 type RequestIndex = ListIndex<InputItem>
@@ -75,6 +77,8 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   let type = 0
   let role = 0
   let execution = 0
+  let callId = 0
+  let environment = 0
   let id = 0
   let list = 0
   let key = firstKey(json, at)
@@ -85,12 +89,21 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     if (isString(json, key, keyEnd, 'type')) type = value
     else if (isString(json, key, keyEnd, 'role')) role = value
     else if (isString(json, key, keyEnd, 'execution')) execution = value
+    else if (isString(json, key, keyEnd, 'call_id')) callId = value
+    else if (isString(json, key, keyEnd, 'environment')) environment = value
     else if (isString(json, key, keyEnd, 'id')) id = value
     else if (isString(json, key, keyEnd, 'tools')) list = value
     key = nextKey(json, skipValue(json, value))
   }
   const typeName = stringAt(json, type)
-  const kind = kindOfItem(typeName, stringAt(json, execution))
+  const shell = environment > 0 ? { start: environment, end: skipValue(json, environment) } : undefined
+  const place = shell && kindAt(json, shell) === 'object' ? stringIn(json, members(json, shell), 'type') : ''
+  const kind = kindOfItem(typeName, {
+    execution: stringAt(json, execution),
+    // The ids of nearly all items say nothing of this.
+    callId: typeName === 'custom_tool_call' ? stringAt(json, callId) : '',
+    environment: place,
+  })
   const isReference = typeName === 'item_reference'
   const isCall = kind === 'call' || (isReference && CALL_ID.test(stringAt(json, id)))
   // Clients of "Responses Lite" have no field for their tools.
@@ -103,13 +116,29 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
     resultCount: kind === 'tool' ? 1 : 0,
     isReference,
     isAside: kind === 'aside',
+    isHostedShell: place === HOSTED_SHELL,
     tools: offersTools ? { start: list, end: skipValue(json, list) } : undefined,
   }
 }
 
 /** Returns the item for an input that is a text. */
 function readText({ start, end }: Span): InputItem {
-  return { start, end, role: 'user', callCount: 0, resultCount: 0, isReference: false, isAside: false }
+  const message = { role: 'user', callCount: 0, resultCount: 0 } as const
+  return { start, end, ...message, isReference: false, isAside: false, isHostedShell: false }
+}
+
+/** Returns the index in which the outputs of the provider's own shell are part of the response that ran it. */
+function withHostedOutputs(index: RequestIndex): RequestIndex {
+  const { json, items } = index
+  if (!items.some(({ isHostedShell }) => isHostedShell)) return index
+  const callIdOf = (item: Span) => stringIn(json, members(json, item), 'call_id')
+  const hosted = new Set<string>()
+  const all = items.map((item): InputItem => {
+    if (item.isHostedShell) hosted.add(callIdOf(item))
+    if (item.role !== 'tool' || !hosted.has(callIdOf(item))) return item
+    return { ...item, role: 'assistant', resultCount: 0 }
+  })
+  return { ...index, items: all }
 }
 
 /** Decodes a message, which may be a response of several items, or with -1 the fields with system text. */
@@ -279,8 +308,9 @@ function bannedTools({ json, object, fields, items }: RequestIndex, ban: ToolBan
 }
 
 const read: Dialect['read'] = ({ path, body, known }) => {
-  const index = indexList(body, 'input', readItem, known, readText)
-  if (!index) return undefined
+  const indexed = indexList(body, 'input', readItem, known, readText)
+  if (!indexed) return undefined
+  const index = withHostedOutputs(indexed)
   const { json, object, fields, items } = index
   const isSteered = path.endsWith(STEERED)
   // It is a message of a WebSocket.

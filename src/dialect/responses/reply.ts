@@ -1,6 +1,6 @@
 /** Responses of the Responses API that are not rewritten as a stream: what is read of them, and how they end a run. */
 
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
@@ -11,7 +11,9 @@ import {
   bufferedCallsOf,
   COMPLETED,
   callOfItem,
-  isClientCall,
+  clientCallsIn,
+  HOSTED_CALL_ID,
+  HOSTED_SHELL,
   itemsLeft,
   messageEvents,
   messageItem,
@@ -70,15 +72,46 @@ function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 
 
 function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
   const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
-  const calls = items
-    .filter(isClientCall)
-    .map((item) => ({ ...callOfItem(item), ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}) }))
+  const calls = clientCallsIn(items).map((item) => ({
+    ...callOfItem(item),
+    ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}),
+  }))
   return { calls, item: whole ? textOf(items[0]?.['id']) || undefined : undefined }
 }
 
 /** The types of the calls that a client makes. */
 const CALLS =
   /"type"\s{0,4}:\s{0,4}"(?:(?:function|custom_tool|local_shell|shell|apply_patch|computer)_call|mcp_approval_request)"/
+
+/** Marks of calls that the provider has made itself, and of what it answered them with. */
+const HOSTED = new RegExp(`"(?:${HOSTED_SHELL}|${HOSTED_CALL_ID}|[a-z_]{1,40}_output")`)
+
+/** True if a response has no call of a client. `text`: its bytes, which are decoded only if the provider made some. */
+function isWithoutCalls(text: string, output: () => readonly Json[] | undefined): boolean {
+  if (!CALLS.test(text)) return true
+  const items = HOSTED.test(text) ? output() : undefined
+  return items !== undefined && clientCallsIn(items).length === 0
+}
+
+/** Returns the items in a line of a stream, which states one of them or the whole response. */
+function itemsInLine(line: string): readonly Json[] | undefined {
+  const event = parseObject(line.slice(line.indexOf('{')))
+  const { item, response } = event ?? {}
+  return event && (isObject(item) ? [item] : objectsOf(propertyOf(response, 'output')))
+}
+
+/** Returns the ids of the client's calls in a line of a stream. */
+function callIdsIn(line: string): readonly string[] {
+  const ids = idsUnder(line, 'call_id')
+  const items = ids.length > 0 && HOSTED.test(line) ? itemsInLine(line) : undefined
+  return items ? clientCallsIn(items).map((call) => callOfItem(call).id) : ids
+}
+
+/** Returns the line of a stream that holds the byte at `at`. */
+function lineAt(bytes: Buffer, at: number): string {
+  const end = bytes.indexOf('\n', at)
+  return bytes.toString('utf8', bytes.lastIndexOf('\n', at) + 1, end === -1 ? bytes.length : end)
+}
 
 /** Returns the output, also as the text that some providers send and SDKs compute otherwise. */
 function outputOf(response: Json, output: readonly Json[]): Json {
@@ -115,14 +148,14 @@ export const responsesReplies = {
     }
   },
   callsNothing({ tail, whole, streams }) {
-    if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
+    if (!streams) return whole !== undefined && isWithoutCalls(whole.toString('latin1'), () => wholeItems(whole))
     // The last event of a stream repeats all output.
     const last = tail.lastIndexOf('"response.completed"')
-    return last !== -1 && !CALLS.test(tail.toString('latin1', last))
+    return last !== -1 && isWithoutCalls(tail.toString('latin1', last), () => itemsInLine(lineAt(tail, last)))
   },
   marks: {
     call: '"call_id"',
-    callIds: (line) => idsUnder(line, 'call_id'),
+    callIds: callIdsIn,
     end(piece) {
       if (hasError(piece) || piece.includes('"response.failed"')) return 'failed'
       return ENDS.some((type) => piece.includes(type)) ? 'whole' : undefined
@@ -154,7 +187,7 @@ export const responsesReplies = {
     const id = governorId(response['id'])
     let output = objectsOf(response['output'])
     const isSame = text === undefined && footer === undefined && earlier.length === 0
-    const isChanged = dropCalls && (response['status'] === 'incomplete' || output.some(isClientCall))
+    const isChanged = dropCalls && (response['status'] === 'incomplete' || clientCallsIn(output).length > 0)
     if (isSame && !isChanged) return withTerminal(body, terminal)
     if (dropCalls) output = itemsLeft(output, 'all')
     if (text !== undefined) output = [messageItem(id, text)]

@@ -8,8 +8,10 @@ import type { DialectState, Kept, Part, StreamDialect, StreamEnding, StreamMode 
 import { eventFrame } from '../shared/whole-response.ts'
 import { governorId } from './reply.ts'
 import {
+  answeredBy,
   bufferedCallsOf,
   COMPLETED,
+  clientCallsIn,
   isClientCall,
   itemsLeft,
   messageEvents,
@@ -82,6 +84,12 @@ function itemsOf(entries: Iterable<OutputItem>, state: 'item' | 'shown' = 'item'
   return Array.from(entries, (entry) => entry[state])
 }
 
+/** True for what the provider answered a call with that the client does not get. */
+function answersDropped(item: Json, { dropped }: ResponsesStream): boolean {
+  const id = dropped.length === 0 ? undefined : answeredBy(item)
+  return id !== undefined && dropped.some((entry) => entry.item['call_id'] === id)
+}
+
 /** Updates the item of an event and returns the text that the event adds to a message. */
 function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
@@ -90,7 +98,7 @@ function addToItem(event: Json, stream: ResponsesStream): string {
   else if (isObject(item)) {
     const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
     stream.items.set(place, added)
-    if (stream.mode === 'answer' && isClientCall(item)) {
+    if (stream.mode === 'answer' && (isClientCall(item) || answersDropped(item, stream))) {
       stream.dropped.push(added)
       stream.isChanged = true
     }
@@ -148,7 +156,7 @@ function parse(frame: Frame, stream: ResponsesStream, isLater: boolean): Respons
   // An incomplete last event must reach the client without a blank line, so it is held like an end.
   if (mode === 'filter' && !isWhole(frame)) return { ...read, text, kind: 'end' }
   if (!item || item['type'] === 'reasoning') return { ...read, text, kind: 'lead' }
-  if (isClientCall(item)) return { ...read, text, kind: 'call' }
+  if (isClientCall(item) || answersDropped(item, stream)) return { ...read, text, kind: 'call' }
   return { ...read, text, kind: item['type'] === 'message' ? 'text' : 'other' }
 }
 
@@ -225,7 +233,7 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
   // A last answer is whole for the client, which may throw on one that was cut off; the terminal state says so.
   const isCutOff = mode !== 'answer' && end?.isTruncated === true
   const isNext = stream.number === undefined || end?.event['sequence_number'] === stream.number + 1
-  const isAnswer = last['status'] === 'completed' && !objectsOf(last['output']).some(isClientCall)
+  const isAnswer = last['status'] === 'completed' && clientCallsIn(objectsOf(last['output'])).length === 0
   const isAsCame = !stream.isChanged && responses === 1 && (isCutOff || isAnswer)
   const isNamed = last['id'] === (stream.id ?? last['id'])
   if (end && isNext && isNamed && (isAsCame || (mode !== 'answer' && footer === undefined))) {

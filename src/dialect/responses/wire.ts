@@ -4,20 +4,40 @@ import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/j
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/request.ts'
 
-/** Types of calls that the provider makes itself and answers in the same response. */
+/** Types of calls that the provider makes itself and answers in the same response; the last four are xAI's. */
 const HOSTED = new Set([
-  'web_search_call',
-  'file_search_call',
-  'code_interpreter_call',
-  'image_generation_call',
-  'mcp_call',
+  ...['web_search_call', 'file_search_call', 'code_interpreter_call', 'image_generation_call', 'mcp_call'],
+  ...['x_search_call', 'code_execution_call', 'view_image_call', 'view_x_video_call'],
 ])
+
+/** How the ids of xAI's own calls begin that have the type of a client's call. */
+export const HOSTED_CALL_ID = 'xs_call'
+
+/** Where a shell of the provider runs its commands; a client's is `local`. */
+export const HOSTED_SHELL = 'container_reference'
+
+/** What says that the provider made a call itself, whatever its type. */
+export interface Maker {
+  readonly execution: string
+  readonly callId: string
+  /** Where the commands of a shell run. */
+  readonly environment: string
+}
+
+function isHosted(type: string, { execution, callId, environment }: Maker): boolean {
+  return (
+    HOSTED.has(type) ||
+    execution === 'server' ||
+    environment === HOSTED_SHELL ||
+    (type === 'custom_tool_call' && callId.startsWith(HOSTED_CALL_ID))
+  )
+}
 
 /** What an item is: a client's `call`, its result (`tool`), other output (`assistant`), or neither (`aside`). */
 type ItemKind = 'message' | 'call' | 'tool' | 'assistant' | 'aside'
 
 /** Returns the kind of an item by the form of its type, also of future tools: `x_call`, `x_call_output`. */
-export function kindOfItem(type: string, execution: string): ItemKind {
+export function kindOfItem(type: string, maker: Maker): ItemKind {
   switch (type) {
     case '':
     case 'message':
@@ -26,6 +46,9 @@ export function kindOfItem(type: string, execution: string): ItemKind {
     case 'item_reference':
     case 'reasoning':
     case 'mcp_list_tools':
+    // The model wrote the program, and the provider runs it.
+    case 'program':
+    case 'program_output':
       return 'assistant'
     case 'mcp_approval_request':
       return 'call'
@@ -33,14 +56,30 @@ export function kindOfItem(type: string, execution: string): ItemKind {
       return 'tool'
     default:
   }
-  if (type.endsWith('_output')) return execution === 'server' ? 'assistant' : 'tool'
-  if (type.endsWith('_call')) return HOSTED.has(type) || execution === 'server' ? 'assistant' : 'call'
+  if (type.endsWith('_output')) return maker.execution === 'server' ? 'assistant' : 'tool'
+  if (type.endsWith('_call')) return isHosted(type, maker) ? 'assistant' : 'call'
   return 'aside'
+}
+
+function kindOf({ type, execution, call_id: callId, environment }: Json): ItemKind {
+  const place = textOf(propertyOf(environment, 'type'))
+  return kindOfItem(textOf(type), { execution: textOf(execution), callId: textOf(callId), environment: place })
 }
 
 /** True if an item is a call that the client has to make. */
 export function isClientCall(item: Json): boolean {
-  return kindOfItem(textOf(item['type']), textOf(item['execution'])) === 'call'
+  return kindOf(item) === 'call'
+}
+
+/** Returns the id of the call that an item of an output answers; `undefined` if it answers none. */
+export function answeredBy(item: Json): string | undefined {
+  return kindOf(item) === 'tool' ? textOf(item['call_id']) || undefined : undefined
+}
+
+/** Returns the calls of an output that the client has to make: not those that the provider has answered beside them. */
+export function clientCallsIn(output: readonly Json[]): Json[] {
+  const answered = new Set(output.map(answeredBy))
+  return output.filter((item) => isClientCall(item) && !answered.has(textOf(item['call_id'])))
 }
 
 /** The id of a call, which begins with the type of the call. */
@@ -94,6 +133,7 @@ export function textOfOutputItems(output: readonly Json[]): string {
 /** Returns an output without its blocked calls (places among the calls), nor the reasoning before them. */
 export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> | 'all'): Json[] {
   const kept: Json[] = []
+  const clientCalls = new Set(clientCallsIn(output))
   let reasoning: Json[] = []
   let isLost = false
   let calls = 0
@@ -103,7 +143,7 @@ export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> 
       if (isLost) reasoning = []
       isLost = false
       reasoning.push(item)
-    } else if (isClientCall(item) && (blocked === 'all' || blocked.has(calls++))) isLost = true
+    } else if (clientCalls.has(item) && (blocked === 'all' || blocked.has(calls++))) isLost = true
     else {
       kept.push(...reasoning, item)
       reasoning = []
@@ -139,7 +179,7 @@ export const COMPLETED: Json = { status: 'completed', incomplete_details: null, 
 /** Returns the calls of a response, given its id and output. */
 export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedCalls {
   const named = typeof id === 'string' ? { id } : {}
-  const calls = output.filter(isClientCall).map(callOfItem)
+  const calls = clientCallsIn(output).map(callOfItem)
   return { calls, text: textOfOutputItems(output), message: { id, output }, ...named }
 }
 

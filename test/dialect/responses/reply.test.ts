@@ -121,6 +121,28 @@ describe('the metadata of a Responses response', () => {
     }
   })
 
+  it('a response whose calls the provider made and answered itself calls nothing, streamed and whole', () => {
+    const shell = { type: 'shell_call', id: 'sh_1', call_id: 'c1', environment: { type: 'container_reference' } }
+    const output = { type: 'shell_call_output', id: 'sho_1', call_id: 'c1', output: [] }
+    const call = { type: 'function_call', id: 'fc_1', call_id: 'c2', name: 'f', arguments: '{}' }
+    const local = { ...shell, environment: { type: 'local' } }
+    for (const [items, nothing] of [
+      [[shell, output], true],
+      [[shell], true],
+      [[local, output], true],
+      [[local], false],
+      [[shell, output, call], false],
+    ] as const) {
+      const whole = { ...responseObject(request, { text: 'Hi' }, 7), output: items }
+      const end = `data: ${JSON.stringify({ type: 'response.completed', response: whole })}\n\n`
+      expect(responses.callsNothing(response(JSON.stringify(whole)))).toBe(nothing)
+      expect(responses.callsNothing(response(end, true))).toBe(nothing)
+      expect(responses.marks?.callIds(end)).toEqual(
+        items.flatMap((item) => (item === call ? ['c2'] : item === local && !nothing ? ['c1'] : [])),
+      )
+    }
+  })
+
   it('a response that the provider has not stored has no id', () => {
     const whole = responseObject({ ...request, store: false }, { text: 'Hi' }, 7)
     expect(responses.metadata(response(JSON.stringify(whole))).id).toBeUndefined()
