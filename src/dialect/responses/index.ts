@@ -58,7 +58,16 @@ import { continueAfterBlock, injectPendingResults, NAMING, resultsLeft, resultsO
 import { responsesReplies } from './reply.ts'
 import { CREATE, responsesSocket } from './socket.ts'
 import { responsesStream } from './stream.ts'
-import { CALL_ID, callOfItem, HOSTED_SHELL, kindOfItem, roleOfItem, textOfOutput, textsOfContent } from './wire.ts'
+import {
+  broughtBy,
+  CALL_ID,
+  callOfItem,
+  HOSTED_SHELL,
+  kindOfItem,
+  roleOfItem,
+  textOfOutput,
+  textsOfContent,
+} from './wire.ts'
 
 /** The byte offsets of an input item, and what it is. Its role is `assistant` if it continues a response. */
 interface InputItem extends ListedItem {
@@ -146,6 +155,7 @@ function* messageOf(index: RequestIndex, at: number, messages: readonly MessageF
   const { json, items, work } = index
   const texts: string[] = []
   const calls: ToolCall[] = []
+  const brought: string[] = []
   if (at === -1) {
     const instructions = fieldOf(index, 'instructions')
     if (typeof instructions === 'string') texts.push(instructions)
@@ -162,7 +172,9 @@ function* messageOf(index: RequestIndex, at: number, messages: readonly MessageF
       const text = textOfOutput(output ?? approve)
       return { texts: [text], calls, results: [{ callId: textOf(call ?? approval ?? id), text }] }
     }
-    if (item.callCount > 0) calls.push(callOfItem(object))
+    const result = broughtBy(object)
+    if (result !== undefined) brought.push(result)
+    if (item.callCount > 0) calls.push(callOfItem(object, brought))
     // The request contains only the id of what it refers to.
     if (type !== 'item_reference') texts.push(...(type === 'reasoning' ? [] : textsOfContent(content)))
     else if (item.callCount === 0 && !/^rs_/.test(textOf(id))) texts.push(textOf(id))

@@ -10,7 +10,7 @@ import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTermina
 import {
   bufferedCallsOf,
   COMPLETED,
-  callOfItem,
+  callsIn,
   clientCallsIn,
   HOSTED_CALL_ID,
   HOSTED_SHELL,
@@ -72,10 +72,11 @@ function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 
 
 function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
   const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
-  const calls = clientCallsIn(items).map((item) => ({
-    ...callOfItem(item),
-    ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}),
-  }))
+  const ids = clientCallsIn(items).map(({ id }) => id)
+  const calls = callsIn(items).map((call, at) => {
+    const id = ids[at]
+    return { ...call, ...(typeof id === 'string' ? { item: id } : {}) }
+  })
   return { calls, item: whole ? textOf(items[0]?.['id']) || undefined : undefined }
 }
 
@@ -104,7 +105,7 @@ function itemsInLine(line: string): readonly Json[] | undefined {
 function callIdsIn(line: string): readonly string[] {
   const ids = idsUnder(line, 'call_id')
   const items = ids.length > 0 && HOSTED.test(line) ? itemsInLine(line) : undefined
-  return items ? clientCallsIn(items).map((call) => callOfItem(call).id) : ids
+  return items ? callsIn(items).map(({ id }) => id) : ids
 }
 
 /** Returns the line of a stream that holds the byte at `at`. */

@@ -1,6 +1,8 @@
 /** Reads the parts of Responses requests and responses, and writes events of their streams. */
 import type { Role, ToolCall } from '../../core/conversation/conversation.ts'
+import { nameOf } from '../../core/hash.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
+import { withMembers } from '../../json/edit.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { attachmentHash } from '../shared/request.ts'
 
@@ -82,6 +84,9 @@ export function clientCallsIn(output: readonly Json[]): Json[] {
   return output.filter((item) => isClientCall(item) && !answered.has(textOf(item['call_id'])))
 }
 
+/** A name that no tool has for an argument. */
+const BROUGHT = 'governor:brought'
+
 /** The id of a call, which begins with the type of the call. */
 export const CALL_ID = /^(?:fc|ctc|lsh|sh|apc|cu)_/
 
@@ -114,15 +119,48 @@ export function textOfOutput(output: unknown): string {
   return texts.join('\n')
 }
 
-/** Returns the call of an item: JSON `arguments`, `input` or an object; only the id of a reference is known. */
-export function callOfItem(item: Json): ToolCall {
+/** Returns what an MCP call of the provider brought; `undefined` for any other item. */
+export function broughtBy({ type, output, error }: Json): string | undefined {
+  return type === 'mcp_call' ? nameOf(textOf(output), JSON.stringify(error ?? null)) : undefined
+}
+
+/** Returns the JSON text of the arguments with one more; as they are if they are no object. */
+function withArgument(args: string, name: string, value: string): string {
+  try {
+    return withMembers(Buffer.from(args), { [name]: JSON.stringify(value) }).toString()
+  } catch {
+    return args
+  }
+}
+
+/**
+ * Returns the call of an item: JSON `arguments`, `input` or an object; only the id of a reference is known. `brought`:
+ * what MCP calls before it in its response did. A request for approval is equal to another one only after the same, as
+ * what its call brings stands in the next response alone.
+ */
+export function callOfItem(item: Json, brought: readonly string[] = []): ToolCall {
   const type = textOf(item['type'])
   const itemId = textOf(item['id'])
   if (type === 'item_reference') return { id: itemId, item: itemId, name: '', arguments: '' }
   const id = textOf(item['call_id'] ?? item['id'])
   const name = textOf(item['name']) || type.replace(/_call$/, '')
   const args = item['arguments'] ?? item['input'] ?? item['action'] ?? item['actions'] ?? item['operation']
-  return { id, name, arguments: typeof args === 'string' ? args : JSON.stringify(args ?? {}) }
+  const text = typeof args === 'string' ? args : JSON.stringify(args ?? {})
+  const isApproval = type === 'mcp_approval_request' && brought.length > 0
+  return { id, name, arguments: isApproval ? withArgument(text, BROUGHT, nameOf(...brought)) : text }
+}
+
+/** Returns the calls of an output that the client has to make, in the order of `clientCallsIn`. */
+export function callsIn(output: readonly Json[]): ToolCall[] {
+  const own = new Set(clientCallsIn(output))
+  const calls: ToolCall[] = []
+  const brought: string[] = []
+  for (const item of output) {
+    const result = broughtBy(item)
+    if (result !== undefined) brought.push(result)
+    else if (own.has(item)) calls.push(callOfItem(item, brought))
+  }
+  return calls
 }
 
 /** Returns the text of all messages in an output, which clients read as one. */
@@ -179,7 +217,7 @@ export const COMPLETED: Json = { status: 'completed', incomplete_details: null, 
 /** Returns the calls of a response, given its id and output. */
 export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedCalls {
   const named = typeof id === 'string' ? { id } : {}
-  const calls = clientCallsIn(output).map(callOfItem)
+  const calls = callsIn(output)
   return { calls, text: textOfOutputItems(output), message: { id, output }, ...named }
 }
 
