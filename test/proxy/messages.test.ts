@@ -47,6 +47,19 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(sessions.size).toBe(1)
   })
 
+  it('ends with an answer of the model, which may not call what only a message defines', async () => {
+    const definition = { name: 'search', input_schema: { type: 'object' } }
+    const added = { type: 'tool_addition', tool: { type: 'tool_definition', definition } }
+    const { url } = await startBoth(
+      ({ json }) => ((json.tool_choice as Block | undefined)?.type === 'none' ? { text: 'So far.' } : CALL),
+      { budget },
+    )
+    const asked = { role: 'user', content: [{ type: 'text', text: 'Find out everything.' }, added] }
+    const { steps } = await runMessagesAgent(url, [asked], { stream, max: 6, body: { tools: undefined } })
+    expect(steps).toHaveLength(4)
+    expect(steps.at(-1)).toMatchObject({ text: 'So far.', governor: { has_final_answer: true } })
+  })
+
   it('gets a notice in a separate block after the newest results', async () => {
     const { url, provider } = await startBoth(runawayMessages(), {
       budget: { max_iterations: 5, adaptive: false, caution_threshold: 0.6, warning_threshold: 0.8 },

@@ -74,6 +74,8 @@ interface MessageItem extends ListedItem {
   readonly content: number
   /** It contains calls that the provider made itself. */
   readonly hasProviderCalls: boolean
+  /** It offers tools from there on. */
+  readonly addsTools: boolean
 }
 
 type RequestIndex = ListIndex<MessageItem>
@@ -105,6 +107,7 @@ function readItem(json: Buffer, at: number, work: Work): MessageItem {
     callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,
     resultCount: content && role === 'user' ? countOf(content, 'tool_result') : 0,
     hasProviderCalls: role === 'assistant' && content?.blocks.some(isRunByProvider) === true,
+    addsTools: role !== 'assistant' && content?.blocks.some(({ type }) => type === 'tool_addition') === true,
   }
 }
 
@@ -281,17 +284,18 @@ function bindsReasoning(index: RequestIndex, contentOf: (at: number) => Content)
   return blocks.some(({ type }) => type === 'thinking')
 }
 
+/** Returns whether messages offer tools: they may define tools that no field lists. */
+function addsTools({ items }: RequestIndex): boolean {
+  return items.some((item) => item.addsTools)
+}
+
 /** Returns edits that forbid calls of tools, or all but those of one tool. The tools of a thread are stored. */
-function bannedTools(
-  { object, fields }: RequestIndex,
-  ban: ToolBan,
-  forced: string | undefined,
-  isThread: boolean,
-): Edit[] {
+function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefined, isThread: boolean): Edit[] {
+  const { object, fields } = index
   if (ban === 'no_tools' && !isThread) return removeMembers(fields, TOOL_FIELDS)
   const isForced = ban === 'all_but_forced'
   // Providers refuse a tool_choice without tools.
-  const mayChoose = isForced ? forced !== undefined : isThread || member(fields, 'tools')
+  const mayChoose = isForced ? forced !== undefined : isThread || member(fields, 'tools') || addsTools(index)
   const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
   return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
 }
@@ -310,7 +314,7 @@ const read: Dialect['read'] = ({ body, known }) => {
     (_index, at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
     {
       // The provider stores the tools that a thread began with.
-      offersTools: offersTools(index, FIELDS) || previous !== undefined,
+      offersTools: offersTools(index, FIELDS) || previous !== undefined || addsTools(index),
       // Messages of role `system` do not begin a conversation of this API.
       systemText: () => conversation.texts(-1).join(''),
       resultSizes: (at) => (items[at]?.resultCount ? sizesOf(contentOf(at)) : []),

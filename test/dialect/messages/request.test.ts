@@ -219,6 +219,11 @@ describe('a ban of tools in a Messages request', () => {
     ],
     ['choice_none', '{"messages":[] }', '{"messages":[] }'],
     [
+      'choice_none',
+      '{"messages":[{"role":"system","content":[{"type":"tool_addition"}]}]}',
+      '{"messages":[{"role":"system","content":[{"type":"tool_addition"}]}],"tool_choice":{"type":"none"}}',
+    ],
+    [
       'no_tools',
       `{${tools}, "tool_choice":{"type":"auto"},"messages":[],"mcp_servers":[],"n":1.0}`,
       '{"messages":[],"n":1.0}',
