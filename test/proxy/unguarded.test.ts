@@ -81,6 +81,7 @@ describe('what is not guarded is counted, said once for each session, and shown 
     ['/v1beta/interactions', { input: 'Go.', tools: [{}] }, 1],
     ['/v1/embeddings', { model: 'm', input: 'a' }, 0],
     ['/v1/messages/count_tokens', { messages: [], tools: [] }, 0],
+    ['/v1/messages/batches', { requests: [{ custom_id: 'a', params: { messages: [], tools: [] } }] }, 1],
     ['/v1/responses/compact', { input: [], tools: [] }, 0],
     ['/v1/files', 'a file with "messages"', 1],
   ])('where an agent calls a path that is not guarded: %s %j', async (path, body, requests) => {

@@ -65,6 +65,11 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
 
 type Routing = Pick<Services, 'upstreams' | 'dialects'>
 
+/** True for what lies under the path of a guarded API, as its counts of tokens do; a batch calls models, too. */
+function isBelow(dialects: readonly Dialect[], segments: readonly string[]): boolean {
+  return segments.at(-1) !== 'batches' && dialects.some((one) => one.claims(segments.slice(0, -1), true) > 0)
+}
+
 const posts = new WeakMap<Routing, (target: string) => Route>()
 
 /** Returns where a request goes. @throws if a built-in upstream is missing. */
@@ -119,7 +124,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
     asked,
     query: whole.slice(asked.length + 1),
     dialect,
-    isUnknown: method === 'POST' && !claimed && !dialects.some((one) => one.claims(segments.slice(0, -1), true) > 0),
+    isUnknown: method === 'POST' && !claimed && !isBelow(dialects, segments),
     api,
   }
 }
