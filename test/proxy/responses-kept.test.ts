@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startBoth, startGovernor } from '../support/governor.ts'
-import { type Script, serve } from '../support/provider.ts'
+import { type ChatBody, type Script, serve } from '../support/provider.ts'
+import { eventTexts, responseEvents, responseObject } from '../support/responses.ts'
 import { callResponses, type Item, type ResponseStep, runResponses, TOOL } from '../support/responses-agent.ts'
 
 const search = { name: 'search', arguments: { query: 'it' } }
@@ -167,6 +168,29 @@ describe.each([{ stream: false }, { stream: true }])(
     })
   },
 )
+
+describe('a stream whose items stand in its last event alone', () => {
+  it('shows a loop, which ends with an answer', async () => {
+    let number = 0
+    const provider = await serve(async (request, response) => {
+      const chunks: Buffer[] = []
+      for await (const chunk of request) chunks.push(chunk as Buffer)
+      const asked = JSON.parse(Buffer.concat(chunks).toString()) as ChatBody
+      const isLast = asked.tool_choice === 'none' || !asked.tools
+      const whole = responseObject(asked, isLast ? { text: 'That is all.' } : { calls: [search] }, ++number)
+      const events = responseEvents(whole)
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.end(eventTexts(events.filter(({ type }) => /^response.(?:created|completed)$/.test(`${type}`))).join(''))
+    })
+    onTestFinished(() => provider.close())
+    const { url } = await startGovernor(provider.url)
+    const { steps } = await runResponses(url, 'Go.', { stateful: true, stream: true, max: 20 })
+    const last = steps.at(-1)
+    expect(last?.response['governor']).toMatchObject({ terminal_state: 'loop_detected', has_final_answer: true })
+    expect(last?.text).toBe('That is all.')
+    expect(steps).toHaveLength(12)
+  })
+})
 
 describe('a response that a client could continue from', () => {
   it('can be continued as soon as its head has arrived, whatever follows', async () => {

@@ -38,8 +38,14 @@ const MAX_ITEMS = 256
 
 const ITEM_DONE = 'response.output_item.done'
 
-/** Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. */
-function streamedItems(bytes: Buffer): Json[] {
+/** Types of the last event of a stream; some servers end it with `done`. */
+const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
+
+/**
+ * Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each; where none
+ * comes alone, as some gateways write streams, those of the last event.
+ */
+function streamedItems(bytes: Buffer): readonly Json[] {
   const items: Json[] = []
   let ends = 0
   for (const line of bytes.toString('utf8').split('\n')) {
@@ -48,7 +54,13 @@ function streamedItems(bytes: Buffer): Json[] {
     const { type, item } = parseObject(line.slice('data:'.length)) ?? {}
     if (type === ITEM_DONE && isObject(item)) items.push(item)
   }
-  return items
+  return items.length > 0 ? items : lastItems(bytes)
+}
+
+/** Returns the items of the event that ends a stream. */
+function lastItems(bytes: Buffer): readonly Json[] {
+  const last = Math.max(...ENDS.map((type) => bytes.lastIndexOf(type)))
+  return last === -1 ? [] : (itemsInLine(lineAt(bytes, last)) ?? []).slice(0, MAX_ITEMS)
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
@@ -131,9 +143,6 @@ const NO_USAGE = {
   output_tokens_details: { reasoning_tokens: 0 },
   total_tokens: 0,
 }
-
-/** Types of the last event of a stream; some servers end it with `done`. */
-const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
 
 /** How Responses reads and writes responses that are not rewritten as a stream. */
 export const responsesReplies = {

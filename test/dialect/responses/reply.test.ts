@@ -121,6 +121,16 @@ describe('the metadata of a Responses response', () => {
     }
   })
 
+  it('the calls of a stream are those of its last event where no item comes alone', () => {
+    const whole = responseObject(request, { text: 'Wait.', calls: [search] }, 1)
+    for (const type of ['response.completed', 'response.done']) {
+      const end = `data: ${JSON.stringify({ type, response: whole })}\n\n`
+      const { calls = [], item } = responses.metadata(response(`data: {"type":"response.created"}\n\n${end}`, true))
+      expect(calls.map(({ id, name }) => `${id} ${name}`)).toEqual(['call_1_0 search'])
+      expect(item).toBe('msg_1')
+    }
+  })
+
   it('a response whose calls the provider made and answered itself calls nothing, streamed and whole', () => {
     const shell = { type: 'shell_call', id: 'sh_1', call_id: 'c1', environment: { type: 'container_reference' } }
     const output = { type: 'shell_call_output', id: 'sho_1', call_id: 'c1', output: [] }
