@@ -60,6 +60,30 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(steps.at(-1)).toMatchObject({ text: 'So far.', governor: { has_final_answer: true } })
   })
 
+  it('is counted where the provider alone calls tools, of MCP servers, and pauses again and again', async () => {
+    const { url } = await startBoth(
+      ({ json }, number) => {
+        if (!json['mcp_servers']) return { text: 'So far.' }
+        const id = `mcptoolu_${number}`
+        const call = { type: 'mcp_tool_use', id, name: 'next', server_name: 'queue', input: {} }
+        const content = [{ type: 'text', text: 'Nothing.' }]
+        const result = { type: 'mcp_tool_result', tool_use_id: id, is_error: false, content }
+        return { blocks: [call, result], finish: 'pause_turn' }
+      },
+      { budget },
+    )
+    const body = { tools: undefined, mcp_servers: [{ type: 'url', url: 'https://queue.example', name: 'queue' }] }
+    const messages: Message[] = [...ASKED]
+    const steps: MessagesStep[] = []
+    do {
+      const step = await callMessages(url, messages, { stream, body })
+      steps.push(step)
+      messages.push({ role: 'assistant', content: step.message.content })
+    } while (steps.at(-1)?.stop === 'pause_turn' && steps.length < 10)
+    expect(steps.at(-1)).toMatchObject({ text: 'So far.', governor: { terminal_state: 'tool_limit_reached' } })
+    expect(steps).toHaveLength(4)
+  })
+
   it('gets a notice in a separate block after the newest results', async () => {
     const { url, provider } = await startBoth(runawayMessages(), {
       budget: { max_iterations: 5, adaptive: false, caution_threshold: 0.6, warning_threshold: 0.8 },

@@ -10,6 +10,7 @@ import { appendElement, type Edit, prependElement, removeMembers, setMember } fr
 import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   decode,
+  elements,
   firstKey,
   isString,
   kindAt,
@@ -289,6 +290,12 @@ function addsTools({ items }: RequestIndex): boolean {
   return items.some((item) => item.addsTools)
 }
 
+/** True if a request names MCP servers: with an older beta the model gets all their tools, which no field lists. */
+function namesServers({ json, fields }: RequestIndex): boolean {
+  const list = member(fields, 'mcp_servers')?.value
+  return list !== undefined && kindAt(json, list) === 'array' && elements(json, list).length > 0
+}
+
 /** Returns edits that forbid calls of tools, or all but those of one tool. The tools of a thread are stored. */
 function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefined, isThread: boolean): Edit[] {
   const { object, fields } = index
@@ -314,7 +321,7 @@ const read: Dialect['read'] = ({ body, known }) => {
     (_index, at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
     {
       // The provider stores the tools that a thread began with.
-      offersTools: offersTools(index, FIELDS) || previous !== undefined || addsTools(index),
+      offersTools: offersTools(index, FIELDS) || previous !== undefined || addsTools(index) || namesServers(index),
       // Messages of role `system` do not begin a conversation of this API.
       systemText: () => conversation.texts(-1).join(''),
       resultSizes: (at) => (items[at]?.resultCount ? sizesOf(contentOf(at)) : []),
