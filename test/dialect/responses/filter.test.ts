@@ -57,6 +57,30 @@ describe('a Responses stream whose calls are held', () => {
     expect(changed).toEqual([])
   })
 
+  it.each([{ type: 'container_reference' }, undefined])(
+    "the calls of a provider's shell stay with their outputs, whichever calls of the client are blocked: %j",
+    (environment) => {
+      const shell = { id: 'sh', type: 'shell_call', call_id: 's', status: 'completed', action: { commands: ['ls'] } }
+      const blocks = [
+        { ...shell, ...(environment ? { environment } : {}) },
+        { id: 'sho', type: 'shell_call_output', call_id: 's', status: 'completed', output: [] },
+      ]
+      for (const [blocked, left] of [
+        [[0], ['sh', 'sho', 'fc_1_1', 'fc_1_2']],
+        [[1], ['sh', 'sho', 'fc_1_0', 'fc_1_2']],
+        [
+          [0, 2],
+          ['sh', 'sho', 'fc_1_1'],
+        ],
+      ] as const) {
+        const filter = responses.openFilter()
+        const out = feed(filter, textOf({ blocks, calls: CALLS }))
+        expect(filter.endResponse()?.calls.map(({ id }) => id)).toEqual(['a', 'b', 'c'])
+        expect(received(out, ...filter.release(new Set<number>(blocked))).ids).toEqual(left)
+      }
+    },
+  )
+
   it('text after the calls of a response stays if all of them are blocked and another response follows', () => {
     const whole = responseObject(REQUEST, answer, 1)
     const [reasoning, message, ...calls] = whole['output'] as Item[]
