@@ -1,10 +1,19 @@
 /** Responses of the Responses API that are not rewritten as a stream: what is read of them, and how they end a run. */
 
-import { isObject, type Json, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectIn, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstId, hasError, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { stringIn } from '../shared/request.ts'
+import {
+  firstId,
+  firstText,
+  hasError,
+  idsUnder,
+  objectsUnder,
+  responseFacts,
+  textsUnder,
+} from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import {
@@ -36,17 +45,25 @@ const MAX_ITEMS = 256
 
 const ITEM_DONE = 'response.output_item.done'
 
-/** Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. */
-function streamedItems(bytes: Buffer): Json[] {
-  const items: Json[] = []
-  let ends = 0
+/** Returns the events of a type in a stream or its tail, one line each. */
+function* eventsOf(bytes: Buffer, name: string): Generator<Json> {
+  let found = 0
   for (const line of bytes.toString('utf8').split('\n')) {
-    if (!line.startsWith('data:') || !line.includes(`"${ITEM_DONE}"`)) continue
-    if (++ends > MAX_ITEMS) break
-    const { type, item } = parseObject(line.slice('data:'.length)) ?? {}
-    if (type === ITEM_DONE && isObject(item)) items.push(item)
+    if (!line.startsWith('data:') || !line.includes(`"${name}"`)) continue
+    if (++found > MAX_ITEMS) return
+    const event = parseObject(line.slice('data:'.length))
+    if (event?.['type'] === name) yield event
   }
-  return items
+}
+
+/** Returns the finished items in a stream or its tail: those of `response.output_item.done`. */
+function streamedItems({ head, tail, whole }: ResponseTail): Json[] {
+  const bytes = whole ?? tail
+  const items = objectsOf([...eventsOf(bytes, ITEM_DONE)].map(({ item }) => item))
+  // A client that goes on in the middle of a stream has seen the items before, and gets them again at the end.
+  if (head.includes('"response.created"')) return items
+  const [end] = eventsOf(bytes, 'response.completed')
+  return end ? objectsOf(objectIn(end, 'response')['output']) : items
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
@@ -68,8 +85,9 @@ function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 
   return { item: textOf(wholeItems(whole).findLast(({ type }) => type === 'compaction')?.['id']) || undefined }
 }
 
-function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
-  const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
+function clientCallsOf(response: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
+  const { whole, streams } = response
+  const items = streams ? streamedItems(response) : whole ? wholeItems(whole) : []
   const calls = items
     .filter(isClientCall)
     .map((item) => ({ ...callOfItem(item), ...(typeof item['id'] === 'string' ? { item: item['id'] } : {}) }))
@@ -101,6 +119,12 @@ const NO_USAGE = {
 /** Types of the last event of a stream; some servers end it with `done`. */
 const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
 
+/** The type of the last event of a stream whose response is over. */
+const OVER = /"type"\s{0,4}:\s{0,4}"response\.(?:completed|incomplete|failed|cancelled|done)"/
+
+/** A status of a response, or of an item, that is not over. */
+const PENDING = /"status"\s{0,4}:\s{0,4}"(?:queued|in_progress)"/
+
 /** How Responses reads and writes responses that are not rewritten as a stream. */
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
@@ -119,6 +143,13 @@ export const responsesReplies = {
     // The last event of a stream repeats all output.
     const last = tail.lastIndexOf('"response.completed"')
     return last !== -1 && !CALLS.test(tail.toString('latin1', last))
+  },
+  isPending({ head, tail, whole, streams }) {
+    if (streams) return !OVER.test(tail.toString('latin1'))
+    if (!PENDING.test((whole ?? head).toString('latin1'))) return false
+    // Items of the output have a status too.
+    const status = whole ? stringIn(whole, members(whole, root(whole)), 'status') : firstText(head, 'status')
+    return status === 'queued' || status === 'in_progress'
   },
   marks: {
     call: '"call_id"',

@@ -1,7 +1,7 @@
 /** Lets clients continue, by its id, from an answer that Governor made itself: the provider does not know it. */
 import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import { LINKS, type Link, sessionKey } from '../../store/store.ts'
+import { LINKS, LINKS_AT_ONCE, type Link, sessionKey } from '../../store/store.ts'
 import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { idBegunBy, type SessionPlace } from './find-session.ts'
@@ -39,8 +39,6 @@ export async function keepPlace(
   await savePending(services, found, place, pending, linked)
   return id
 }
-
-const { mayBeLate: _, ...LINKS_AT_ONCE } = LINKS
 
 /** Returns the link of what a request continues from, also of one that is no step of a run. */
 export async function linkOf(
