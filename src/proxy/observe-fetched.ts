@@ -101,7 +101,9 @@ function noteFetched(x: Exchange, fetched: FetchedAnswer, answer: Answered): voi
   const { input, lastInput: tokens = input } = answer.usage
   if (!answer.usage.estimated) windows.change({ upstream: x.route.upstream, model }, windowAfterAcceptance, tokens)
   const known = {}
-  countBill(x, model, policy, answer, (usage, isLater) => {
+  // Its request was charged when it came, and another one may be charged now.
+  const { charge: _, ...own } = x
+  countBill(own, model, policy, answer, (usage, isLater) => {
     countLater(x, { model, tenant: found.tenant, policy }, prompt.bytes, usage)
     const change = store.update(key, (session = fetched.begun ?? NEW_SESSION) => ({
       session: sessionAfter(x, fetched, session, answer, usage, isLater, known),

@@ -38,7 +38,15 @@ import { isolated, noteFault, unlessLost } from './fault.ts'
 import { countsTask, keepOutcome, laterAnswerOf, takeLater } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
 import type { Services } from './services.ts'
-import { agentNameOf, idsIn, linkCalls, linkResponses, namesOf, UNCLAIMED_USAGE } from './session/find-session.ts'
+import {
+  agentNameOf,
+  idsIn,
+  linkCalls,
+  linkResponses,
+  namesOf,
+  placeInHeaders,
+  UNCLAIMED_USAGE,
+} from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
@@ -85,7 +93,10 @@ export function observeAside(
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
+    mayBePending: asked.isFetchedLater === true,
     completed(answer) {
+      if (answer.isPending)
+        void noteGap(services, 'background', found ?? placeInHeaders(x.client.head.headers, route, services))
       // The history goes on from the compaction.
       const item = answer.item === undefined ? [] : [presentable(answer.item)]
       if (found) void unlessLost(emit, linkResponses(store, found, item), undefined)

@@ -62,6 +62,13 @@ describe('what is not guarded is counted, said once for each session, and shown 
     expect(await firstSession(url)).toMatchObject({ unguarded: ['background'] })
   })
 
+  it('where one is that is no step of a run, and counted for a limit of a day', async () => {
+    const body = { id: 'resp_1', object: 'response', status: 'queued', output: [], usage: null }
+    const { url } = await startBoth(() => ({ status: 200, body }), { budget: { day: { max_tokens: 1_000 } } })
+    await callResponses(url, { input: 'Go.', background: true, tools: [] }, {})
+    expect(await gapsOf(url)).toEqual(['background 1'])
+  })
+
   it.each([false, true])(
     'and not where the answer to a request for one in the background comes at once',
     async (stream) => {
