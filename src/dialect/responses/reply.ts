@@ -5,17 +5,10 @@ import { decode, elements, kindAt, member, members, root } from '../../json/scan
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
 import { stringIn } from '../shared/request.ts'
-import {
-  firstId,
-  firstText,
-  hasError,
-  idsUnder,
-  objectsUnder,
-  responseFacts,
-  textsUnder,
-} from '../shared/response-tail.ts'
+import { firstId, firstText, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
+import { endIn, isOver, lastCompleted } from './ends.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
@@ -116,12 +109,6 @@ const NO_USAGE = {
   total_tokens: 0,
 }
 
-/** Types of the last event of a stream; some servers end it with `done`. */
-const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
-
-/** The type of the last event of a stream whose response is over. */
-const OVER = /"type"\s{0,4}:\s{0,4}"response\.(?:completed|incomplete|failed|cancelled|done)"/
-
 /** A status of a response, or of an item, that is not over. */
 const PENDING = /"status"\s{0,4}:\s{0,4}"(?:queued|in_progress)"/
 
@@ -141,11 +128,12 @@ export const responsesReplies = {
   callsNothing({ tail, whole, streams }) {
     if (!streams) return whole !== undefined && !CALLS.test(whole.toString('latin1'))
     // The last event of a stream repeats all output.
-    const last = tail.lastIndexOf('"response.completed"')
-    return last !== -1 && !CALLS.test(tail.toString('latin1', last))
+    const text = tail.toString('latin1')
+    const last = lastCompleted(text)
+    return last !== -1 && !CALLS.test(text.slice(last))
   },
   isPending({ head, tail, whole, streams }) {
-    if (streams) return !OVER.test(tail.toString('latin1'))
+    if (streams) return !isOver(tail.toString('latin1'))
     if (!PENDING.test((whole ?? head).toString('latin1'))) return false
     // Items of the output have a status too.
     const status = whole ? stringIn(whole, members(whole, root(whole)), 'status') : firstText(head, 'status')
@@ -154,10 +142,7 @@ export const responsesReplies = {
   marks: {
     call: '"call_id"',
     callIds: (line) => idsUnder(line, 'call_id'),
-    end(piece) {
-      if (hasError(piece) || piece.includes('"response.failed"')) return 'failed'
-      return ENDS.some((type) => piece.includes(type)) ? 'whole' : undefined
-    },
+    end: endIn,
   },
   responseFacts(response) {
     // The end of a response has its status at the top; that of a stream is the type of its last event.
