@@ -87,6 +87,8 @@ export interface Exchange {
   inFlight: InFlight | undefined
   outcome: Outcome
   failure: Failure | undefined
+  /** A hash of its bytes, without their content coding; unset until they are read. */
+  fingerprint?: string
   /** What the log says of the decision. */
   decided: Partial<RequestEnded> | undefined
   /** Set if only its bill is counted. */

@@ -290,7 +290,8 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
   await untilSent?.()
   const sent = aside.readAgain?.() ?? asked
-  const id = await keepPlace(services, sent, found ?? { tenant: tenantOf(client.head.headers, x.route, services) })
+  const place = found ?? { tenant: tenantOf(client.head.headers, x.route, services) }
+  const id = await keepPlace(services, sent, place, x.fingerprint)
   const answer = { text, model: sent.conversation.model, terminal, id }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)
