@@ -57,8 +57,8 @@ async function changeLater({ store, emit }: Services, key: SessionKey, change: L
 }
 
 /**
- * Returns whether an answer is to be counted here: whoever has its end first counts it, in one process of all. `ifLost`:
- * if the store fails.
+ * Returns whether an answer is to be counted here: whoever has its end first counts it, in one process of all.
+ * `ifLost`: if the store fails.
  */
 export function takeLater(services: Services, key: SessionKey, ifLost = false): Promise<boolean> {
   return changeLater(services, key, () => undefined, ifLost)
