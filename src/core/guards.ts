@@ -174,6 +174,11 @@ export function endsIfRefusedAgain({ guard }: Block): boolean {
   return GUARDS.some(({ name, onRefusedAgain }) => name === guard && onRefusedAgain === 'end')
 }
 
+/** True if a guard may block a call of the response that ends the run where the model makes it again and again. */
+export function mayBlockLoop(request: Request, runState: RunState): boolean {
+  return GUARDS.some((guard) => guard.onRefusedAgain === 'end' && guard.mayBlock(request, runState))
+}
+
 /** Asks all guards about the calls of a response; a guard that fails blocks none. */
 export function judgeCalls(
   session: Session,

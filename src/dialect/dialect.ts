@@ -95,8 +95,10 @@ export interface DialectRequest {
    * and the client never saw the blocked ones. Unset, or empty, if it does not store the response to this request.
    */
   resultsOf?(blockedMessage: BlockedMessage): readonly string[]
-  /** Its client fetches the answer later, which Governor does not see. Unset if this API has no such form. */
+  /** Its client may fetch the answer later, by the id of the response. Unset if this API has no such form. */
   readonly isFetchedLater?: boolean
+  /** Edits that make the answer come at once, where its client would fetch it later. */
+  answerAtOnce?(): Edit[]
   /** The id of the first item of the first answer, if the input only refers to it, continues it or is its summary. */
   readonly firstItem?: string | undefined
   /** True if reasoning may be bound to the exact prompt that it was made for. Unset if this API has none. */
@@ -271,6 +273,8 @@ export interface ResponseMetadata {
   readonly calls?: readonly ToolCall[] | undefined
   /** The id of the first output item. */
   readonly item?: string | undefined
+  /** It is not over: its client fetches the rest of it. Set only where that may be. */
+  readonly isPending?: boolean | undefined
 }
 
 /** A request before any part of it is read. */
@@ -383,6 +387,13 @@ export interface Dialect {
    * else 0. `hasHeader`: see `Api.ownHeader`.
    */
   claims(segments: readonly string[], hasHeader?: boolean): number
+  /**
+   * Returns the id of the response that a request to such a path fetches, or ends; `undefined` for other paths. Unset
+   * if no client of this API fetches its answers later.
+   */
+  laterResponse?(method: string, segments: readonly string[]): string | undefined
+  /** True if a response is not over, so that its client fetches the rest of it. */
+  isPending?(response: ResponseTail): boolean
   /**
    * Reads a request; `undefined` if the body does not belong to this dialect.
    * @throws {JsonScanError}

@@ -14,6 +14,7 @@ import { type Client, writerTo } from '../http/client.ts'
 import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
 import { routeOf } from '../proxy/door/route.ts'
 import { exchange } from '../proxy/exchange.ts'
+import { fetchedBy } from '../proxy/later-answer.ts'
 import type { Services } from '../proxy/services.ts'
 import { createMemoryStore } from '../store/memory.ts'
 import type { ProxyEvent } from '../telemetry/event.ts'
@@ -34,11 +35,11 @@ function transportOver(fetch: Fetch, init: RequestInit | undefined): Services['t
       handler.onConnect?.((reason) => call.abort(reason))
       const failed = (error: Error) => handler.onError?.(error)
       const send = async () => {
-        const bytes = body instanceof Readable ? await buffer(body) : Buffer.concat([body as Buffer].flat())
+        const bytes = body instanceof Readable ? await buffer(body) : Buffer.concat([(body ?? []) as Buffer].flat())
         const sent = new Headers(pairsOf(headers as string[]))
         // It is that of the bytes, which `fetch` counts itself.
         sent.delete('content-length')
-        const asked = { ...init, method, headers: sent, body: bytes, signal: call.signal }
+        const asked = { ...init, method, headers: sent, ...(body && { body: bytes }), signal: call.signal }
         const { status, statusText, headers: got, body: stream } = await fetch(`${origin}${path}`, asked)
         const fields = got.has('content-encoding') ? withoutBodyFields([...got].flat()) : [...got].flat()
         const chunks = Readable.from(stream ?? [])
@@ -121,7 +122,7 @@ export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptio
     const { origin, host, pathname, search } = new URL(request.url)
     const head = { method: request.method, target: pathname + search, headers: [...request.headers].flat() }
     const route = routeOf(services, head)
-    if (!route.dialect) return fetch(input, init)
+    if (!route.dialect && !(await fetchedBy(services, head.headers, route))) return fetch(input, init)
     const name = [...services.upstreams.values()].find((known) => known.origin === origin)?.name ?? host
     const upstream = { ...route.upstream, name, origin, prefix: '' }
     const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)

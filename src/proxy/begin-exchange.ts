@@ -3,13 +3,16 @@
 import type { Ask, Standing } from '../core/budget/ledger.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import type { Pattern } from '../core/loop/patterns.ts'
+import type { LaterAnswer } from '../core/session/later-answer.ts'
+import type { Session } from '../core/session/session.ts'
 import { ignore } from '../core/thrown.ts'
 import type { TokenUsage } from '../core/usage.ts'
-import type { DialectRequest } from '../dialect/dialect.ts'
+import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { withReadableCodings } from '../http/body.ts'
 import { type Client, type GovernorHeaders, reply } from '../http/client.ts'
 import type { Failure, UpstreamCall } from '../http/upstream.ts'
 import { type InFlight, relay, type UpstreamResponse } from '../http/upstream-response.ts'
+import type { SessionKey } from '../store/store.ts'
 import type { Outcome, ProxyEvent, RequestEnded, VerdictName } from '../telemetry/event.ts'
 import { addToSpan, beginSpan, endSpan, type RequestSpan } from '../telemetry/tracing.ts'
 import type { Place } from '../usage/ledger.ts'
@@ -25,6 +28,18 @@ export interface AsideRequest {
   /** Reads it again, where it can't be read as a whole: more of it has come. */
   readonly readAgain?: () => DialectRequest | undefined
   readonly policy: BudgetPolicy
+}
+
+/** An answer that a client fetches by the id of its response. `link`: where that is linked to its session. */
+export interface FetchedAnswer {
+  readonly dialect: Dialect
+  readonly response: string
+  readonly link: SessionKey
+  readonly found: FoundSession
+  readonly key: SessionKey
+  /** The first state of a session that the store does not contain yet. */
+  readonly begun: Session | undefined
+  readonly later: LaterAnswer
 }
 
 /** A request in the scopes of time that count it. */
@@ -72,6 +87,8 @@ export interface Exchange {
   inFlight: InFlight | undefined
   outcome: Outcome
   failure: Failure | undefined
+  /** A hash of its bytes, without their content coding; unset until they are read. */
+  fingerprint?: string
   /** What the log says of the decision. */
   decided: Partial<RequestEnded> | undefined
   /** Set if only its bill is counted. */
@@ -83,6 +100,8 @@ export interface Exchange {
   continued?: { readonly call: UpstreamCall; readonly taken: () => Promise<void> }
   /** Set if scopes of time count it. */
   charge?: Charge
+  /** Set if it fetches an answer that was made in the background. */
+  fetched?: FetchedAnswer
 }
 
 /** Begins the record of a request. Its `request_ended` event is emitted when the response closes, finished or not. */
@@ -136,11 +155,13 @@ function end(x: Exchange): void {
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */
-export function callFor({ services, client, route, accessKey }: Exchange, body: UpstreamCall['body']): UpstreamCall {
+export function callFor(x: Exchange, body: UpstreamCall['body']): UpstreamCall {
+  const { services, client, route, accessKey } = x
   const { upstream } = route
   const { method } = client.head
   const { path, headers } = upstreamHead(route, client.head.headers, services, accessKey?.key)
-  return { upstream, method, path, headers: route.dialect ? withReadableCodings(headers) : headers, body }
+  const isRead = route.dialect !== undefined || x.fetched !== undefined
+  return { upstream, method, path, headers: isRead ? withReadableCodings(headers) : headers, body }
 }
 
 /** Emits an event of a request, also to its span. */

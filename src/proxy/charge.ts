@@ -66,6 +66,20 @@ function capOf(dialect: Dialect, json: Buffer): number | undefined {
   return found
 }
 
+/** Returns where a request counts now. */
+function placesOf(x: Exchange, { model, tenant, policy }: Pick<Charged, 'model' | 'tenant' | 'policy'>): Place[] {
+  const at = x.services.ledger.time()
+  const calendar = policy.calendar()
+  return policy.scopes.map((rule) =>
+    placeOf(rule, calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
+  )
+}
+
+/** Returns the name of a model in estimates. */
+function estimatedAs({ route }: Exchange, model: string): string {
+  return hashOf(`${route.upstream.name} ${model}`)
+}
+
 /** What is charged: a request as its dialect reads it, and the limits that apply to it. */
 interface Charged {
   readonly dialect: Dialect
@@ -83,12 +97,8 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
   const { services, client, route } = x
   const { estimates, ledger, catalogue } = services
   if (x.charge) close(x, x.charge)
-  const at = ledger.time()
-  const calendar = policy.calendar()
-  const places = policy.scopes.map((rule) =>
-    placeOf(rule, calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
-  )
-  const name = hashOf(`${route.upstream.name} ${model}`)
+  const places = placesOf(x, { model, tenant, policy })
+  const name = estimatedAs(x, model)
   const bytes = json ? json.length : Number(headerOf(client.head.headers, 'content-length') ?? 0)
   const { isGuess, input, output } = estimates.of(name, bytes, json && capOf(dialect, json))
   const priceOf = (of: TokenUsage) => {
@@ -206,6 +216,17 @@ export function countCharge(x: Exchange, charge: Charge, usage: CallUsage, isLat
   settleAll(x, charge, used)
 }
 
+/** Counts in scopes of time what an answer used whose request, of so many bytes, was counted when it came. */
+export function countLater(x: Exchange, of: Parameters<typeof placesOf>[1], bytes: number, usage: CallUsage): void {
+  const { estimates, ledger, emit } = x.services
+  if (of.policy.scopes.length === 0) return
+  if (!usage.estimated && usage.input > 0) estimates.learn(estimatedAs(x, of.model), bytes, usage)
+  for (const place of placesOf(x, of)) {
+    const settled = ledger.settle(place, countsOf(usage), undefined).then((now) => report(x, place, now))
+    void unlessLost(emit, settled, undefined)
+  }
+}
+
 function settleAll(x: Exchange, charge: Charge, used: Counts): void {
   const { ledger, emit } = x.services
   for (const { place, held } of takeHolds(charge)) {
@@ -269,7 +290,8 @@ export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: 
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
   await untilSent?.()
   const sent = aside.readAgain?.() ?? asked
-  const id = await keepPlace(services, sent, found ?? { tenant: tenantOf(client.head.headers, x.route, services) })
+  const place = found ?? { tenant: tenantOf(client.head.headers, x.route, services) }
+  const id = await keepPlace(services, sent, place, x.fingerprint)
   const answer = { text, model: sent.conversation.model, terminal, id }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)

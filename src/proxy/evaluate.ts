@@ -1,8 +1,7 @@
 /** Reads a request, counts it in its session, and decides how to handle it. */
 
-import type { ScopeLimits } from '../core/budget/ledger.ts'
 import { costLimit, type LimitPair, NO_LIMITS } from '../core/budget/meters.ts'
-import { policyFor, settingsFor } from '../core/budget/policy.ts'
+import { settingsFor } from '../core/budget/policy.ts'
 import type { Conversation } from '../core/conversation/conversation.ts'
 import { labelIn } from '../core/conversation/label.ts'
 import { followedSteps } from '../core/conversation/transcript.ts'
@@ -38,9 +37,12 @@ import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
 import { countFault, isOfBody, isolated, unlessLost } from './fault.ts'
+import { fetchedAt } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
+import { noteUnfetched } from './observe-fetched.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
+import { policyOf, subjectOf } from './policy-of.ts'
 import { knownRefusedEdits, withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 import {
@@ -93,6 +95,7 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const tenant = tenantOf(headers, route, services)
   // No tenant can learn by timing which bytes another one has sent.
   const hashes = hashBody(json, `${dialect.name} ${tenant}`)
+  exchange.fingerprint = hashes.whole
   const { harnessRegistry: registry, prefixes } = services
   const known = longestKnown(prefixes, hashes, json)
   const asked = dialect.read({ path: route.asked, query: route.query, body: json, known })
@@ -126,6 +129,8 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const lost = (fault: unknown) => throwAtLimit(exchange, json, fault)
   const sought = await findSession(services, headers, tenant, asked, facts, lost)
   const found = await inTree(exchange, conversation, sought)
+  const unfetched = fetchedAt(tenant, facts.previous ?? '', sought.linked, dialect)
+  if (unfetched) void noteUnfetched(exchange, unfetched)
   const pause = pauseFor(exchange, found)
   const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
   if (pause) return await pausedIn(exchange, pause, pending.sent, requestOf(exchange, asked, facts, found), found)
@@ -176,22 +181,13 @@ export function noteAside(
   tenant: string,
 ): AsideRequest | undefined {
   const { model } = asked.conversation
-  const budget = policyFor(settingsFor(exchange.services.policies.budget, subjectOf(exchange, model)), {})
-  const all = withKeyScopes(exchange, budget)
+  const all = policyOf(exchange, model, {})
   // Where a body is only relayed, its model is not known yet.
   const policy = json ? all : { ...all, scopes: all.scopes.filter(({ per }) => per !== 'model') }
   const isCharged = policy.scopes.length > 0
   if (found || isCharged) exchange.aside = { found, asked, policy }
   if (isCharged && !exchange.charge) beginCharge(exchange, { dialect, json, model, tenant, policy, isNewRun: false })
   return exchange.aside
-}
-
-/** Returns a policy with the limits of the access key, in place of the general ones of each key. */
-function withKeyScopes({ accessKey }: Exchange, policy: BudgetPolicy): BudgetPolicy {
-  const own = accessKey?.scopes ?? []
-  if (own.length === 0) return policy
-  const isReplaced = ({ scope, per }: ScopeLimits) => per === 'key' && own.some((one) => one.scope === scope)
-  return { ...policy, scopes: [...policy.scopes.filter((rule) => !isReplaced(rule)), ...own] }
 }
 
 /** Returns a session as the store holds it; `undefined` if it does not, or fails. */
@@ -262,17 +258,12 @@ async function countAndDecide(
 
 const UNLIMITED: LimitPair = { run: NO_LIMITS, session: NO_LIMITS }
 
-/** Returns what an override may ask of a request. */
-function subjectOf({ route, client }: Exchange, model: string) {
-  return { model, upstream: route.upstream.name, header: (name: string) => headerOf(client.head.headers, name) }
-}
-
 /** Returns a request with the policies that apply to it, and the limits that its client declares. */
 function requestOf(exchange: Exchange, asked: DialectRequest, facts: RequestFacts, found: FoundSession): Request {
   const { conversation } = asked
   const { services, route, client } = exchange
   const { headers } = client.head
-  const { budget: budgets, loop, observesOnly } = services.policies
+  const { loop, observesOnly } = services.policies
   const subject = subjectOf(exchange, conversation.model)
   const { header } = subject
   const declared = {
@@ -280,7 +271,7 @@ function requestOf(exchange: Exchange, asked: DialectRequest, facts: RequestFact
     tool_calls: wholeNumber(header('x-governor-max-tool-calls')),
     task_tokens: conversation.taskBudget?.total,
   }
-  const budget = withKeyScopes(exchange, policyFor(settingsFor(budgets, subject), declared))
+  const budget = policyOf(exchange, conversation.model, declared)
   const { emit, labels, harnessRegistry: registry } = services
   const newest = followedSteps(facts.transcript, conversation).at(-1)
   return {

@@ -25,6 +25,7 @@ import { evaluate } from './evaluate.ts'
 import { noteFault } from './fault.ts'
 import { filterCalls } from './filter-calls.ts'
 import { finalAnswer, replayAnswer } from './final-answer.ts'
+import { fetchedBy } from './later-answer.ts'
 import { noteDecision } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
 import { sendOnce, sendSpoken } from './send-model.ts'
@@ -98,10 +99,12 @@ async function relayUnguarded(x: Exchange, call: UpstreamCall): Promise<void> {
   relayTo(x, response, {})
 }
 
-/** Relays a request to a path that is not guarded, and counts it if an agent has sent it. */
+/** Relays a request to a path that is not guarded, and counts it if an agent has sent it, or the answer it fetches. */
 async function relayUnknown(x: Exchange): Promise<void> {
   const { services, client, route } = x
   const { headers } = client.head
+  const fetched = await fetchedBy(services, headers, route)
+  if (fetched) x.fetched = fetched
   const sent = !hasBody(headers) ? null : allowsSome(x) ? await allowedBody(x) : streamOf(client.body)
   if (sent === undefined) return
   const call = callFor(x, sent)

@@ -11,6 +11,7 @@ import {
   endsIfRefusedAgain,
   type Judgement,
   judgeCalls,
+  mayBlockLoop,
   NOT_EXECUTED,
   NOTHING_BLOCKED,
 } from '../core/guards.ts'
@@ -20,13 +21,22 @@ import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isSuccess } from '../http/upstream.ts'
 import { isEventStream, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
+import { applyEdits } from '../json/edit.ts'
 import { type Answer, beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
 import { emitFor, noteVerdict } from './begin-exchange.ts'
-import { countFault, noteFault } from './fault.ts'
+import { countFault, isolated, noteFault } from './fault.ts'
 import { type AnswerVariant, askForAnswer, endAfterFault, passError } from './final-answer.ts'
-import { announcementFor, isUnsupported, placesFor, type RequestVariant, type SpokenRequest } from './request-edits.ts'
+import { noteGap } from './note-gap.ts'
+import {
+  announcementFor,
+  isUnsupported,
+  placesFor,
+  type RequestVariant,
+  type SpokenRequest,
+  withEdits,
+} from './request-edits.ts'
 import { mayBeUnsupported, sendModel, sendSpoken } from './send-model.ts'
 import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
 
@@ -46,10 +56,25 @@ interface Filtering {
   firstBlock: Block | undefined
 }
 
+/**
+ * Returns the request so that its answer comes at once, where the model is in a loop: no call can be blocked in an
+ * answer that the client fetches later.
+ */
+function answeredAtOnce(turn: Turn): Turn {
+  const { services, exchange, dialect, request, runState, sent, call } = turn
+  if (!sent.isFetchedLater || !isolated(services.emit, 'loop_guard', mayBlockLoop, request, runState)) return turn
+  const { asked: path, query } = exchange.route
+  const bytes = applyEdits(turn.bytes, sent.answerAtOnce?.() ?? [])
+  const again = dialect.read({ path, query, body: bytes })
+  return again ? { ...turn, sent: again, bytes, call: withEdits(call, bytes, []) } : turn
+}
+
 /** Sends the request and gives the client the response without blocked calls. @throws {UpstreamFailed} */
 export async function filterCalls(turn: Turn): Promise<void> {
-  const { exchange, call, services } = turn
-  const x = { ...turn, call: withoutCompression(call) }
+  const { exchange, services } = turn
+  const asked = answeredAtOnce(turn)
+  if (asked.sent.isFetchedLater) void noteGap(services, 'background', turn.found)
+  const x = { ...asked, call: withoutCompression(asked.call) }
   const { variant, response } = await sendSpoken(x)
   if (!isSuccess(response.head)) return relayResponse(x, response)
   const lease = leaseFor(services.buffers, exchange.client)

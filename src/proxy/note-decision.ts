@@ -17,7 +17,6 @@ export function noteDecision(turn: Turn): void {
   const loop = kind === 'stop' ? (decision.loop ?? runState.loop) : runState.loop
   // All other decisions give the model another notice, or none.
   if (kind !== 'allow' && kind !== 'warn' && kind !== 'filter_calls') noteLoop(turn, false)
-  else if (turn.sent.isFetchedLater) void noteGap(services, 'background', turn.found)
   if (resendCount !== undefined) services.emit({ kind: 'repeat_counted' })
   if (reaction) services.emit({ kind: 'warning_answered', reaction })
   const { memory } = runState.thread.loopState ?? {}

@@ -11,7 +11,7 @@ import { hashOfText } from '../core/hash.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { EMPTY_RECORD, withMinute } from '../core/operator/session-record.ts'
 import { promptOf } from '../core/session/request-facts.ts'
-import { addedTokens, countsByTool, resultTokens } from '../core/session/result-tokens.ts'
+import { addedTokens, countsByTool, promptBytesOf, resultTokens } from '../core/session/result-tokens.ts'
 import { type FirstAnswer, NEW_SESSION, type Session, withAnswer } from '../core/session/session.ts'
 import {
   changeReductions,
@@ -35,8 +35,18 @@ import { noteUsed } from './at-limit.ts'
 import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
 import { countCharge } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
+import { countsTask, keepOutcome, laterAnswerOf, takeLater } from './later-answer.ts'
+import { noteGap } from './note-gap.ts'
 import type { Services } from './services.ts'
-import { agentNameOf, idsIn, linkCalls, linkResponses, namesOf, UNCLAIMED_USAGE } from './session/find-session.ts'
+import {
+  agentNameOf,
+  idsIn,
+  linkCalls,
+  linkResponses,
+  namesOf,
+  placeInHeaders,
+  UNCLAIMED_USAGE,
+} from './session/find-session.ts'
 import { keepAnswer } from './session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
 
@@ -54,10 +64,11 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     withFacts: exchange.span !== undefined,
     withText: services.keepsTranscripts && !isEnd,
     isKept: sent.storesAnswer === true || sent.stored !== undefined,
-    begin: sent.stored ? (id) => noteResponseBegan(x, id) : undefined,
-    // The client gets no calls of a last answer.
-    relayed: isEnd ? undefined : (callIds, isCut, kept) => noteCalls(x, callIds, isCut, kept),
-    completed: (answer) => noteCompleted(x, answer),
+    mayBePending: sent.isFetchedLater === true,
+    begin: sent.stored || awaitsAnswer(x) ? (id) => noteResponseBegan(x, id) : undefined,
+    relayed: isEnd && !awaitsAnswer(x) ? undefined : (callIds, isCut, kept) => noteOver(x, callIds, isCut, kept),
+    completed: (answer) =>
+      x.state.awaited ? void completeAwaited(x, x.state.awaited, answer) : noteCompleted(x, answer),
     fault: (error) => noteFault(services.emit, error),
   })
 }
@@ -82,7 +93,10 @@ export function observeAside(
     dialect: route.dialect,
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
+    mayBePending: asked.isFetchedLater === true,
     completed(answer) {
+      if (answer.isPending)
+        void noteGap(services, 'background', found ?? placeInHeaders(x.client.head.headers, route, services))
       // The history goes on from the compaction.
       const item = answer.item === undefined ? [] : [presentable(answer.item)]
       if (found) void unlessLost(emit, linkResponses(store, found, item), undefined)
@@ -113,7 +127,7 @@ function withAside(session: Session, counts: Counts, model: string, now: number,
 /**
  * Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once.
  */
-function countBill(
+export function countBill(
   x: Exchange,
   model: string,
   policy: BudgetPolicy,
@@ -139,12 +153,45 @@ function countBill(
   noteLater.catch((error) => noteFault(services.emit, error))
 }
 
-function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
+/** Reports an answer. */
+export function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
   const client = agentNameOf(x.client.head.headers)
   emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.accessKey?.name, ...fields })
 }
 
+/** True if the client may fetch the answer to a request later. Governor asks for a last answer at once. */
+function awaitsAnswer({ sent, decision }: Turn): boolean {
+  return sent.isFetchedLater === true && sent.storesAnswer === true && decision.kind !== 'stop'
+}
+
+/** Takes what is over before the client has its end. */
+function noteOver(turn: Turn, callIds: readonly string[], isCut: boolean, kept: ResponseMetadata) {
+  const { awaited } = turn.state
+  if (kept.isPending) return undefined
+  // The client gets no calls of a last answer.
+  const noted = turn.decision.kind === 'self_stop' ? undefined : noteCalls(turn, callIds, isCut, kept)
+  return awaited ? Promise.all([noted, take(turn, awaited)]) : noted
+}
+
+/** Counts an answer here, unless a client has fetched it meanwhile. */
+async function take({ services }: Turn, awaited: NonNullable<Turn['state']['awaited']>): Promise<boolean> {
+  awaited.isTaken ||= await takeLater(services, awaited.key, true)
+  return awaited.isTaken
+}
+
+/** Counts the answer to a request that asked for one in the background: what of it came with this response. */
+async function completeAwaited(turn: Turn, awaited: NonNullable<Turn['state']['awaited']>, answer: Answered) {
+  const { charge } = turn.exchange
+  if (!answer.isPending && (await take(turn, awaited))) return noteCompleted(turn, answer)
+  if (charge) countCharge(turn.exchange, charge, { input: 0, output: 0, estimated: true }, false)
+  if (!answer.isPending) return
+  keepAnswer(turn, '', { ...answer, callsNothing: false })
+  await keepOutcome(turn, awaited.key)
+}
+
 function noteCompleted(turn: Turn, answer: Answered): void {
+  // Nothing shows by which id its client fetches it.
+  if (answer.isPending) void noteGap(turn.services, 'background', turn.found)
   const { exchange, state, request, policy, runState, services, decision } = turn
   const { upstream } = exchange.route
   const { model } = request.conversation
@@ -176,10 +223,11 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   // A cost that comes later has the shares of its tokens.
   const { lastInput: tokens = known.input } = known
-  const isTask = policy.run.task_tokens > 0 || policy.session.task_tokens > 0
-  const usage = isLater || !isTask ? known : { ...known, added: addedTokens(request, runState, tokens) }
+  const isTask = countsTask(policy)
+  const of = promptBytesOf(request, runState)
+  const usage = isLater || !isTask ? known : { ...known, added: addedTokens(of, thread.context, tokens) }
   if (!isLater || !state.prompt) {
-    const results = resultTokens(request, thread, tokens)
+    const results = resultTokens(of, thread.context, tokens)
     const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
     state.prompt = { tokens, results, share }
   }
@@ -206,7 +254,9 @@ async function noteResponseBegan(turn: Turn, response: string): Promise<void> {
   const { services, found, begun, counted, state } = turn
   const ids = idsIn(found, { id: response })
   state.linked = [...state.linked, ...ids]
-  const links = linkResponses(services.store, found, ids, begun && responseBegan(begun, counted, ids))
+  const later = awaitsAnswer(turn) ? laterAnswerOf(turn) : undefined
+  if (later) state.awaited = { key: sessionKey(found.tenant, presentable(response)) }
+  const links = linkResponses(services.store, found, ids, begun && responseBegan(begun, counted, ids), later)
   await Promise.all([unlessLost(services.emit, links, undefined), changeSession(turn, responseBegan, [ids])])
 }
 

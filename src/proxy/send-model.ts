@@ -14,6 +14,7 @@ import type { Exchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNoNotice, noteNotice } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
+import { observeFetched } from './observe-fetched.ts'
 import { observeAside, observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, errorCodeIn, watchErrorFrames } from './overflow/find-errors.ts'
@@ -237,7 +238,9 @@ async function openUpstream(
         ? observeOutcome(turn, head, observeUsage(turn, call, head))
         : x.aside
           ? observeAside(x, x.aside, call, head)
-          : list,
+          : x.fetched
+            ? observeFetched(x, x.fetched, head)
+            : list,
       filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
     }
   })

@@ -72,6 +72,8 @@ interface ResponseState {
   refusedEdits: readonly UnsupportedEdit[]
   /** The ids of the calls in the newest answer. */
   callIds?: readonly string[]
+  /** The link of the newest response, where its client may fetch it later; `isTaken`: it was counted here. */
+  awaited?: { readonly key: SessionKey; isTaken?: boolean }
   /** Response ids that were linked to the session when responses began. */
   linked: readonly string[]
   /** What the newest prompt held that was answered. */
@@ -149,6 +151,7 @@ export function relayResponse(turn: Turn, response: UpstreamResponse, headers = 
 /** Tells the client that the upstream did not answer, and releases the iteration, unless the client left. */
 export function failRequest(turn: Turn, failure: Failure): void {
   if (turn.exchange.client.isGone()) return
-  void giveBackIteration(turn, 0, failure)
+  // A client may fetch the rest of an answer in the background.
+  if (!turn.state.awaited) void giveBackIteration(turn, 0, failure)
   failExchange(turn.exchange, failure, turn.governorHeaders)
 }

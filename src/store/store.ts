@@ -6,6 +6,7 @@
 
 import type { TranscriptEntry } from '../core/conversation/kept-transcript.ts'
 import { hashOf } from '../core/hash.ts'
+import type { LaterAnswer } from '../core/session/later-answer.ts'
 import type { Changed, Session, Thread } from '../core/session/session.ts'
 import { presentable } from '../core/text/presentable.ts'
 
@@ -109,6 +110,8 @@ export interface Link {
   /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
   readonly pendingResults?: readonly string[]
   readonly redirectTo?: string
+  /** Set until a client has fetched the response, if the provider makes it in the background. */
+  readonly later?: LaterAnswer
 }
 
 /** Links from responses to sessions, by the id of the response. */
@@ -116,8 +119,8 @@ export const LINKS: ValueKind<Link | undefined> = {
   name: 'link',
   empty: undefined,
   room: {
-    sizeOf({ pendingResults = [], begun }) {
-      const size = BYTES_PER_RECORD + (begun ? sizeOfSession(begun) : 0)
+    sizeOf({ pendingResults = [], begun, later }) {
+      const size = BYTES_PER_RECORD * (later ? 5 : 1) + (begun ? sizeOfSession(begun) : 0)
       return pendingResults.reduce((sum, text) => sum + text.length * 2, size)
     },
     perSession: 4,
@@ -126,6 +129,10 @@ export const LINKS: ValueKind<Link | undefined> = {
   isNeverRemoved: true,
   mayBeLate: true,
 }
+
+/** Links, where it is known that one is written before a client can name its response. */
+const { mayBeLate: _, ...atOnce } = LINKS
+export const LINKS_AT_ONCE: ValueKind<Link | undefined> = atOnce
 
 /** The session of a call that a client got. */
 export interface RelayedCall {

@@ -41,6 +41,8 @@ interface ObserverTarget {
   readonly withText?: boolean
   /** A client may continue from it by its id: that, and its tool calls, are reported with the ids of the calls. */
   readonly isKept?: boolean
+  /** Its client may fetch it, or the rest of it, later. */
+  readonly mayBePending?: boolean
   /**
    * Called with its id at most once, as soon as that is known; the client gets its bytes once the promise has settled.
    */
@@ -179,17 +181,23 @@ function report(observed: Observed): Promise<unknown> | undefined {
   const callIds = streams ? (search?.callIds ?? []) : reported === -1 ? idsInWhole(observed) : []
   if (callIds.length <= reported) return undefined
   observed.reported = callIds.length
-  return target.relayed(callIds, ending !== 'whole', target.isKept && callIds.length > 0 ? metadataOf(observed) : {})
+  const isRead = target.mayBePending || (target.isKept && callIds.length > 0)
+  return target.relayed(callIds, ending !== 'whole', isRead ? metadataOf(observed) : {})
 }
 
 /** Returns the metadata of a response whose end has come; none if it can't be read, which is reported after that. */
 function metadataOf(observed: Observed): ResponseMetadata {
   try {
-    observed.read = { length: observed.length, metadata: observed.target.dialect.metadata(bodyOf(observed)) }
+    observed.read = { length: observed.length, metadata: metadataIn(observed.target, bodyOf(observed)) }
     return observed.read.metadata
   } catch {
     return {}
   }
+}
+
+function metadataIn({ dialect, mayBePending }: ObserverTarget, body: ResponseTail): ResponseMetadata {
+  const metadata = dialect.metadata(body)
+  return mayBePending ? { ...metadata, isPending: dialect.isPending?.(body) } : metadata
 }
 
 /** Returns the ids of the calls in a body that is no stream; none if it is too long, or can't be read. */
@@ -315,7 +323,7 @@ function reportAnswer(observed: Observed, body: ResponseTail): void {
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined
   try {
-    metadata = observed.read?.length === length ? observed.read.metadata : dialect.metadata(body)
+    metadata = observed.read?.length === length ? observed.read.metadata : metadataIn(target, body)
     callsNothing = dialect.callsNothing(body)
     if (withFacts) facts = dialect.responseFacts?.(body)
   } catch (error) {

@@ -15,6 +15,7 @@ import { type GovernedOptions, governed } from '../../src/fetch/index.ts'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { governorOf } from '../../src/types/index.ts'
 import { askWithTools } from '../support/ai-sdk.ts'
+import { startBackground } from '../support/background.ts'
 import { runawayMessages } from '../support/messages.ts'
 import { runaway, type Script, serve, startProvider } from '../support/provider.ts'
 import { AI_SDKS, OPENAI_CLIENTS } from '../support/versions.ts'
@@ -71,6 +72,32 @@ const search = {
 const chat = { model: 'gpt-test', messages: user, tools: [{ type: 'function' as const, function: search }] }
 const tool = { name: 'search', description: 'Search', input_schema: { type: 'object' as const } }
 const messages = { model: 'claude-test', max_tokens: 100, messages: user, tools: [tool] }
+
+describe('an agent with governed(fetch) whose answers are made in the background', () => {
+  it('is stopped at its limit, and each of its answers counts once', async () => {
+    const provider = await startBackground(runaway())
+    const { options, events } = watched(BUDGET)
+    const client = new OpenAI({ apiKey: 'sk-test', baseURL: `${provider.url}/v1`, fetch: governed(fetch, options) })
+    let input: OpenAI.Responses.ResponseInput = user
+    let response: OpenAI.Responses.Response | undefined
+    for (let calls = 0; calls < 10 && input.length > 0; calls++) {
+      const previous = response ? { previous_response_id: response.id } : {}
+      const tools = [{ type: 'function' as const, name: 'search', strict: false, parameters: search.parameters }]
+      response = await client.responses.create({ model: 'gpt-test', background: true, tools, input, ...previous })
+      while (response.status === 'queued') response = await client.responses.retrieve(response.id)
+      input = response.output.flatMap((item) =>
+        item.type === 'function_call'
+          ? [{ type: 'function_call_output' as const, call_id: item.call_id, output: 'found nothing' }]
+          : [],
+      )
+    }
+    expect(governorOf(response)).toMatchObject({ terminal_state: 'tool_limit_reached' })
+    expect(events.flatMap((event) => (event.kind === 'answered' ? [event.usage.input] : []))).toEqual([
+      100, 100, 100, 100,
+    ])
+    expect(provider.gets).toHaveLength(6)
+  })
+})
 
 describe.each([false, true])('an agent with governed(fetch) (stream: %s)', (stream) => {
   it.each(OPENAI_CLIENTS)('gets the final answer at its limit from $name', async ({ OpenAI: Client }) => {

@@ -101,6 +101,23 @@ describe.each(SHAPES)('a client over Responses that continues by id (stream: $st
     expect(ofType(provider.requests.at(-1)?.items ?? [], 'function_call_output')).toHaveLength(2)
   })
 
+  it('gets one id for a request that it sends again and again in a pause, and goes on from it', async () => {
+    const { url, pause, resume, shown } = await start()
+    const first = await ask(url, { input: 'Find it.' })
+    await pause()
+    const results = resultsFor(first.calls)
+    const asked = { input: [...results, human('And now?')], previous_response_id: first.response['id'] }
+    const ids = new Set<unknown>()
+    for (let at = 0; at < 5; at++) ids.add((await ask(url, asked)).response['id'])
+    const { response } = await ask(url, { ...asked, input: [...results, human('Now?')] })
+    expect(ids.size).toBe(1)
+    expect(ids).not.toContain(response['id'])
+    await resume()
+    const [id] = ids
+    expect((await ask(url, { input: [human('Go on.')], previous_response_id: id })).status).toBe(200)
+    expect(ofType(shown(), 'function_call_output')).toEqual(results)
+  })
+
   it('gives a conversation at the provider each result once, whatever it sends after a pause', async () => {
     for (const sendsAgain of [true, false]) {
       const { url, pause, resume, shown } = await start()

@@ -51,22 +51,34 @@ describe('what is not guarded is counted, said once for each session, and shown 
     expect(await firstSession(running.url)).toMatchObject({ unguarded: ['unread_coding'] })
   })
 
-  it('where a response is made in the background, unless it is streamed', async () => {
-    for (const stream of [false, true]) {
-      const { url } = await startBoth(runaway())
-      const headers = { 'x-session-id': 'a' }
-      await callResponses(url, { input: 'Go.', background: true }, { stream, headers })
-      expect(await gapsOf(url)).toEqual(stream ? [] : ['background 1'])
-      expect(await firstSession(url)).toMatchObject({ unguarded: stream ? [] : ['background'] })
-    }
+  it.each([
+    ['has no id', {}, {}],
+    ['is not stored', { id: 'resp_1' }, { store: false }],
+  ])('where a response is made in the background that %s', async (_, more, asked) => {
+    const body = { object: 'response', status: 'queued', output: [], usage: null, ...more }
+    const { url } = await startBoth(() => ({ status: 200, body }))
+    await callResponses(url, { input: 'Go.', background: true, ...asked }, { headers: { 'x-session-id': 'a' } })
+    expect(await gapsOf(url)).toEqual(['background 1'])
+    expect(await firstSession(url)).toMatchObject({ unguarded: ['background'] })
   })
 
-  it('and not where the answer to a request for one in the background comes at once', async () => {
-    const { url } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
-    const { steps } = await runResponses(url, 'Go.', { stateful: true, body: { background: true } })
-    expect(steps.at(-1)?.response['governor']).toMatchObject({ has_final_answer: true })
+  it('where one is that is no step of a run, and counted for a limit of a day', async () => {
+    const body = { id: 'resp_1', object: 'response', status: 'queued', output: [], usage: null }
+    const { url } = await startBoth(() => ({ status: 200, body }), { budget: { day: { max_tokens: 1_000 } } })
+    await callResponses(url, { input: 'Go.', background: true, tools: [] }, {})
     expect(await gapsOf(url)).toEqual(['background 1'])
   })
+
+  it.each([false, true])(
+    'and not where the answer to a request for one in the background comes at once',
+    async (stream) => {
+      const { url, events } = await startBoth(runaway(), { budget: { max_iterations: 1 } })
+      const { steps } = await runResponses(url, 'Go.', { stateful: true, stream, body: { background: true } })
+      expect(steps.at(-1)?.response['governor']).toMatchObject({ has_final_answer: true })
+      expect(await gapsOf(url)).toEqual([])
+      expect(events.filter(({ kind }) => kind === 'answered')).toHaveLength(2)
+    },
+  )
 
   it('where results show no answer that began a session', async () => {
     const { url, logs } = await startBoth(runaway())

@@ -15,14 +15,45 @@ function newResults({ conversation, facts }: Request, { loopState }: Thread): re
   return bytes
 }
 
+/** What of a request shows which tokens of its prompt are results of tools. */
+export interface PromptBytes {
+  readonly bytes: number
+  /** How many messages it had, and the place of the newest answer among them. */
+  readonly messages: number | undefined
+  readonly newest: number
+  /** Its provider keeps the conversation. */
+  readonly isContinued: boolean
+  /** Its prompt was answered before. */
+  readonly isRetry: boolean
+  /** Bytes of the results that it brings, by tool. */
+  readonly results: readonly Named<number>[]
+  /** Bytes of those after the newest answer. */
+  readonly size: number
+}
+
+/** Returns what shows which tokens are results. */
+export function promptBytesOf(request: Request, { thread, isRetry }: RunState): PromptBytes {
+  const { conversation, facts } = request
+  const { previous, bytes = 0, messages, transcript } = facts
+  const newest = transcript.assistantMessages.at(-1)?.index ?? -1
+  let size = 0
+  for (let at = newest + 1; at < transcript.length; at++)
+    for (const result of conversation.resultSizes?.(at) ?? []) size += result.bytes
+  const isContinued = previous !== undefined
+  const results = isContinued ? newResults(request, thread) : transcript.resultBytes
+  return { bytes, messages, newest, isContinued, isRetry, results, size }
+}
+
 /** Returns the tokens of results in a prompt of `tokens` tokens, by tool; together they are no more than that. */
-export function resultTokens(request: Request, thread: Thread, tokens: number): readonly Named<number>[] {
-  const { previous, bytes = 0, transcript } = request.facts
-  const known = previous === undefined ? undefined : thread.context
-  const results = previous === undefined ? transcript.resultBytes : newResults(request, thread)
+export function resultTokens(
+  { bytes, isContinued, results }: PromptBytes,
+  context: Thread['context'],
+  tokens: number,
+): readonly Named<number>[] {
+  const known = isContinued ? context : undefined
   // What the provider keeps was a prompt, or an answer, before.
   const isLonger = known !== undefined && tokens > known.tokens
-  const added = previous === undefined ? tokens : isLonger ? tokens - known.tokens : estimateTokens(bytes)
+  const added = !isContinued ? tokens : isLonger ? tokens - known.tokens : estimateTokens(bytes)
   let size = 0
   for (const { amount } of results) size += amount
   const perByte = added / Math.max(1, bytes, size)
@@ -38,20 +69,14 @@ export function resultTokens(request: Request, thread: Thread, tokens: number): 
  * Returns the tokens of a prompt, of `tokens` in all, that tools have brought since the answer before: what the prompt
  * has grown by, or a share by bytes where its history was changed. A prompt that was answered before brings nothing.
  */
-export function addedTokens(request: Request, { thread, isRetry }: RunState, tokens: number): number {
-  const { conversation, facts } = request
-  const { previous, bytes = 0, messages, transcript } = facts
-  const newest = transcript.assistantMessages.at(-1)?.index ?? -1
-  let size = 0
-  for (let at = newest + 1; at < transcript.length; at++)
-    for (const result of conversation.resultSizes?.(at) ?? []) size += result.bytes
+export function addedTokens(of: PromptBytes, context: Thread['context'], tokens: number): number {
+  const { bytes, messages, newest, isContinued, isRetry, size } = of
   if (size === 0) return 0
-  const { context } = thread
   const isLonger = context?.messages === newest && bytes - context.requestBytes >= size
-  const grown = context && (previous !== undefined || isLonger) ? tokens - context.tokens : 0
+  const grown = context && (isContinued || isLonger) ? tokens - context.tokens : 0
   if (grown > 0) return grown
-  if (isRetry && (previous !== undefined || context?.messages === messages)) return 0
-  return previous === undefined ? Math.round((tokens * size) / Math.max(1, bytes, size)) : estimateTokens(size)
+  if (isRetry && (isContinued || context?.messages === messages)) return 0
+  return isContinued ? estimateTokens(size) : Math.round((tokens * size) / Math.max(1, bytes, size))
 }
 
 /** The tokens of a prompt, and of results in it by tool. `share`: the part of the answer's cost that its prompt has. */

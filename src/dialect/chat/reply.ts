@@ -4,8 +4,9 @@ import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, text
 import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'
 import { DONE, tokenUsage } from '../openai/api.ts'
+import { hasError } from '../shared/event-types.ts'
 import { textsOfParts } from '../shared/request.ts'
-import { hasError, idsUnder, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { idsUnder, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { joinedTexts, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 

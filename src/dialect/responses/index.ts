@@ -313,10 +313,13 @@ function bannedTools({ json, object, fields, items }: RequestIndex, ban: ToolBan
   }
   const choice = JSON.stringify({ type: 'function', name: forced })
   if (forced !== undefined) edits.push(setMember(object, fields, 'tool_choice', choice))
-  // Governor would not see an answer that the client fetches later.
+  // No call may be in an answer that the client fetches later.
+  return [...edits, ...answerAtOnce({ json, fields })]
+}
+
+function answerAtOnce({ json, fields }: Pick<RequestIndex, 'json' | 'fields'>): Edit[] {
   const background = member(fields, 'background')?.value
-  if (background && decode(json, background) === true) edits.push({ ...background, text: 'false' })
-  return edits
+  return background && decode(json, background) === true ? [{ ...background, text: 'false' }] : []
 }
 
 const read: Dialect['read'] = ({ path, body, known }) => {
@@ -354,7 +357,8 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   return {
     conversation,
     storesAnswer: storesAnswers,
-    isFetchedLater: fieldOf(index, 'background') === true && !conversation.streams,
+    isFetchedLater: fieldOf(index, 'background') === true,
+    answerAtOnce: () => answerAtOnce(index),
     resultsOf: (blockedMessage) => (storesAnswers ? resultsOfBlocked(blockedMessage) : []),
     stored: storesInput || items.some(({ isReference }) => isReference) ? stored : undefined,
     firstItem: compaction ? stringIn(json, members(json, compaction), 'id') || undefined : firstItem,
@@ -383,6 +387,11 @@ export const responses: Dialect = {
   claims(segments) {
     const length = segments.at(-1) === 'compact' ? 2 : 1
     return segments.at(-length) === 'responses' ? length : 0
+  },
+  laterResponse(method, segments) {
+    const after = segments.slice(segments.lastIndexOf('responses') + 1)
+    const isLater = method === 'GET' ? after.length === 1 : method === 'POST' && after[1] === 'cancel' && !after[2]
+    return isLater && after.length < segments.length ? after[0] : undefined
   },
   read,
   responseId: firstId,

@@ -4,9 +4,11 @@ import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from 
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
-import { firstId, hasError, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { stringIn } from '../shared/request.ts'
+import { firstId, firstText, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
+import { endIn, isOver, lastCompleted, lastEnd } from './ends.ts'
 import {
   bufferedCallsOf,
   COMPLETED,
@@ -38,14 +40,12 @@ const MAX_ITEMS = 256
 
 const ITEM_DONE = 'response.output_item.done'
 
-/** Types of the last event of a stream; some servers end it with `done`. */
-const ENDS = ['"response.completed"', '"response.incomplete"', '"response.done"']
-
 /**
- * Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each; where none
- * comes alone, as some gateways write streams, those of the last event.
+ * Returns the finished items in a stream or its tail: those of `response.output_item.done`, one line each. Those of the
+ * last event where none comes alone, as some gateways write streams, and where a client goes on in the middle of one.
  */
-function streamedItems(bytes: Buffer): readonly Json[] {
+function streamedItems({ head, tail, whole }: ResponseTail): readonly Json[] {
+  const bytes = whole ?? tail
   const items: Json[] = []
   let ends = 0
   for (const line of bytes.toString('utf8').split('\n')) {
@@ -54,12 +54,14 @@ function streamedItems(bytes: Buffer): readonly Json[] {
     const { type, item } = parseObject(line.slice('data:'.length)) ?? {}
     if (type === ITEM_DONE && isObject(item)) items.push(item)
   }
-  return items.length > 0 ? items : lastItems(bytes)
+  if (items.length > 0 && head.includes('"response.created"')) return items
+  const last = lastItems(bytes)
+  return last.length > 0 ? last : items
 }
 
 /** Returns the items of the event that ends a stream. */
 function lastItems(bytes: Buffer): readonly Json[] {
-  const last = Math.max(...ENDS.map((type) => bytes.lastIndexOf(type)))
+  const last = lastEnd(bytes.toString('latin1'))
   return last === -1 ? [] : (itemsInLine(lineAt(bytes, last)) ?? []).slice(0, MAX_ITEMS)
 }
 
@@ -82,8 +84,9 @@ function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 
   return { item: textOf(wholeItems(whole).findLast(({ type }) => type === 'compaction')?.['id']) || undefined }
 }
 
-function clientCallsOf({ tail, whole, streams }: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
-  const items = streams ? streamedItems(whole ?? tail) : whole ? wholeItems(whole) : []
+function clientCallsOf(response: ResponseTail): Pick<ResponseMetadata, 'calls' | 'item'> {
+  const { whole, streams } = response
+  const items = streams ? streamedItems(response) : whole ? wholeItems(whole) : []
   const ids = clientCallsIn(items).map(({ id }) => id)
   const calls = callsIn(items).map((call, at) => {
     const id = ids[at]
@@ -144,6 +147,9 @@ const NO_USAGE = {
   total_tokens: 0,
 }
 
+/** A status of a response, or of an item, that is not over. */
+const PENDING = /"status"\s{0,4}:\s{0,4}"(?:queued|in_progress)"/
+
 /** How Responses reads and writes responses that are not rewritten as a stream. */
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
@@ -160,16 +166,21 @@ export const responsesReplies = {
   callsNothing({ tail, whole, streams }) {
     if (!streams) return whole !== undefined && isWithoutCalls(whole.toString('latin1'), () => wholeItems(whole))
     // The last event of a stream repeats all output.
-    const last = tail.lastIndexOf('"response.completed"')
-    return last !== -1 && isWithoutCalls(tail.toString('latin1', last), () => itemsInLine(lineAt(tail, last)))
+    const text = tail.toString('latin1')
+    const last = lastCompleted(text)
+    return last !== -1 && isWithoutCalls(text.slice(last), () => itemsInLine(lineAt(tail, last)))
+  },
+  isPending({ head, tail, whole, streams }) {
+    if (streams) return !isOver(tail.toString('latin1'))
+    if (!PENDING.test((whole ?? head).toString('latin1'))) return false
+    // Items of the output have a status too.
+    const status = whole ? stringIn(whole, members(whole, root(whole)), 'status') : firstText(head, 'status')
+    return status === 'queued' || status === 'in_progress'
   },
   marks: {
     call: '"call_id"',
     callIds: callIdsIn,
-    end(piece) {
-      if (hasError(piece) || piece.includes('"response.failed"')) return 'failed'
-      return ENDS.some((type) => piece.includes(type)) ? 'whole' : undefined
-    },
+    end: endIn,
   },
   responseFacts(response) {
     // The end of a response has its status at the top; that of a stream is the type of its last event.

@@ -68,14 +68,6 @@ export function firstId(bytes: Buffer): string | undefined {
   return firstText(bytes, 'id')
 }
 
-/** An error in a frame of a stream. Text of the model can't match, as its quotes are escaped. */
-const ERROR = /"error"\s{0,4}:\s{0,4}\{|"type"\s{0,4}:\s{0,4}"error"/
-
-/** True if a piece of a stream, in Latin-1, reports an error. */
-export function hasError(piece: string): boolean {
-  return piece.includes('"error"') && ERROR.test(piece)
-}
-
 /** A member whose value may be the id of a call. */
 const ID_MEMBER = /"(\w{1,16})"\s{0,4}:\s{0,4}"([^"\\]{1,256})"/g
 

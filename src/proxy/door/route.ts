@@ -24,6 +24,8 @@ export interface Route {
   readonly query: string
   /** Set on guarded requests only. */
   readonly dialect: Dialect | undefined
+  /** Set on requests that may fetch an answer, by the id of its response. */
+  readonly later: { readonly dialect: Dialect; readonly response: string } | undefined
   /** No API that is guarded has this path, nor the one above it: an agent may call a model here that is not guarded. */
   readonly isUnknown: boolean
   /** The API whose clients expect its errors, and its place for keys. */
@@ -97,6 +99,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
   let claimed: Dialect | undefined
   let operation = 0
   let marked: Dialect | undefined
+  let later: Route['later']
   for (const one of dialects) {
     const { ownPaths, ownHeader } = one.api
     const hasHeader = ownHeader !== undefined && headerOf(headers, ownHeader) !== undefined
@@ -104,6 +107,8 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
       operation = one.claims(segments, hasHeader)
       if (operation > 0) claimed = one
     }
+    const response = one.laterResponse?.(method, segments)
+    if (response !== undefined) later ??= { dialect: one, response }
     if (!marked && (ownPaths?.test(decoded) || hasHeader)) marked = one
   }
   const dialect = method === 'POST' ? claimed : undefined
@@ -124,7 +129,8 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
     asked,
     query: whole.slice(asked.length + 1),
     dialect,
-    isUnknown: method === 'POST' && !claimed && !isBelow(dialects, segments),
+    later,
+    isUnknown: method === 'POST' && !claimed && !later && !isBelow(dialects, segments),
     api,
   }
 }

@@ -2,6 +2,7 @@
 
 import type { Conversation } from '../../core/conversation/conversation.ts'
 import { type Hash, hashOf, nameOf } from '../../core/hash.ts'
+import type { LaterAnswer } from '../../core/session/later-answer.ts'
 import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/request-facts.ts'
 import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'
 import { presentable } from '../../core/text/presentable.ts'
@@ -252,19 +253,24 @@ export function idBegunBy(response: string): string {
 
 /**
  * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
- * has no id yet; it is stored when a client continues from one of the responses.
+ * has no id yet; it is stored when a client continues from one of the responses. `later`: the first one is to come.
  */
 export async function linkResponses(
   store: Store,
   { tenant, id, name = '' }: FoundSession,
   responses: readonly string[],
   begun?: Session,
+  later?: LaterAnswer,
 ): Promise<void> {
   if (responses.length === 0) return
   const unnamed = idBegunBy(responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  const set = () => ({ value: to, result: undefined })
-  await Promise.all(responses.map((response) => store.updateValue(LINKS, sessionKey(tenant, response), set)))
+  await Promise.all(
+    responses.map((response, at) => {
+      const value = later && at === 0 ? { ...to, later } : to
+      return store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value, result: undefined }))
+    }),
+  )
 }
 
 /** Returns the id in the first of these headers that a client sent, in a form that a header can contain. */

@@ -1,7 +1,8 @@
 /** Lets clients continue, by its id, from an answer that Governor made itself: the provider does not know it. */
+import { nameOf } from '../../core/hash.ts'
 import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
-import { LINKS, type Link, sessionKey } from '../../store/store.ts'
+import { LINKS, LINKS_AT_ONCE, type Link, sessionKey } from '../../store/store.ts'
 import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { idBegunBy, type SessionPlace } from './find-session.ts'
@@ -24,23 +25,24 @@ export async function savePending(
 
 /**
  * Returns the id of an answer to a request that is not sent, once the request that continues from it brings what the
- * provider then misses; `undefined` if the provider would not have stored the answer.
+ * provider then misses; `undefined` if the provider would not have stored the answer. `fingerprint`: of the request,
+ * which may be sent again and again, and has one place; unset where it is not known.
  */
 export async function keepPlace(
   services: Services,
   sent: DialectRequest,
   found: SessionPlace,
+  fingerprint: string | undefined,
 ): Promise<string | undefined> {
   const { stored } = sent
-  const { id, ...pending } = stored?.skippedResults(services.newId()) ?? {}
+  const unique = fingerprint === undefined ? services.newId() : nameOf(fingerprint, found.id ?? '')
+  const { id, ...pending } = stored?.skippedResults(unique) ?? {}
   const place = stored?.isConversation ? stored.previous : id
   if (id === undefined || place === undefined) return undefined
   const linked = found.id === undefined ? await linkOf(services, sent, found.tenant) : undefined
   await savePending(services, found, place, pending, linked)
   return id
 }
-
-const { mayBeLate: _, ...LINKS_AT_ONCE } = LINKS
 
 /** Returns the link of what a request continues from, also of one that is no step of a run. */
 export async function linkOf(

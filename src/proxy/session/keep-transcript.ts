@@ -6,6 +6,7 @@ import type { Terminal } from '../../core/terminal.ts'
 import { type SessionKey, sessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { isolated, unlessLost } from '../fault.ts'
+import type { Services } from '../services.ts'
 import type { Turn } from '../turn.ts'
 import { idBegunBy, idsIn } from './find-session.ts'
 
@@ -37,6 +38,15 @@ export function keepAnswer(
   const [first] = key === undefined ? idsIn(found, answer) : []
   const begun = first === undefined ? key : sessionKey(found.tenant, idBegunBy(first))
   keep(turn, begun, joinedText(answers), answer.callsNothing === true)
+}
+
+/** Keeps an answer that was fetched later than its request came. */
+export function keepFetched({ store, emit }: Services, key: SessionKey, answer: Parameters<typeof withAnswerText>[1]) {
+  const kept = store.updateValue(TRANSCRIPTS, key, (entries) => ({
+    value: withAnswerText(entries, answer),
+    result: undefined,
+  }))
+  void unlessLost(emit, kept, undefined)
 }
 
 /** Keeps the answer with which the run is over, and which the client got in the place of all others. */

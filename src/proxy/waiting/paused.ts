@@ -94,7 +94,7 @@ async function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, 
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
   const place = found ?? { tenant: tenantOf(x.client.head.headers, x.route, x.services) }
-  const id = await keepPlace(x.services, sent, place)
+  const id = await keepPlace(x.services, sent, place, x.fingerprint)
   const answer = { text, model, terminal, id }
   sendAnswer({ exchange: x, dialect, sent }, answer, {
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),

@@ -7,7 +7,7 @@ import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transc
 import { add, type Counts } from '../../../src/core/counters.ts'
 import { buildRegistry } from '../../../src/core/harness/match.ts'
 import { mergeSessions } from '../../../src/core/session/merge.ts'
-import { addedTokens, countsByTool, resultTokens } from '../../../src/core/session/result-tokens.ts'
+import { addedTokens, countsByTool, promptBytesOf, resultTokens } from '../../../src/core/session/result-tokens.ts'
 import { NEW_SESSION, type RunState, type ThreadContext, withAnswer } from '../../../src/core/session/session.ts'
 import { DIALECTS } from '../../../src/dialect/index.ts'
 import { detailOf } from '../../../src/ops/sessions/view.ts'
@@ -134,11 +134,15 @@ describe('the tokens of results', () => {
             role: () => 'tool',
             resultSizes: () => [{ callId: 'c', bytes }],
           } as unknown as Conversation
-          const facts = { previous: 'resp_1', bytes: 2 * bytes, transcript: { length: 1 } }
+          const facts = { previous: 'resp_1', bytes: 2 * bytes, transcript: { length: 1, assistantMessages: [] } }
           const loopState = { pendingCalls: [{ id: 'c', tool: 'Read' }] }
           const fresh = Math.ceil(bytes / 2)
           const tokens = pruned === 0 ? fresh : context.tokens + fresh
-          const results = resultTokens({ conversation, facts } as never, { context, loopState } as never, tokens)
+          const results = resultTokens(
+            promptBytesOf({ conversation, facts } as never, { thread: { loopState } } as never),
+            context,
+            tokens,
+          )
           const [sum = 0, before = 0] = [results, context.results].map((list) => list?.[0]?.amount)
           expect(results.map(({ name }) => name)).toEqual(['Read'])
           expect(sum).toBeLessThanOrEqual(tokens + 1e-6)
@@ -228,7 +232,7 @@ describe('the tokens that results add to a prompt', () => {
   const request = requestOf({ ...requestFacts(messages), bytes: 4_000 }, { conversation })
   const [size = 0] = conversation.resultSizes?.(2).map(({ bytes }) => bytes) ?? []
   const addedAfter = (context: ThreadContext | undefined, isRetry = false) =>
-    addedTokens(request, { thread: threadWith(runWith(), { context }), isRetry } as RunState, 400)
+    addedTokens(promptBytesOf(request, { thread: threadWith(runWith()), isRetry } as RunState), context, 400)
 
   it.each<[string, ThreadContext | undefined, number]>([
     ['their share of its bytes where nothing is known of the one before', undefined, Math.round(size / 10)],

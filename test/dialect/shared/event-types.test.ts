@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest'
+import { chat } from '../../../src/dialect/chat/index.ts'
+import { messages } from '../../../src/dialect/messages/index.ts'
+import { responses } from '../../../src/dialect/responses/index.ts'
+import { searchStream } from '../../../src/usage/relayed-calls.ts'
+
+const DIALECTS = { chat, messages, responses }
+
+const filtered = { index: 0, delta: {}, finish_reason: 'tool_calls', content_filter_results: { error: { code: 'x' } } }
+const call = { type: 'tool_use', id: 'toolu_1', name: 'report', input: { type: 'error', error: { message: 'no' } } }
+
+/** Events as their server sends them in one piece, and how the response ended. */
+const ENDS: [string, keyof typeof DIALECTS, readonly object[], 'whole' | 'failed'][] = [
+  ['a provider’s filter failed', 'chat', [{ id: 'a', choices: [filtered] }], 'whole'],
+  ['of OpenRouter', 'chat', [{ id: 'a', created: 1, model: 'm', error: { code: 502 }, choices: [] }], 'failed'],
+  ['without a type', 'chat', [{ error: { message: 'no' } }], 'failed'],
+  [
+    'a call about an error',
+    'messages',
+    [{ type: 'content_block_start', content_block: call }, { type: 'message_stop' }],
+    'whole',
+  ],
+  ['of Anthropic', 'messages', [{ type: 'error', error: { type: 'overloaded_error', message: 'no' } }], 'failed'],
+  ['with its members in the order of the alphabet', 'messages', [{ error: { type: 'x' }, type: 'error' }], 'failed'],
+  ['of OpenAI', 'responses', [{ type: 'error', code: 'server_error', message: 'no', sequence_number: 3 }], 'failed'],
+  [
+    'an event that was read before',
+    'responses',
+    [{ type: 'response.completed', response: { tools: [{ error: {} }] } }],
+    'whole',
+  ],
+]
+
+describe('an error in a stream', () => {
+  it.each(ENDS)('is one only where an event says so itself: %s', (_, dialect, events, end) => {
+    const body = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('')
+    expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(body))).toBe(end)
+    const spaced = events.map((event) => `data: ${JSON.stringify(event, null, 1).replaceAll('\n', ' ')}\n\n`).join('')
+    expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(spaced))).toBe(end)
+  })
+})
