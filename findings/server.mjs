@@ -1,9 +1,9 @@
 /**
  * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
- * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A stream states its usage
- * where it is asked for it, or where the answer has one, and is one delta, or those that the answer has as `deltas`. An answer with a `status`,
- * and perhaps `headers`, is an error.
+ * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
+ * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
+ * those that the answer has as `deltas`. An answer with a `status`, and perhaps `headers`, is an error.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,7 +15,7 @@ function chatMessage({ text = null, calls = [] }, number) {
   const tool_calls = calls.map((call, index) => ({
     id: callId(number, index),
     type: 'function',
-    function: { name: call.name, arguments: JSON.stringify(call.arguments) },
+    function: { name: call.name, arguments: call.cut ?? JSON.stringify(call.arguments) },
   }))
   return { role: 'assistant', content: text, ...(calls.length > 0 ? { tool_calls } : {}) }
 }
