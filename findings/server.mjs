@@ -121,6 +121,30 @@ export async function serveMessages(answer) {
   return { url: `http://127.0.0.1:${server.address().port}/v1` }
 }
 
+/**
+ * Starts a server that answers as Gemini's API does, whole: `answer(body, number)` returns `{text, calls: [{name, args}]}`. Its usage
+ * states a token for four characters of the request.
+ */
+export async function serveGemini(answer) {
+  const bodies = []
+  const server = http.createServer(async (request, reply) => {
+    let body = ''
+    for await (const piece of request) body += piece
+    const number = bodies.push(JSON.parse(body))
+    const { text, calls = [] } = answer(bodies.at(-1), number)
+    const parts = [...(text ? [{ text }] : []), ...calls.map((functionCall) => ({ functionCall }))]
+    const promptTokenCount = Math.ceil(body.length / 4)
+    const usageMetadata = { promptTokenCount, candidatesTokenCount: 7, totalTokenCount: promptTokenCount + 7 }
+    const candidates = [{ content: { role: 'model', parts }, finishReason: 'STOP', index: 0 }]
+    reply.writeHead(200, { 'content-type': 'application/json' })
+    reply.end(JSON.stringify({ candidates, usageMetadata }))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  server.unref()
+  return { url: `http://127.0.0.1:${server.address().port}`, bodies }
+}
+
 /** Returns a port of this machine that nothing listens on. */
 export async function freePort() {
   const probe = http.createServer().listen(0, '127.0.0.1')
