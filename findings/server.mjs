@@ -145,6 +145,47 @@ export async function serveGemini(answer) {
   return { url: `http://127.0.0.1:${server.address().port}`, bodies }
 }
 
+/**
+ * Starts a server that streams as Anthropic's Messages do: `answer(body, number)` returns `{text, calls: [{name, input}], usage}`. Other
+ * requests than for messages are not found.
+ */
+export async function serveMessageStreams(answer) {
+  const bodies = []
+  const server = http.createServer(async (request, reply) => {
+    let body = ''
+    for await (const piece of request) body += piece
+    if (!request.url.startsWith('/v1/messages?') && request.url !== '/v1/messages') return reply.writeHead(404).end('{}')
+    const number = bodies.push(JSON.parse(body))
+    const { model } = bodies.at(-1)
+    const { text, calls = [], usage = { input_tokens: 1000, output_tokens: 7 } } = answer(bodies.at(-1), number)
+    const blocks = [
+      ...(text ? [[{ type: 'text', text: '' }, { type: 'text_delta', text }]] : []),
+      ...calls.map(({ name, input }, index) => [
+        { type: 'tool_use', id: `toolu_${number}_${index}`, name, input: {} },
+        { type: 'input_json_delta', partial_json: JSON.stringify(input) },
+      ]),
+    ]
+    const base = { id: `msg_${number}`, type: 'message', role: 'assistant', model, content: [] }
+    const stop_reason = calls.length > 0 ? 'tool_use' : 'end_turn'
+    const events = [
+      { type: 'message_start', message: { ...base, stop_reason: null, stop_sequence: null, usage } },
+      ...blocks.flatMap(([content_block, delta], index) => [
+        { type: 'content_block_start', index, content_block },
+        { type: 'content_block_delta', index, delta },
+        { type: 'content_block_stop', index },
+      ]),
+      { type: 'message_delta', delta: { stop_reason, stop_sequence: null }, usage },
+      { type: 'message_stop' },
+    ]
+    reply.writeHead(200, { 'content-type': 'text/event-stream' })
+    reply.end(events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  server.unref()
+  return { url: `http://127.0.0.1:${server.address().port}`, bodies }
+}
+
 /** Returns a port of this machine that nothing listens on. */
 export async function freePort() {
   const probe = http.createServer().listen(0, '127.0.0.1')
