@@ -8,11 +8,11 @@
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error multi-llm-ts@5.1.1
 cat >run.mjs <<'JS'
-import { igniteEngine, Message, Plugin } from 'multi-llm-ts'
+import { igniteEngine, logger, Message, Plugin } from 'multi-llm-ts'
 import { serve, verdict } from './server.mjs'
 
-// It logs the arguments and the result of each call.
-console.log = () => {}
+// Else it logs the arguments and the result of each call.
+logger.disable()
 const files = [1, 2, 3, 4, 5, 6, 7, 8]
 const content = 'A word. '.repeat(500)
 const executed = []
