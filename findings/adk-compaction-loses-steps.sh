@@ -8,7 +8,16 @@
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error @google/adk@2.0.0 zod@4.6.7
 cat >run.mjs <<'JS'
-import { FunctionTool, Gemini, InMemoryRunner, LlmAgent, LlmSummarizer, LogLevel, setLogLevel, TokenBasedContextCompactor } from '@google/adk'
+import {
+  FunctionTool,
+  Gemini,
+  InMemoryRunner,
+  LlmAgent,
+  LlmSummarizer,
+  LogLevel,
+  setLogLevel,
+  TokenBasedContextCompactor,
+} from '@google/adk'
 import { z } from 'zod'
 import { serveGemini, verdict } from './server.mjs'
 
@@ -32,14 +41,24 @@ class Noting extends LlmSummarizer {
   }
 }
 const model = new Gemini({ model: 'gemini-2.5-flash', apiKey: 'k' })
-const compactor = new TokenBasedContextCompactor({ tokenThreshold: 2500, eventRetentionSize: 6, summarizer: new Noting({ llm: model }) })
+const compactor = new TokenBasedContextCompactor({
+  tokenThreshold: 2500,
+  eventRetentionSize: 6,
+  summarizer: new Noting({ llm: model }),
+})
 const read = new FunctionTool({
   name: 'read',
   description: 'Reads a page',
   parameters: z.object({ page: z.number() }),
   execute: ({ page }) => ({ text: `This is page ${page}. ${text}` }),
 })
-const agent = new LlmAgent({ name: 'a', model, instruction: 'You find.', tools: [read], contextCompactors: [compactor] })
+const agent = new LlmAgent({
+  name: 'a',
+  model,
+  instruction: 'You find.',
+  tools: [read],
+  contextCompactors: [compactor],
+})
 const runner = new InMemoryRunner({ agent, appName: 'app' })
 const { id: sessionId } = await runner.sessionService.createSession({ appName: 'app', userId: 'u' })
 const newMessage = { role: 'user', parts: [{ text: 'Which city?' }] }
@@ -49,12 +68,17 @@ for await (const _ of runner.runAsync({ userId: 'u', sessionId, newMessage }));
 const kept = compactions.map(({ next }) => pagesIn(bodies[next]).length)
 const lost = compactions.flatMap(({ given, next, endTime }) => {
   const known = new Set([...given, ...bodies.slice(next).flatMap(pagesIn)])
-  return pagesIn(bodies[next - 2]).filter((page) => !known.has(page)).map((page) => ({ page, endTime }))
+  return pagesIn(bodies[next - 2])
+    .filter((page) => !known.has(page))
+    .map((page) => ({ page, endTime }))
 })
 const { events } = await runner.sessionService.getSession({ appName: 'app', userId: 'u', sessionId })
 const calledAt = (page) =>
-  events.find(({ content }) => content?.parts?.some(({ functionCall }) => functionCall?.args.page === Number(page))).timestamp
-process.stdout.write(`${compactions.length} compactions; pages kept after each: ${kept.join(' ')}; pages lost: ${lost.map(({ page }) => page).join(' ')}\n`)
+  events.find(({ content }) => content?.parts?.some(({ functionCall }) => functionCall?.args.page === Number(page)))
+    .timestamp
+process.stdout.write(
+  `${compactions.length} compactions; pages kept after each: ${kept.join(' ')}; pages lost: ${lost.map(({ page }) => page).join(' ')}\n`,
+)
 verdict(
   {
     everyPageRead: asked === 300,

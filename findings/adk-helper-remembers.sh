@@ -26,18 +26,28 @@ async function adk() {
     if (!JSON.stringify(systemInstruction).includes('You ask.'))
       return isResult ? { text: 'Oslo.' } : { calls: [{ name: 'read', args: { page: number } }] }
     const asked = contents.filter((content) => has(content, 'functionResponse')).length
-    return asked % 10 === 0 && isResult ? { text: 'Oslo.' } : { calls: [{ name: 'helper', args: { request: `Question ${asked + 1}` } }] }
+    return asked % 10 === 0 && isResult
+      ? { text: 'Oslo.' }
+      : { calls: [{ name: 'helper', args: { request: `Question ${asked + 1}` } }] }
   })
   process.env.GOOGLE_GEMINI_BASE_URL = url
   const model = 'gemini-2.5-flash'
   const read = new FunctionTool({ name: 'read', description: 'Reads a page', parameters, execute: () => ({ text }) })
-  const helper = new LlmAgent({ name: 'helper', model, description: 'Finds things', instruction: 'You find.', tools: [read] })
+  const helper = new LlmAgent({
+    name: 'helper',
+    model,
+    description: 'Finds things',
+    instruction: 'You find.',
+    tools: [read],
+  })
   const agent = new LlmAgent({ name: 'a', model, instruction: 'You ask.', tools: [new AgentTool({ agent: helper })] })
   const runner = new InMemoryRunner({ agent, appName: 'app' })
   const { id: sessionId } = await runner.sessionService.createSession({ appName: 'app', userId: 'u' })
   const newMessage = { role: 'user', parts: [{ text: 'Which city?' }] }
   for await (const _ of runner.runAsync({ userId: 'u', sessionId, newMessage }));
-  return bodies.filter(({ systemInstruction }) => JSON.stringify(systemInstruction).includes('You find.')).map(({ contents }) => contents)
+  return bodies
+    .filter(({ systemInstruction }) => JSON.stringify(systemInstruction).includes('You find.'))
+    .map(({ contents }) => contents)
 }
 
 async function openaiAgents() {
@@ -46,7 +56,9 @@ async function openaiAgents() {
     if (messages[0].content === 'You find.')
       return isResult ? { text: 'Oslo.' } : { calls: [{ name: 'read', arguments: { page: number } }] }
     const asked = messages.filter(({ role }) => role === 'tool').length
-    return asked === 10 ? { text: 'Oslo.' } : { calls: [{ name: 'helper', arguments: { input: `Question ${asked + 1}` } }] }
+    return asked === 10
+      ? { text: 'Oslo.' }
+      : { calls: [{ name: 'helper', arguments: { input: `Question ${asked + 1}` } }] }
   })
   const model = new OpenAIChatCompletionsModel(new OpenAI({ apiKey: 'k', baseURL: url }), 'm')
   const read = tool({ name: 'read', description: 'Reads a page', parameters, execute: () => text })

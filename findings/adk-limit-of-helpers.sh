@@ -20,8 +20,10 @@ const has = ({ parts }, kind) => parts.some((part) => part[kind])
 async function run(questions, isTool) {
   const name = isTool ? 'helper' : 'transfer_to_agent'
   const { url, bodies } = await serveGemini(({ systemInstruction, contents }, number) => {
-    if (!JSON.stringify(systemInstruction).includes('You ask.')) return { calls: [{ name: 'read', args: { page: number } }] }
-    if (contents.filter((content) => has(content, 'functionResponse')).length === questions) return { text: 'I found nothing.' }
+    if (!JSON.stringify(systemInstruction).includes('You ask.'))
+      return { calls: [{ name: 'read', args: { page: number } }] }
+    if (contents.filter((content) => has(content, 'functionResponse')).length === questions)
+      return { text: 'I found nothing.' }
     return { calls: [{ name, args: isTool ? { request: 'Which city?' } : { agentName: 'helper' } }] }
   })
   process.env.GOOGLE_GEMINI_BASE_URL = url
@@ -32,9 +34,18 @@ async function run(questions, isTool) {
     parameters: z.object({ page: z.number() }),
     execute: ({ page }) => ({ text: `Page ${page}` }),
   })
-  const helper = new LlmAgent({ name: 'helper', model, description: 'Finds things', instruction: 'You find.', tools: [read] })
+  const helper = new LlmAgent({
+    name: 'helper',
+    model,
+    description: 'Finds things',
+    instruction: 'You find.',
+    tools: [read],
+  })
   const more = isTool ? { tools: [new AgentTool({ agent: helper })] } : { subAgents: [helper] }
-  const runner = new InMemoryRunner({ agent: new LlmAgent({ name: 'a', model, instruction: 'You ask.', ...more }), appName: 'app' })
+  const runner = new InMemoryRunner({
+    agent: new LlmAgent({ name: 'a', model, instruction: 'You ask.', ...more }),
+    appName: 'app',
+  })
   const { id: sessionId } = await runner.sessionService.createSession({ appName: 'app', userId: 'u' })
   const newMessage = { role: 'user', parts: [{ text: 'Which city?' }] }
   const events = []
@@ -45,7 +56,9 @@ async function run(questions, isTool) {
   } catch ({ message }) {
     error = message
   }
-  const results = events.flatMap(({ content }) => content?.parts ?? []).flatMap(({ functionResponse }) => functionResponse ?? [])
+  const results = events
+    .flatMap(({ content }) => content?.parts ?? [])
+    .flatMap(({ functionResponse }) => functionResponse ?? [])
   return {
     requests: bodies.length,
     resultsOfTheHelper: results.filter(({ name }) => name === 'helper').map(({ response }) => response),

@@ -40,8 +40,18 @@ async function run(Compactor) {
     parameters: z.object({ page: z.number() }),
     execute: ({ page }) => ({ text: `This is page ${page}. ${text}` }),
   })
-  const compactor = new Compactor({ tokenThreshold: 8000, eventRetentionSize: 6, summarizer: new LlmSummarizer({ llm: model }) })
-  const agent = new LlmAgent({ name: 'a', model, instruction: 'You find.', tools: [read], contextCompactors: [compactor] })
+  const compactor = new Compactor({
+    tokenThreshold: 8000,
+    eventRetentionSize: 6,
+    summarizer: new LlmSummarizer({ llm: model }),
+  })
+  const agent = new LlmAgent({
+    name: 'a',
+    model,
+    instruction: 'You find.',
+    tools: [read],
+    contextCompactors: [compactor],
+  })
   const runner = new InMemoryRunner({ agent, appName: 'app' })
   const { id: sessionId } = await runner.sessionService.createSession({ appName: 'app', userId: 'u' })
   const newMessage = { role: 'user', parts: [{ text: 'Which city?' }] }
@@ -52,12 +62,15 @@ async function run(Compactor) {
     tokensOfTheRequestBefore: Math.round(JSON.stringify(bodies[first - 1]).length / 400) * 100,
     eventsToSummarize: events.length,
     textsOfThem: events.map((event) => event.trim()).filter((event) => event),
-    summariesThatWereSentAPage: bodies.filter((body) => !body.systemInstruction && JSON.stringify(body).includes('This is page')).length,
+    summariesThatWereSentAPage: bodies.filter(
+      (body) => !body.systemInstruction && JSON.stringify(body).includes('This is page'),
+    ).length,
   }
 }
 
 const seen = {}
-for (const Compactor of [TokenBasedContextCompactor, AnchoredContextCompactor]) seen[Compactor.name.replace(/^_/, '')] = await run(Compactor)
+for (const Compactor of [TokenBasedContextCompactor, AnchoredContextCompactor])
+  seen[Compactor.name.replace(/^_/, '')] = await run(Compactor)
 verdict(seen, {
   TokenBasedContextCompactor: {
     tokensOfTheRequestBefore: 8100,

@@ -22,8 +22,16 @@ async function run(maxAttempts, ask, said, last = '{"city":"Oslo"}') {
     const page = messages.filter(({ role }) => role === 'tool').length + 1
     return page > 3 ? { text: last } : { text: said, calls: [{ name: 'read', arguments: { page } }] }
   })
-  const local = createOpenAICompatible({ name: 'local', apiKey: 'k', baseURL: url, supportsStructuredOutputs: true, includeUsage: true })('m')
-  const model = maxAttempts ? createRetryableModel({ model: local, retries: [schemaInvalid().retry({ maxAttempts })] }) : local
+  const local = createOpenAICompatible({
+    name: 'local',
+    apiKey: 'k',
+    baseURL: url,
+    supportsStructuredOutputs: true,
+    includeUsage: true,
+  })('m')
+  const model = maxAttempts
+    ? createRetryableModel({ model: local, retries: [schemaInvalid().retry({ maxAttempts })] })
+    : local
   let executed = 0
   const read = tool({
     description: 'Reads',
@@ -36,7 +44,13 @@ async function run(maxAttempts, ask, said, last = '{"city":"Oslo"}') {
   const options = { model, prompt: 'Which city?', tools: { read }, output, stopWhen: isStepCount(6), maxRetries: 0 }
   const result = await ask(options)
   const { totalTokens } = (await result.totalUsage) ?? (await result.usage)
-  return { requests: bodies.length, executed, tokens: bodies.length * 1007, tokensSaid: totalTokens, answer: await result.text }
+  return {
+    requests: bodies.length,
+    executed,
+    tokens: bodies.length * 1007,
+    tokensSaid: totalTokens,
+    answer: await result.text,
+  }
 }
 
 const said = 'I read the next page.'

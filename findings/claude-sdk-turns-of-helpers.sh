@@ -38,7 +38,15 @@ async function run(limits, limitsOfHelper) {
     DISABLE_AUTOUPDATER: '1',
   }
   const agents = { finder: { description: 'Finds things', prompt: 'You find.', tools: ['Bash'], ...limitsOfHelper } }
-  const options = { cwd, env, agents, model: 'claude-sonnet-4-5', allowedTools: ['Agent', 'Task', 'Bash'], settingSources: [], ...limits }
+  const options = {
+    cwd,
+    env,
+    agents,
+    model: 'claude-sonnet-4-5',
+    allowedTools: ['Agent', 'Task', 'Bash'],
+    settingSources: [],
+    ...limits,
+  }
   let result
   for await (const message of query({ prompt: 'Which city?', options })) if (message.type === 'result') result = message
   const { subtype, num_turns, usage, modelUsage } = result
@@ -51,22 +59,28 @@ async function run(limits, limitsOfHelper) {
   }
 }
 
-verdict({ 'maxTurns 3': await run({ maxTurns: 3 }), 'maxTurns 3 for the helper too': await run({ maxTurns: 3 }, { maxTurns: 3 }) }, {
-  'maxTurns 3': {
-    requests: 33,
-    subtype: 'success',
-    num_turns: 2,
-    'usage.input_tokens': 2000,
-    'modelUsage inputTokens': 312_000,
+verdict(
+  {
+    'maxTurns 3': await run({ maxTurns: 3 }),
+    'maxTurns 3 for the helper too': await run({ maxTurns: 3 }, { maxTurns: 3 }),
   },
-  'maxTurns 3 for the helper too': {
-    requests: 5,
-    subtype: 'success',
-    num_turns: 2,
-    'usage.input_tokens': 2000,
-    'modelUsage inputTokens': 32_000,
+  {
+    'maxTurns 3': {
+      requests: 33,
+      subtype: 'success',
+      num_turns: 2,
+      'usage.input_tokens': 2000,
+      'modelUsage inputTokens': 312_000,
+    },
+    'maxTurns 3 for the helper too': {
+      requests: 5,
+      subtype: 'success',
+      num_turns: 2,
+      'usage.input_tokens': 2000,
+      'modelUsage inputTokens': 32_000,
+    },
   },
-})
+)
 process.exit()
 JS
 node run.mjs

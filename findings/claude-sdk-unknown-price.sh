@@ -30,14 +30,16 @@ async function run(model) {
   const options = { cwd, env, model, allowedTools: ['Bash'], settingSources: [], maxBudgetUsd: 0.25, maxTurns: 200 }
   let result
   try {
-    for await (const message of query({ prompt: 'Which city?', options })) if (message.type === 'result') result = message
+    for await (const message of query({ prompt: 'Which city?', options }))
+      if (message.type === 'result') result = message
   } catch {}
   const [{ costBasis }] = Object.values(result.modelUsage)
   return `${bodies.length} requests, ${result.total_cost_usd.toFixed(2)} dollars, ${result.subtype}, cost basis ${costBasis}`
 }
 
 const seen = {}
-for (const model of ['claude-haiku-4-5', 'claude-opus-5-5', 'gpt-5-nano', 'qwen3-coder:30b']) seen[model] = await run(model)
+for (const model of ['claude-haiku-4-5', 'claude-opus-5-5', 'gpt-5-nano', 'qwen3-coder:30b'])
+  seen[model] = await run(model)
 verdict(seen, {
   'claude-haiku-4-5': '24 requests, 0.25 dollars, error_max_budget_usd, cost basis list',
   'claude-opus-5-5': '6 requests, 0.25 dollars, error_max_budget_usd, cost basis list',

@@ -48,7 +48,9 @@ const agents = {
   'langchain, invoked': (...given) => langchain(...given).invoke({ messages }),
   tanstack: (url, name, execute) => {
     const adapter = createOpenaiChatCompletions('gpt-5', 'k', { baseURL: url })
-    const tools = [toolDefinition({ name, description, inputSchema: parts[name] }).server(async (given) => execute(given))]
+    const tools = [
+      toolDefinition({ name, description, inputSchema: parts[name] }).server(async (given) => execute(given)),
+    ]
     return chat({ adapter, messages, tools, stream: false, debug: false })
   },
   ai: (url, name, execute) => {

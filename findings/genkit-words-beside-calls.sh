@@ -18,7 +18,12 @@ function model({ stream }, number) {
   if (number > 2) return { text: 'Oslo.' }
   const text = `Page ${number} is next.`
   if (!stream) return { text, calls: [{ name: 'read', arguments: { page: number } }] }
-  const call = { index: 0, id: `call_${number}`, type: 'function', function: { name: 'read', arguments: `{"page":${number}}` } }
+  const call = {
+    index: 0,
+    id: `call_${number}`,
+    type: 'function',
+    function: { name: 'read', arguments: `{"page":${number}}` },
+  }
   const thought = { role: 'assistant', reasoning_content: `I think of page ${number}.` }
   return { deltas: [thought, { content: text }, { tool_calls: [call] }], finish: 'tool_calls' }
 }
@@ -49,18 +54,21 @@ async function withAi() {
   return { shown: of(shown), sentBack: of(JSON.stringify(bodies.at(-1))) }
 }
 
-verdict({ 'genkit, streamed': await withGenkit(true), 'genkit, whole': await withGenkit(false), ai: await withAi() }, {
-  'genkit, streamed': {
-    shown: ['I think of page 1.', 'Page 1 is next.', 'I think of page 2.', 'Page 2 is next.'],
-    kept: [],
-    sentBack: [],
+verdict(
+  { 'genkit, streamed': await withGenkit(true), 'genkit, whole': await withGenkit(false), ai: await withAi() },
+  {
+    'genkit, streamed': {
+      shown: ['I think of page 1.', 'Page 1 is next.', 'I think of page 2.', 'Page 2 is next.'],
+      kept: [],
+      sentBack: [],
+    },
+    'genkit, whole': { shown: [], kept: [], sentBack: [] },
+    ai: {
+      shown: ['I think of page 1.', 'Page 1 is next.', 'I think of page 2.', 'Page 2 is next.'],
+      sentBack: ['Page 1 is next.', 'I think of page 1.', 'Page 2 is next.', 'I think of page 2.'],
+    },
   },
-  'genkit, whole': { shown: [], kept: [], sentBack: [] },
-  ai: {
-    shown: ['I think of page 1.', 'Page 1 is next.', 'I think of page 2.', 'Page 2 is next.'],
-    sentBack: ['Page 1 is next.', 'I think of page 1.', 'Page 2 is next.', 'I think of page 2.'],
-  },
-})
+)
 process.exit()
 JS
 node run.mjs

@@ -25,7 +25,8 @@ class File extends Plugin {
   getRunningDescription = () => ''
   getCompletedDescription = () => ''
   getCanceledDescription = () => ''
-  getParameters = () => ['path', 'content'].map((name) => ({ name, type: 'string', description: name, required: name === 'path' }))
+  getParameters = () =>
+    ['path', 'content'].map((name) => ({ name, type: 'string', description: name, required: name === 'path' }))
   execute = async (_, { path, content }) => {
     executed.push(path)
     return { done: content ? 'written' : 'read' }
@@ -36,7 +37,10 @@ class File extends Plugin {
 function model(_, number) {
   if (number === 3) return { text: 'Done.' }
   const more = number === 2 ? { content } : {}
-  return { text: 'Eight files.', calls: files.map((file) => ({ name: 'file', arguments: { path: `${number}-${file}`, ...more } })) }
+  return {
+    text: 'Eight files.',
+    calls: files.map((file) => ({ name: 'file', arguments: { path: `${number}-${file}`, ...more } })),
+  }
 }
 
 async function run(streams) {

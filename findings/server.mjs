@@ -154,12 +154,15 @@ export async function serveMessageStreams(answer) {
   const server = http.createServer(async (request, reply) => {
     let body = ''
     for await (const piece of request) body += piece
-    if (!request.url.startsWith('/v1/messages?') && request.url !== '/v1/messages') return reply.writeHead(404).end('{}')
+    if (!/^\/v1\/messages($|\?)/.test(request.url)) return reply.writeHead(404).end('{}')
     const number = bodies.push(JSON.parse(body))
     const { model } = bodies.at(-1)
     const { text, calls = [], usage = { input_tokens: 1000, output_tokens: 7 } } = answer(bodies.at(-1), number)
     const blocks = [
-      ...(text ? [[{ type: 'text', text: '' }, { type: 'text_delta', text }]] : []),
+      ...[text ?? []].flat().map((text) => [
+        { type: 'text', text: '' },
+        { type: 'text_delta', text },
+      ]),
       ...calls.map(({ name, input }, index) => [
         { type: 'tool_use', id: `toolu_${number}_${index}`, name, input: {} },
         { type: 'input_json_delta', partial_json: JSON.stringify(input) },

@@ -15,7 +15,11 @@ import { ChatOpenAI } from '@langchain/openai'
 import { z } from 'zod'
 import { serve, verdict } from './server.mjs'
 
-const read = tool(({ page }) => `Page ${page}`, { name: 'read', description: 'Reads', schema: z.object({ page: z.number() }) })
+const read = tool(({ page }) => `Page ${page}`, {
+  name: 'read',
+  description: 'Reads',
+  schema: z.object({ page: z.number() }),
+})
 
 /** The supervisor hands off for ever; its agent reads some pages each time, and answers. */
 async function run(pages, config) {
@@ -30,7 +34,9 @@ async function run(pages, config) {
   const llm = new ChatOpenAI({ model: 'm', apiKey: 'k', maxRetries: 0, configuration: { baseURL: url } })
   const anna = createReactAgent({ llm, tools: [read], name: 'anna', prompt: 'You read.' })
   const app = createSupervisor({ agents: [anna], llm, prompt: 'You lead.' }).compile()
-  const error = await app.invoke({ messages: [{ role: 'user', content: 'Which city?' }] }, config).catch(({ message }) => message)
+  const error = await app
+    .invoke({ messages: [{ role: 'user', content: 'Which city?' }] }, config)
+    .catch(({ message }) => message)
   const agents = bodies.filter(({ messages }) => messages[0].content === 'You read.').length
   return { requests: bodies.length, ofTheAgent: agents, error: error.split('.')[0] }
 }

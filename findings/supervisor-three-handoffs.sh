@@ -20,11 +20,14 @@ const names = ['anna', 'bert', 'carl']
 /** The supervisor's model hands off to all three, and answers once it is told of anything; the agents answer at once. */
 const { url, bodies } = await serveMessageStreams(({ system, messages }) => {
   if (!JSON.stringify(system).includes('You lead.')) return { text: 'It is Oslo.' }
-  const question = messages.findLastIndex(({ role, content }) => role === 'user' && !JSON.stringify(content).includes('tool_result'))
+  const question = messages.findLastIndex(
+    ({ role, content }) => role === 'user' && !JSON.stringify(content).includes('tool_result'),
+  )
   if (question < messages.length - 1 || question > 0) return { text: 'Oslo.' }
   return { calls: names.map((name) => ({ name: `transfer_to_${name}`, input: {} })) }
 })
-const anthropic = () => new ChatAnthropic({ model: 'claude-sonnet-4-5', apiKey: 'k', streaming: true, anthropicApiUrl: url })
+const anthropic = () =>
+  new ChatAnthropic({ model: 'claude-sonnet-4-5', apiKey: 'k', streaming: true, anthropicApiUrl: url })
 const make = (llm) => {
   const agents = names.map((name) => createReactAgent({ llm: llm(), tools: [], name, prompt: `You are ${name}.` }))
   return createSupervisor({ agents, llm: llm(), prompt: 'You lead.' }).compile({ checkpointer: new MemorySaver() })
@@ -36,13 +39,19 @@ const app = make(anthropic)
 const { messages } = await ask(app, 'Ask all three.')
 await ask(app, 'And when?')
 const who = ({ system }) => JSON.stringify(system).match(/You lead|anna|bert|carl/)[0]
-const blocks = ({ messages }, type) => messages.flatMap(({ content }) => (Array.isArray(content) ? content.filter((block) => block.type === type) : []))
+const blocks = ({ messages }, type) =>
+  messages.flatMap(({ content }) => (Array.isArray(content) ? content.filter((block) => block.type === type) : []))
 const withoutResult = (body) => {
   const results = blocks(body, 'tool_result').map((block) => block.tool_use_id)
-  return blocks(body, 'tool_use').filter(({ id }) => !results.includes(id)).map(({ name }) => name)
+  return blocks(body, 'tool_use')
+    .filter(({ id }) => !results.includes(id))
+    .map(({ name }) => name)
 }
 const chat = await serve(() => ({ text: 'Oslo.' }))
-await ask(make(() => new ChatOpenAI({ model: 'm', apiKey: 'k', configuration: { baseURL: chat.url } })), 'Ask all three.')
+await ask(
+  make(() => new ChatOpenAI({ model: 'm', apiKey: 'k', configuration: { baseURL: chat.url } })),
+  'Ask all three.',
+)
 verdict(
   {
     requests: bodies.map((body) => ({ to: who(body), callsWithoutResult: withoutResult(body).join(', ') })),
