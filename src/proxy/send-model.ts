@@ -241,7 +241,7 @@ async function openUpstream(
           : x.fetched
             ? observeFetched(x, x.fetched, head)
             : list,
-      filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent)) : undefined,
+      filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent, head)) : undefined,
     }
   })
   if (x.client.isGone()) x.inFlight.abort()

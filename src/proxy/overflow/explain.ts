@@ -4,8 +4,8 @@ import { parseForeign } from '../../core/json-object.ts'
 import { changeReductions } from '../../core/session/transitions.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { decodedAtOnce } from '../../http/body.ts'
-import { contentEncoding, withHeaders, withoutBodyFields } from '../../http/headers.ts'
-import type { UpstreamCall } from '../../http/upstream.ts'
+import { contentEncoding, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
+import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import { type UpstreamResponse, withBody } from '../../http/upstream-response.ts'
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
 import { elements, kindAt, member, members, root, type Span } from '../../json/scan.ts'
@@ -67,8 +67,11 @@ export async function explainRefusal(request: WatchedRequest, response: Upstream
   }
 }
 
-/** Returns what replaces an error event from its byte `sent` on: with its meaning, if it is an overflow. */
-export function explainFrame(request: WatchedRequest, frame: Buffer, sent: number): Buffer {
+/**
+ * Returns what replaces an error event from its byte `sent` on: with its meaning, if it is an overflow. The event of a
+ * response whose `head` states its length stays as it is: a client would take the bytes beyond that for its next one.
+ */
+export function explainFrame(request: WatchedRequest, frame: Buffer, sent: number, { headers }: Head): Buffer {
   const rest = frame.subarray(sent)
   try {
     const found = /data: ?([^\r\n]*)/.exec(frame.toString('latin1'))
@@ -78,6 +81,7 @@ export function explainFrame(request: WatchedRequest, frame: Buffer, sent: numbe
     const classified = found ? classifiedIn(request, 200, json) : undefined
     if (!classified) return rest
     const annotation = noteOverflow(request, classified)
+    if (headerOf(headers, 'content-length') !== undefined) return rest
     const changed = annotated(json, annotation, isReplaced(request, classified.overflow) ? request.dialect : undefined)
     const whole = changed && Buffer.concat([frame.subarray(0, start), changed, frame.subarray(end)])
     // Bytes that have gone cannot be changed any more.
