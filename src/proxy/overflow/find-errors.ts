@@ -64,11 +64,18 @@ const NOTHING = Buffer.alloc(0)
 /** Bytes of a frame that are kept; error frames are small, and longer frames pass unchanged. */
 const MAX_FRAME = 65_536
 
+/** How a line ends, and then an empty one. The CR of a CR LF is no line end of its own. */
+const BLANKS = ['\n\n', '\n\r\n', '\r\r']
+const BLANK = /\n\r?\n|\r\r/
+
 /** Returns the offset after the last blank line, or 0. */
 function lastBoundary(bytes: Buffer): number {
-  const plain = bytes.lastIndexOf('\n\n')
-  const windows = bytes.lastIndexOf('\n\r\n')
-  return Math.max(plain === -1 ? 0 : plain + 2, windows === -1 ? 0 : windows + 3)
+  let last = 0
+  for (const blank of BLANKS) {
+    const at = bytes.lastIndexOf(blank)
+    if (at !== -1) last = Math.max(last, at + blank.length)
+  }
+  return last
 }
 
 /**
@@ -101,7 +108,7 @@ export function watchErrorFrames(change: (frame: Buffer, sent: number) => Buffer
         const word = mayHaveWord && !isTooLong ? WORD.exec(text)?.index : undefined
         const boundary = lastBoundary(bytes.subarray(from, word))
         const start = from + boundary
-        const length = word === undefined ? -1 : text.slice(word).search(/\n\r?\n/)
+        const length = word === undefined ? -1 : text.slice(word).search(BLANK)
         if (boundary > 0) isTooLong = false
         if (word === undefined || length === -1) {
           open = bytes.subarray(start)
@@ -114,7 +121,7 @@ export function watchErrorFrames(change: (frame: Buffer, sent: number) => Buffer
         }
         if (left < start) passed.push(bytes.subarray(left, start))
         const blank = word + length
-        from = blank + (text[blank + 1] === '\r' ? 3 : 2)
+        from = blank + (text.startsWith('\n\r', blank) ? 3 : 2)
         passed.push(change(bytes.subarray(start, from), Math.max(0, left - start)))
         left = from
       }

@@ -208,7 +208,7 @@ describe('watching a stream for error events', () => {
     )
   })
 
-  it.each(['\n\n', '\r\n\r\n'])('handles many error events in one chunk, each ended by %j', (end) => {
+  it.each(['\n\n', '\r\n\r\n', '\r\r'])('handles many error events in one chunk, each ended by %j', (end) => {
     const watch = watchErrorFrames((frame, sent) => Buffer.from(`${sent}:${frame.length};`))
     const frame = `"error"${end}`
     const chunk = Buffer.from(frame.repeat(20_000))
