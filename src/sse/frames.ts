@@ -150,10 +150,17 @@ function dataFields(data: string): string[] {
   return data.split('\n').map((line) => `data: ${line}`)
 }
 
-/** Returns the event with other data and the same other fields. */
+/** Returns what ends the first line of an event: clients may know no other line end than that of their provider. */
+function lineEndOf({ raw }: Frame): string {
+  const at = raw.findIndex((byte) => byte === LF || byte === CR)
+  if (at === -1 || raw[at] === LF) return '\n'
+  return raw[at + 1] === LF ? '\r\n' : '\r'
+}
+
+/** Returns the event with other data, and the same other fields and line ends. */
 export function withData(frame: Frame, data: string): Buffer {
   const others = linesOf(frame).filter((line) => line !== '' && line !== 'data' && !line.startsWith('data:'))
-  return Buffer.from([...others, ...dataFields(data), '', ''].join('\n'))
+  return Buffer.from([...others, ...dataFields(data), '', ''].join(lineEndOf(frame)))
 }
 
 /** Writes an event with data and a name, if it has one (one line). */

@@ -148,11 +148,13 @@ describe('the data of an event', () => {
 
   it.each([
     ['data: a\n\n', 'data: new\n\n'],
-    ['event: x\r\nid: 7\r\ndata: a\r\ndata: b\r\n\r\n', 'event: x\nid: 7\ndata: new\n\n'],
+    ['event: x\r\nid: 7\r\ndata: a\r\ndata: b\r\n\r\n', 'event: x\r\nid: 7\r\ndata: new\r\n\r\n'],
+    ['event: x\rdata: a\r\r', 'event: x\rdata: new\r\r'],
+    ['data: a\r\n\n', 'data: new\r\n\r\n'],
     ['\ufeffdata: a\n\n', 'data: new\n\n'],
     [': note\ndata: a', ': note\ndata: new\n\n'],
     ['event: x\n\n', 'event: x\ndata: new\n\n'],
-  ])('data is replaced in %j, and the other fields stay', (raw, expected) => {
+  ])('data is replaced in %j, and the other fields and the line ends stay', (raw, expected) => {
     expect(withData(frame(raw), 'new').toString()).toBe(expected)
   })
 

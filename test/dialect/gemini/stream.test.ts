@@ -40,8 +40,8 @@ describe('a Gemini stream that ends a run', () => {
   it('changes only in the chunk with its finish reason', () => {
     const data = [say('It '), say('is 42.', usage(8)), last([{ text: '' }], 'STOP', usage(9))]
     const { raw, kept, end } = run([data])
-    const ended = JSON.stringify({ ...data[2], governor: TERMINAL })
-    expect(raw).toBe(`${eventOf(data[0])}${eventOf(data[1])}data: ${ended}\n\n`)
+    const ended = { ...(data[2] as object), governor: TERMINAL }
+    expect(raw).toBe([data[0], data[1], ended].map(eventOf).join(''))
     expect([kept, end]).toEqual(['It is 42.', 'answered'])
   })
 
@@ -184,9 +184,7 @@ describe('a Gemini stream that ends a run', () => {
     const [first, second, third] = data
     const ended = { ...third, governor: { ...terminal(false), truncated: true } }
     expect(governor).toEqual([terminal(false, true)])
-    expect(raw).toBe(
-      `${eventOf(first)}${eventOf(second)}data: ${JSON.stringify({ ...third, governor: governor[0] })}\n\n`,
-    )
+    expect(raw).toBe([first, second, { ...third, governor: governor[0] }].map(eventOf).join(''))
     expect(received(Buffer.from(raw)).chunks[2]).toEqual(ended)
     const stream = gemini.openStream(false, false)
     feed(stream, say('a'))
