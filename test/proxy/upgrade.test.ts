@@ -99,6 +99,18 @@ describe('a WebSocket on another path', () => {
     await client.rest()
   })
 
+  it.each([
+    ['accepted', '101 Grüße'],
+    ['refused', '401 Grüße'],
+  ])('that is %s gives the client every byte of the head of that answer', async (_, status) => {
+    const { client, wire } = await tunnel()
+    wire.write(`HTTP/1.1 ${status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Name: é\xff Ã©\r\n\r\n`)
+    const { line, fields } = await client.message(true)
+    expect(line).toBe(`HTTP/1.1 ${status}`)
+    expect(fields).toContain('X-Name: é\xff Ã©')
+    for (const { socket } of [client, wire]) socket.destroy()
+  })
+
   it('that announces trailers passes through without that field', async () => {
     const client = connect(governor.url)
     client.write(upgrade('/v1/realtime', 'Trailer: x\r\n'))

@@ -37,7 +37,7 @@ export function passRefusal(answer: IncomingMessage, client: Duplex): void {
   const passed = withoutGovernorHeaders(answer.rawHeaders)
   const headers = withoutFields(passed, new Set(['connection', 'transfer-encoding']))
   headers.push('Connection', 'close')
-  client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
+  client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers), 'latin1')
   // If it breaks off, the client's connection must break too: a clean end would look like a complete answer.
   pipeline(answer, client, () => client.destroy())
 }
@@ -86,7 +86,7 @@ function openTunnel({ emit }: Services, route: Route, call: http.ClientRequest, 
     client.off('data', keep).off('end', leave)
     socket.setTimeout(0)
     const headers = withoutGovernorHeaders(answer.rawHeaders)
-    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers))
+    client.write(headText(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}`, headers), 'latin1')
     if (rest.length > 0) client.write(rest)
     for (const chunk of early) if (chunk.length > 0) socket.write(chunk)
     // All bytes pass until either connection ends; that ends the other too.
