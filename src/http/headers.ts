@@ -24,6 +24,8 @@ const BODY_FIELDS: ReadonlySet<string> = new Set([
   'content-digest',
   'repr-digest',
   'etag',
+  // Fields after a body describe it too.
+  'trailer',
 ])
 
 const TRAILER: ReadonlySet<string> = new Set(['trailer'])

@@ -347,6 +347,11 @@ export async function isEventStream({ head, body }: UpstreamResponse): Promise<b
   }
 }
 
+/** Returns the trailers of a response; none before its end. */
+export function trailersOf({ body: { ending } }: UpstreamResponse): RawHeaders {
+  return ending && 'trailers' in ending ? ending.trailers : []
+}
+
 /** Returns a response with another head and body and the same trailers. Its body must be complete. */
 export function withBody(response: UpstreamResponse, head: Head, bytes: Buffer): UpstreamResponse {
   const body = { ...response.body, waiting: [bytes], length: bytes.length, holds: 0 }

@@ -149,6 +149,37 @@ describe('a response without a blocked call', () => {
   })
 })
 
+describe('trailers of a response', () => {
+  const chunked = (head: string, body: string) =>
+    `${head}Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\nX-Sum: 7\r\n\r\n`
+  const EVENTS = [event({ content: 'Hi' }), event({}, 'stop'), 'data: [DONE]\n\n'].join('')
+
+  it.each([
+    ['JSON', false, chunked(JSON_HEAD, OTHER)],
+    ['an answer', false, chunked(JSON_HEAD, TEXT)],
+    ['events', true, chunked(STREAM_HEAD, EVENTS)],
+    ['events with a call', true, chunked(STREAM_HEAD, calling(call('three', { name: 'read', arguments: '{}' })))],
+    ['events in a coding that nobody knows', true, chunked(`${STREAM_HEAD}Content-Encoding: other\r\n`, 'xyz')],
+  ])('reach the client where no call is blocked: %s', async (_, stream, reply) => {
+    const { client, wire } = await ask(stream)
+    wire.write(reply)
+    expect((await client.message()).trailers).toEqual(['X-Sum: 7'])
+  })
+
+  it.each([
+    ['JSON', false, chunked(JSON_HEAD, REFUSED), whole(TEXT)],
+    ['events', true, chunked(STREAM_HEAD, REFUSED_STREAM.join('')), streamed(EVENTS)],
+  ])('are neither announced nor sent where a call was blocked: %s', async (_, stream, refused, answer) => {
+    const { client, wire } = await ask(stream)
+    wire.write(refused)
+    ;(await asked()).write(answer)
+    const got = await client.message()
+    expect(verdictOf(got)).toBe('block')
+    expect(fieldOf(got, 'trailer')).toBeUndefined()
+    expect(got.trailers).toEqual([])
+  })
+})
+
 describe('a gzip response that nobody asked for', () => {
   it('is read and filtered, however large it is', async () => {
     const large = answerOf(

@@ -1,8 +1,9 @@
 /** Gives a client one response, made of one response of the upstream or of several. */
 import { setImmediate } from 'node:timers/promises'
 import type { Client, GovernorHeaders } from '../../http/client.ts'
-import { withoutBodyFields } from '../../http/headers.ts'
+import { type RawHeaders, withoutBodyFields } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
+import { trailersOf, type UpstreamResponse } from '../../http/upstream-response.ts'
 import { createFrameReader } from '../../sse/frames.ts'
 
 /** A client's response while it is made. */
@@ -45,26 +46,27 @@ async function flush(client: ClientStream, head: Head): Promise<void> {
   await writePieces(to, waiting, !isLeased)
 }
 
-/** Sends all that waits, and ends the response. `isUnchanged`: the upstream's own bytes, of its length. */
-export async function end(client: ClientStream, chunks: readonly Buffer[], isUnchanged = false): Promise<void> {
+/** Sends all that waits, and ends the response. `unchanged`: the upstream's own trailers, if all bytes are its own. */
+export async function end(client: ClientStream, chunks: readonly Buffer[], unchanged?: RawHeaders): Promise<void> {
   const { head, to, waiting } = client
   for (const chunk of chunks) waiting.push(chunk)
-  if (head) await flush(client, isUnchanged ? head : rewritten(head))
-  to.end()
+  if (head) await flush(client, unchanged ? head : rewritten(head))
+  to.end(unchanged)
 }
 
-/** Sends a whole response: what was `read` of its body, then the rest as it comes. */
+/** Sends a whole response: what was `read` of its body, then the rest as it comes. `own`: of which all bytes are. */
 export async function sendWhole(
   { to, governorHeaders }: ClientStream,
   head: Head,
   read: Buffer,
   rest?: AsyncIterable<Buffer>,
+  own?: UpstreamResponse,
 ): Promise<void> {
   to.begin(head, governorHeaders)
   // A whole body is in memory anyway.
   await writePieces(to, [read], rest !== undefined)
   if (rest) for await (const chunk of rest) await writePieces(to, [chunk], true)
-  to.end()
+  to.end(own && trailersOf(own))
 }
 
 /** Returns the head of a rewritten body; `length`: its bytes, if it is whole. */

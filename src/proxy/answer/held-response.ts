@@ -3,7 +3,14 @@ import type { BufferedCalls } from '../../dialect/dialect.ts'
 import { decoded, type Lease } from '../../http/body.ts'
 import { contentEncoding, headerOf } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
-import { chunksOf, isEventStream, plainBody, readUpTo, type UpstreamResponse } from '../../http/upstream-response.ts'
+import {
+  chunksOf,
+  isEventStream,
+  plainBody,
+  readUpTo,
+  trailersOf,
+  type UpstreamResponse,
+} from '../../http/upstream-response.ts'
 import type { Turn } from '../turn.ts'
 import type { Answer } from './answer-response.ts'
 import { type ClientStream, end, framesOf, rewritten, sendWhole, show } from './client-stream.ts'
@@ -65,9 +72,9 @@ export function streamFilter(
       return passes ? undefined : calls.endResponse()
     },
     async release(blocked) {
-      if (isUnreadable) return sendWhole(client, head, Buffer.alloc(0), chunksOf(first))
+      if (isUnreadable) return sendWhole(client, head, Buffer.alloc(0), chunksOf(first), first)
       const isUnchanged = responses === 1 && blocked.size === 0 && contentEncoding(head.headers) === 'identity'
-      await end(client, passes ? [] : calls.release(blocked), isUnchanged)
+      await end(client, passes ? [] : calls.release(blocked), isUnchanged ? trailersOf(first) : undefined)
     },
     async become(answer) {
       const [opening, stream] = calls.becomeAnswer(answer.isJson, answer.footer !== undefined)
@@ -85,7 +92,9 @@ export function bodyFilter({ dialect, services, sent }: Turn, client: ClientStre
   /** What the model said in each response that has text. */
   const texts: string[] = []
   /** `raw`: the bytes as they came; `rest`: what is too much to be held. */
-  let newest: { head: Head; body: Buffer; raw: Buffer; rest?: AsyncIterable<Buffer> } | undefined
+  let newest:
+    | { response: UpstreamResponse; head: Head; body: Buffer; raw: Buffer; rest?: AsyncIterable<Buffer> }
+    | undefined
   return {
     async take(response) {
       const { head } = response
@@ -93,7 +102,7 @@ export function bodyFilter({ dialect, services, sent }: Turn, client: ClientStre
       const { bytes: raw, rest } = await readUpTo(chunksOf(response), max, lease)
       if (rest) {
         if (newest) response.abort()
-        newest ??= { head, raw, body: raw, rest }
+        newest ??= { response, head, raw, body: raw, rest }
         return undefined
       }
       const body = await decoded(raw, headerOf(head.headers, 'content-encoding'), max, lease)
@@ -101,14 +110,14 @@ export function bodyFilter({ dialect, services, sent }: Turn, client: ClientStre
       // The run cannot continue from a response that cannot be read.
       if (newest && !buffered) return undefined
       if (newest) earlier.push(newest.body)
-      newest = { head, raw, body: body ?? raw }
+      newest = { response, head, raw, body: body ?? raw }
       if (buffered && buffered.text !== '') texts.push(buffered.text)
       return buffered
     },
     async release(blocked) {
       if (!newest) return
-      const { head, raw, body, rest } = newest
-      if (rest || (blocked.size === 0 && earlier.length === 0)) return sendWhole(client, head, raw, rest)
+      const { head, raw, body, rest, response } = newest
+      if (rest || (blocked.size === 0 && earlier.length === 0)) return sendWhole(client, head, raw, rest, response)
       const bytes = dialect.withoutCalls(body, blocked, earlier, isJson)
       await sendWhole(client, rewritten(head, bytes.length), bytes)
     },
