@@ -47,6 +47,18 @@ export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 
+const TRANSFER_ENCODING = 'transfer-encoding'
+
+/** Returns true if a body has a transfer coding that Node's parser leaves in its bytes: it undoes the chunks alone. */
+export function hasOtherTransferCoding(headers: RawHeaders): boolean {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const name = headers[at] ?? ''
+    if (name.length !== TRANSFER_ENCODING.length || name.toLowerCase() !== TRANSFER_ENCODING) continue
+    if (headers[at + 1]?.trim().toLowerCase() !== 'chunked') return true
+  }
+  return false
+}
+
 /** Returns true if the headers say that the body is a stream of server-sent events. */
 export function statesEventStream(headers: RawHeaders): boolean {
   return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')

@@ -309,6 +309,26 @@ describe('whatever its fields say', () => {
   })
 })
 
+describe('a body in a transfer coding other than chunks', () => {
+  it.each([
+    ['/v1/files', 'Transfer-Encoding: gzip, chunked'],
+    ['/v1/chat/completions', 'Transfer-Encoding: gzip, chunked'],
+    ['/v1/messages', 'Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked'],
+  ])('to %s is refused, as the upstream could not know of it: %s', async (target, coding) => {
+    const client = connect(governor.url)
+    for (let at = 0; at < 2; at++) {
+      client.write(`POST ${target} HTTP/1.1\r\nHost: a\r\n${coding}\r\n\r\n3\r\nabc\r\n0\r\n\r\n`)
+      const answer = await client.message()
+      expect(answer.line).toBe('HTTP/1.1 501 Not Implemented')
+      expect(JSON.parse(answer.body.toString())).toMatchObject({
+        error: { message: expect.stringContaining('Content-Encoding') },
+      })
+    }
+    expect(guarded.requests).toEqual([])
+    client.socket.destroy()
+  })
+})
+
 describe('a request that breaks a limit or the rules of HTTP', () => {
   it.each<[string, string, string]>([
     ['a target of 66,000 bytes', '431 Request Header Fields Too Large', `GET /${'a'.repeat(66_000)} HTTP/1.1\r\n`],

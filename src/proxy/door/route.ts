@@ -5,7 +5,14 @@ import type { Api, Dialect } from '../../dialect/dialect.ts'
 import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import type { Client } from '../../http/client.ts'
 import { namesKey, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
-import { headerOf, type RawHeaders, requestHeaders, withHeaders, withoutFields } from '../../http/headers.ts'
+import {
+  hasOtherTransferCoding,
+  headerOf,
+  type RawHeaders,
+  requestHeaders,
+  withHeaders,
+  withoutFields,
+} from '../../http/headers.ts'
 import type { Upstream, UpstreamCall } from '../../http/upstream.ts'
 import { climbsOut, isLoopback, pathOf, remembered, segmentsOf, withoutTrailingSlashes } from '../../http/urls.ts'
 import type { Services } from '../services.ts'
@@ -160,7 +167,13 @@ export function upstreamHead(
   return { path: withoutValuesInQuery(path, ownValues), headers: withHeaders(sent, upstream.headers) }
 }
 
-const ERROR_KINDS = { 400: 'invalid_request', 401: 'unauthorized', 403: 'forbidden', 404: 'not_found' } as const
+const ERROR_KINDS = {
+  400: 'invalid_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  501: 'invalid_request',
+} as const
 
 /** What a sender chooses is repeated up to so many characters. */
 const MAX_SHOWN = 100
@@ -189,6 +202,11 @@ export function accessRefusal(services: Services, route: Route, headers: RawHead
       `This Governor has no upstream named ${name}, and sends the request to no other: check the first ` +
       `part of the path. If ${name} belongs to the path of a provider, put it into that upstream's url.`
     return refuse(404, 'unknown_upstream', message)
+  }
+  // A transfer coding is of one connection alone: the upstream would get coded bytes that nothing describes.
+  if (hasOtherTransferCoding(headers)) {
+    const advice = 'send the body in chunks alone, and name what else was done to it in Content-Encoding.'
+    return refuse(501, 'unknown_transfer_coding', `Governor undoes no such transfer coding: ${advice}`)
   }
   if (!upstream.holdsKey) return undefined
   if (services.accessKeys.size === 0) {
