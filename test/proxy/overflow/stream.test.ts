@@ -147,6 +147,8 @@ describe('watching a stream for error events', () => {
       'data: {"exception": {"message": "m"}}\n\n',
       ': ping\n\n',
       'event: x\r\ndata: {"error": null}\r\n\r\n',
+      errorEvent.replaceAll('\n', '\r'),
+      'event: x\rdata: é\r\r',
       'data: {"a":"\\"error\\""}\n\n',
       'data: é\n\n',
       'data: {"type":"error","message":"m"}\n\n',
