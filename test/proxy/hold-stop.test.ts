@@ -120,6 +120,18 @@ describe('a request that waits for an operator', () => {
     expect(both.events.filter(isAsking)).toHaveLength(1)
   })
 
+  it('is asked about the next limit that it has reached, once the first is raised', async () => {
+    const both = await started(LONG, runaway(), { budget: { ...budget, session: { max_tool_calls: 3 } } })
+    const { answer, shown } = await held(both, both.messages)
+    expect(shown.asking).toMatchObject({ limit: 'iterations', max: 3 })
+    await act(both.url, shown.id, 'extend', { by: 5 })
+    await both.until((event) => event.kind === 'operator_asked' && event.meter === 'tool_calls')
+    expect((await firstSession(both.url)).asking).toMatchObject({ limit: 'tool_calls', max: 3 })
+    await act(both.url, shown.id, 'extend', { by: '100%' })
+    expect((await answer).message.tool_calls).toHaveLength(1)
+    expect(both.events.filter(isAsking)).toHaveLength(2)
+  })
+
   it('is let go by a limit that is set, and by a reset', async () => {
     for (const [action, body] of [
       ['budget', { max_iterations: 8 }],

@@ -170,8 +170,10 @@ export function askOperator(session: Session, request: CountedRequest, limit: Me
   return { session: after, result: { until, isNew: true } }
 }
 
-/** Returns true while a thread is at a limit, the session's own included, and its run was not stopped for that. */
-function isUnanswered(session: Session, thread: Thread, now: number): boolean {
+/**
+ * Returns true while a thread is at the limit on a meter, its own or the session's, and its run was not stopped for that.
+ */
+function isUnanswered(session: Session, thread: Thread, now: number, meter: LimitName): boolean {
   const { run } = thread
   const { finalAnswer, operator } = run
   if (!run.limits || operator?.isStopAsked) return false
@@ -180,19 +182,27 @@ function isUnanswered(session: Session, thread: Thread, now: number): boolean {
     ...metersOf(usedSinceReset(run, now), limits.run),
     ...metersOf(usedSinceReset(session, now), limits.session),
   ]
-  const reached = meters.find(isExhausted)
+  const reached = meters.find((one) => one.name === meter && isExhausted(one))
   // A run whose limit was raised keeps the answer of its earlier end until it goes on.
   return reached !== undefined && (finalAnswer === undefined || finalAnswer.terminal.budget_max < reached.max)
 }
 
-/** Returns true if the run of a waiting request may go on or was stopped; false if it is forgotten. */
-export function isAnswered(session: Session | undefined, request: CountedRequest, now: number): boolean {
+/**
+ * Returns true if the run of a request that waits at the limit on a meter is below that, or was stopped; false if it is
+ * forgotten. It may have reached another limit: that is another question.
+ */
+export function isAnswered(
+  session: Session | undefined,
+  request: CountedRequest,
+  now: number,
+  meter: LimitName,
+): boolean {
   const thread = session && threadOf(session, request)
-  return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now)
+  return session !== undefined && thread !== undefined && !isUnanswered(session, thread, now, meter)
 }
 
 /** Returns the question about a thread if an operator may still answer it at `now`, else `undefined`. */
 export function openQuestion(session: Session, thread: Thread, now: number): Question | undefined {
   const { question } = thread.run
-  return question && question.until > now && isUnanswered(session, thread, now) ? question : undefined
+  return question && question.until > now && isUnanswered(session, thread, now, question.meter) ? question : undefined
 }

@@ -77,7 +77,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   for (const end = performance.now() + left; ; ) {
     if (exchange.client.isGone()) return 'client_gone'
     const session = key && (await unlessLost(emit, store.get(key), undefined))
-    if (isAnswered(session, counted, now())) return 'answered'
+    if (isAnswered(session, counted, now(), meter)) return 'answered'
     // A store that replicas share has lost it: an operator finds it again by what this one knows.
     if (!session && store.ahead) await askNow()
     if (draining.aborted) return 'drained'

@@ -9,7 +9,7 @@ import {
   setBudget,
   stopRuns,
 } from '../../../src/core/operator/operator.ts'
-import { NEW_SESSION, type Session } from '../../../src/core/session/session.ts'
+import { NEW_SESSION, type Run, type Session } from '../../../src/core/session/session.ts'
 import { terminalOf } from '../../../src/core/terminal.ts'
 import { runWith, threadWith } from '../transcript.ts'
 
@@ -44,7 +44,7 @@ describe('the question whether a run may go on', () => {
     expect(open(asked.session, NOW + 20_000)).toBeUndefined()
     const joined = askOperator(asked.session, request, limit, NOW + 30_000)
     expect(joined).toEqual({ session: asked.session, result: { until: NOW + 20_000, isNew: false } })
-    expect(isAnswered(asked.session, request, NOW)).toBe(false)
+    expect(isAnswered(asked.session, request, NOW, 'iterations')).toBe(false)
   })
 
   it('is asked anew about a limit that was raised', () => {
@@ -59,23 +59,32 @@ describe('the question whether a run may go on', () => {
     ['a reset', (before) => resetRuns(before, undefined, NOW)],
   ])('is answered by %s', (_, change) => {
     const after = change(asked.session)
-    expect(isAnswered(after, request, NOW)).toBe(true)
+    expect(isAnswered(after, request, NOW, 'iterations')).toBe(true)
     expect(open(after)).toBeUndefined()
   })
 
+  const runIs = (change: Partial<Run>) => ({
+    ...asked.session,
+    threads: asked.session.threads.map((thread) => ({ ...thread, run: { ...thread.run, ...change } })),
+  })
+
   it('is not answered by an extension of another agent, nor by one that does not reach far enough', () => {
-    const tools = { ...limits.run, tool_calls: 2 }
-    const threads = asked.session.threads.map((thread) => ({
-      ...thread,
-      run: { ...thread.run, limits: { ...limits, run: tools } },
-    }))
-    const after = extendRuns({ ...asked.session, threads }, undefined, { iterations: 5 }, undefined)
-    expect(isAnswered(after, request, NOW)).toBe(false)
-    expect(isAnswered(extendRuns(asked.session, 2, { iterations: 5 }, undefined), request, NOW)).toBe(false)
+    const after = extendRuns(runIs({ counts: { iterations: 9 } }), undefined, { iterations: 5 }, undefined)
+    expect(isAnswered(after, request, NOW, 'iterations')).toBe(false)
+    const other = extendRuns(asked.session, 2, { iterations: 5 }, undefined)
+    expect(isAnswered(other, request, NOW, 'iterations')).toBe(false)
+  })
+
+  it('is answered where the run is below that limit, though it has reached another one', () => {
+    const limited = runIs({ limits: { ...limits, run: { ...limits.run, tool_calls: 2 } } })
+    const after = extendRuns(limited, undefined, { iterations: 5 }, undefined)
+    expect(isAnswered(after, request, NOW, 'iterations')).toBe(true)
+    expect(open(after)).toBeUndefined()
+    expect(isAnswered(after, request, NOW, 'tool_calls')).toBe(false)
   })
 
   it('is not answered before it is asked, so that one who listens early waits for it', () => {
-    expect(isAnswered(session, request, NOW)).toBe(false)
+    expect(isAnswered(session, request, NOW, 'iterations')).toBe(false)
     expect(open(session)).toBeUndefined()
   })
 
@@ -94,14 +103,14 @@ describe('the question whether a run may go on', () => {
         },
       })),
     })
-    expect(isAnswered(endedAt(3), request, NOW)).toBe(true)
-    expect(isAnswered(endedAt(2), request, NOW)).toBe(false)
+    expect(isAnswered(endedAt(3), request, NOW, 'iterations')).toBe(true)
+    expect(isAnswered(endedAt(2), request, NOW, 'iterations')).toBe(false)
   })
 
   it('is neither asked about a run that is forgotten, nor answered for it', () => {
     const forgotten = { ...session, threads: [] }
     expect(askOperator(forgotten, request, limit, NOW + 1).result).toBeUndefined()
-    expect(isAnswered(forgotten, request, NOW)).toBe(false)
-    expect(isAnswered(undefined, request, NOW)).toBe(false)
+    expect(isAnswered(forgotten, request, NOW, 'iterations')).toBe(false)
+    expect(isAnswered(undefined, request, NOW, 'iterations')).toBe(false)
   })
 })
