@@ -89,10 +89,10 @@ const COMMANDS = {
   },
   resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'], takesSettings: ['upstream'] },
   budget: {
-    usage: '[SCOPE DOLLARS [SUBJECT]]',
+    usage: '[SCOPE LIMIT [SUBJECT]]',
     help:
-      'what is used of the limits of an hour, a day, a week and a month; budget day 30 sets one until it begins ' +
-      'anew, budget day 8 alice that of one subject',
+      'what is used of the limits of an hour, a day, a week and a month; budget day 30 sets the dollars of one until ' +
+      'it begins anew (tokens=5M, iterations=500 and runs=20 the others), budget day 8 alice that of one subject',
     takes: [0, 3, ''],
     flags: ['json', 'url'],
   },

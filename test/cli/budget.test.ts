@@ -72,6 +72,19 @@ describe('governor budget', () => {
       })
   })
 
+  it('sets limits of any meter, and says where there is none left', async () => {
+    const day = { max_cost_usd: 1, max_tokens: 100, max_iterations: 9 }
+    const { url } = await startBoth(() => ({ text: 'Yes.' }), { budget: { day } })
+    expect((await called(url, 'budget', 'day', 'tokens=5M')).printed).toMatch(
+      /^day +all +0% +0 of 9 iterations, until .*\d\d:\d\d\n +0 of 5\.0M tokens\n +\$0\.00 of \$1\.00\n$/,
+    )
+    expect((await called(url, 'budget', 'day', 'iterations=0')).printed).toMatch(/0% +0 of 5\.0M tokens, until /)
+    await called(url, 'budget', 'day', 'tokens=0')
+    expect((await called(url, 'budget', 'day', '0')).printed).toMatch(/^day +all +0% +no limit, until /)
+    for (const wrong of ['tokens=', 'tokens=many', 'seconds=5', 'runs=1.5'])
+      expect((await called(url, 'budget', 'day', wrong)).code).toBe(2)
+  })
+
   it('says in one line what is wrong', async () => {
     const { url } = await startBoth(() => ({ text: 'Yes.' }))
     expect((await called(url, 'budget')).printed).toMatch(/^no limits of an hour/)
@@ -85,7 +98,7 @@ describe('governor budget', () => {
     })
     expect(await called(url, 'budget', 'day')).toMatchObject({
       code: 2,
-      complaints: expect.stringMatching(/needs an amount of dollars/),
+      complaints: expect.stringMatching(/needs dollars, such as 30, or tokens=5M/),
     })
   })
 })

@@ -94,6 +94,14 @@ describe('governor sessions', () => {
     expect((await called(url, 'extend', 'two', '2')).printed).toMatch(/iteration 5 of 7 now\n$/)
   })
 
+  it('says what helps a session whose limit of a day is reached, as an extension does not', async () => {
+    const { url } = await startBoth(runaway(), { budget: { day: { max_iterations: 2 } } })
+    await runAgent(url, START, { ...named('one'), max: 3 })
+    expect((await called(url, 'extend', 'one')).printed).toMatch(
+      /now; today's limit ended it, and holds: governor budget/,
+    )
+  })
+
   it('takes a whole name for that session where the names of others begin with it', async () => {
     const { url } = await startBoth(runaway())
     for (const name of ['build-4', 'build-42', 'build-421']) await runAgent(url, START, { ...named(name), max: 1 })
@@ -222,6 +230,20 @@ describe('governor top', () => {
     )
     expect((await called(url, 'extend', 'night job', '1')).code).toBe(0)
     expect((await answer).headers.get('x-governor-iteration')).toBe('4/4')
+  })
+
+  it('names the limit that is asked about as people write it', async () => {
+    const { url, until } = await startBoth(runaway(), {
+      models: [{ model: '*', price: { input: 5_000, output: 0 } }],
+      budget: { run: { max_cost_usd: 0.5 } },
+      stop: { mode: 'ask', ask_timeout: '10m' },
+    })
+    const { messages } = await runAgent(url, START, { ...named('night job'), max: 1 })
+    const answer = callModel(url, messages, named('night job'))
+    await until(({ kind }) => kind === 'operator_asked')
+    expect((await called(url, 'session', 'night job')).printed).toMatch(/asking: +limit of \$0\.50 reached: extend/)
+    await called(url, 'stop', 'night job')
+    await answer
   })
 
   it('prints the table once when its output is not a terminal', async () => {

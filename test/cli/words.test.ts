@@ -301,7 +301,7 @@ describe('--help after a command', () => {
   it('leaves room between a name with its value and what it means', () => {
     for (const { flag = '', value = '' } of SETTINGS)
       if (flag) expect(HELP).toMatch(new RegExp(`^ {2}--${`${flag} ${value}`.trimEnd()}(?: {2}|$)`, 'm'))
-    expect(HELP).toContain('  budget [SCOPE DOLLARS [SUBJECT]]\n')
+    expect(HELP).toContain('  budget [SCOPE LIMIT [SUBJECT]]\n')
   })
 
   it('names what the command takes', async () => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { REASONS } from '../../src/core/terminal.ts'
-import { money, percents, stateOf } from '../../src/ops/sessions/labels.ts'
+import { clock, money, pausedText, percents, stateOf } from '../../src/ops/sessions/labels.ts'
 import { STATES } from '../../src/ops/sessions/states.ts'
 
 it('people read in a few words why a run was stopped', () => {
@@ -20,6 +20,15 @@ it('people read in a few words why a run was stopped', () => {
     'stopped: operator',
     'stopped: paused',
   ])
+})
+
+it('a pause says the date of a time that is not today', () => {
+  const since = new Date().toISOString()
+  const until = new Date(Date.now() + 40 * 86_400_000).toISOString()
+  const all = { session: null, key: null, upstream: null, hold: false, reason: null, by: 'loopback' as const }
+  expect(pausedText({ ...all, since, until })).toBe(
+    `PAUSED: all agents, since ${clock(since)}, until ${new Date(until).toLocaleDateString('sv')} ${clock(until)}`,
+  )
 })
 
 it('any amount of money below $100,000 has at most seven characters with three decimals, so that it fits a column', () => {

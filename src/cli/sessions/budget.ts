@@ -2,6 +2,7 @@
  * `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew.
  */
 
+import { count } from '../../config/units.ts'
 import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { TIME_SCOPES } from '../../core/budget/scopes.ts'
 import type { BudgetView } from '../../ops/budget.ts'
@@ -25,34 +26,46 @@ function amountsOf({ used, reserved, max }: Row): readonly string[] {
   return texts
 }
 
-function lineOf(row: Row, columns: number): string {
+/** Returns a line for each limit of a row; the first one says whose they are, and until when. */
+function linesOf(row: Row, columns: number): string {
   const { scope, share, mode, resets_at } = row
   const end = new Date(resets_at).toLocaleString('sv').slice(0, 16)
   const observed = mode === 'observe' ? ', observed only' : ''
-  const used = `${`${Math.round(share * 100)}%`.padStart(4)}  ${amountsOf(row).join(', ')}, until ${end}${observed}`
-  return fitted(`${scope.padEnd(6)}${fitted(whoseText(row), 24)} ${used}`, columns).trimEnd()
+  const [first = 'no limit', ...others] = amountsOf(row)
+  const head = `${scope.padEnd(6)}${fitted(whoseText(row), 24)} ${`${Math.round(share * 100)}%`.padStart(4)}  `
+  const lines = [`${head}${first}, until ${end}${observed}`, ...others.map((one) => ' '.repeat(head.length) + one)]
+  return lines.map((line) => `${fitted(line, columns).trimEnd()}\n`).join('')
+}
+
+/** Limits by their names in the API, as the command line has them: `30`, `$30`, `tokens=5M`. */
+function limitIn(text: string): Readonly<Record<string, number>> | undefined {
+  const dollars = dollarsIn(text)
+  if (dollars !== undefined) return { [METERS.cost.limit.setting]: dollars }
+  const [, name, amount = ''] = /^(tokens|iterations|runs)=(.+)$/.exec(text) ?? []
+  const { data } = count.safeParse(/^\d+$/.test(amount) ? Number(amount) : amount)
+  return name === undefined || data === undefined ? undefined : { [`max_${name}`]: data }
 }
 
 /** Prints the limits, or sets one. Throws `CommandError` if Governor can't be reached or refuses. */
 export async function budget({ args, flags }: Call, terminal: Terminal): Promise<number> {
-  const [scope, dollars, subject = null] = args
+  const [scope, limit = '', subject = null] = args
   const connection = connect(flags, terminal.env)
   const known: readonly string[] = TIME_SCOPES
-  const to = dollarsIn(dollars ?? '')
+  const to = limitIn(limit)
   let rows: readonly Row[]
   if (scope === undefined) {
     rows = (await askBudget<BudgetView>(connection)).budget
   } else {
     if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
-    if (to === undefined) throw new UsageError(`budget ${scope} needs an amount of dollars, such as 30`)
+    if (!to) throw new UsageError(`budget ${scope} needs dollars, such as 30, or tokens=5M, iterations=500 or runs=20`)
     // Of several limits with subjects, the one that has this subject is meant.
     const all = subject === null ? [] : (await askBudget<BudgetView>(connection)).budget
     const [row, other] = all.filter((one) => one.scope === scope && one.subject === subject)
     const per = other ? undefined : row?.per
-    rows = [await askBudget<Row>(connection, { scope, per, subject, max_cost_usd: to })]
+    rows = [await askBudget<Row>(connection, { scope, per, subject, ...to })]
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
   else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
-  else for (const row of rows) terminal.out(`${lineOf(row, terminal.columns)}\n`)
+  else for (const row of rows) terminal.out(linesOf(row, terminal.columns))
   return 0
 }

@@ -1,15 +1,18 @@
 /** `governor sessions`, `session`, `stop` and `extend`: show what agents do as tables and text, and steer them. */
+import { TIME_SCOPES } from '../../core/budget/scopes.ts'
 import type { SessionDetail, SessionRow, Transcript } from '../../ops/sessions/api-schema.ts'
 import {
   amount,
-  clock,
   clockSeconds,
   doing,
   labelOf,
   limitNote,
+  limitOf,
   limitText,
+  moment,
   money,
   rate,
+  scopeText,
   shortModel,
   span,
   stateOf,
@@ -125,7 +128,7 @@ export function sessionLines(session: SessionDetail, columns: number) {
   add('state', stateOf({ ...session, stopping: false, asking: null }).text + (session.stopping ? ', stopping' : ''))
   if (session.limit) add('limit', [limitText(session), limitNote(session)].filter(Boolean).join(' '))
   add('risk', `${Math.round(session.risk * 100)}%${session.risk_by ? ` (${session.risk_by})` : ''}`)
-  add('client', `${session.client ?? '-'}, since ${clock(session.started_at)}`)
+  add('client', `${session.client ?? '-'}, since ${moment(session.started_at)}`)
   add('model', `${session.model ?? '-'} at ${session.upstream ?? '-'}`)
   const perMinute = rate(session)
   const spent = `${money(session)}${perMinute ? `, ${perMinute}/min` : ''}`
@@ -146,7 +149,7 @@ export function sessionLines(session: SessionDetail, columns: number) {
     add('loop', `${loop.pattern} ${loop.tools.join('+')} ×${loop.count} since iteration ${loop.since}, ${reaction}`)
   }
   if (asking) {
-    const limit = `${asking.max} ${asking.limit.replace('_', ' ')}`
+    const limit = limitOf(asking.limit, asking.max)
     add('asking', `limit of ${limit} reached: extend or stop within ${span(asking.seconds_left)}`)
   }
   if (terminal) add('ended', `${terminal.terminal_state}: ${terminal.terminal_reason}`)
@@ -167,6 +170,17 @@ export async function sessions({ flags }: Call, terminal: Terminal): Promise<num
   return 0
 }
 
+/** Returns why a run stays stopped although its limits were raised, and what helps; empty if it goes on. */
+function staysText({ state, terminal }: SessionDetail): string {
+  if (state !== 'stopped' || !terminal) return ''
+  const { terminal_reason: reason, scope = 'run' } = terminal
+  if (reason === 'operator') return '; an operator stopped it, so it stays stopped'
+  if (reason === 'loop_guard') return '; it was in a loop, so it stays stopped until it is reset, or its user speaks'
+  if (scope === 'minute') return '; it was too fast, so it stays stopped until it is reset, or its user speaks'
+  if (!TIME_SCOPES.some((one) => one === scope)) return ''
+  return `; ${scopeText(scope)}'s limit ended it, and holds: governor budget shows and raises it`
+}
+
 /** Prints one session, or what becomes of it by a command. */
 export async function oneSession(command: 'session' | 'stop' | 'extend', { args, flags }: Call, terminal: Terminal) {
   const [given = '', by = '25%'] = args
@@ -179,9 +193,8 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
     text = `${id}: ${shown.stopping ? 'its next request is the last' : 'had ended already'}\n`
   } else if (command === 'extend') {
     shown = await askSession<SessionDetail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
-    const { iteration, max_iterations: max, state, terminal_reason: reason } = shown
-    const stays = state === 'stopped' && reason === 'operator' ? '; an operator stopped it, so it stays stopped' : ''
-    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}${stays}\n`
+    const { iteration, max_iterations: max } = shown
+    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}${staysText(shown)}\n`
   } else if (flags.transcript) {
     shown = await askSession<Transcript>(connection, id, 'transcript')
     text = transcriptText(shown)

@@ -169,6 +169,11 @@ export function limitNote({ limit }: Pick<SessionRow, 'limit'>): string {
   return [meter === 'iterations' && scope === 'run' ? '' : unitOf(meter), scopeText(scope)].filter(Boolean).join(', ')
 }
 
+/** Returns a limit as people read it: `$2.00`, `300 iterations`, `5 min`. */
+export function limitOf(meter: LimitUse['meter'], max: number): string {
+  return [amount(meter, max), unitOf(meter)].filter(Boolean).join(' ')
+}
+
 /** Returns what a number counts; empty where a sign or a unit of time stands at it. */
 function unitOf(meter: LimitUse['meter']): string {
   return meter === 'cost' || meter === 'seconds' ? '' : meter.replaceAll('_', ' ')
@@ -183,6 +188,13 @@ export function scopeText(scope: LimitUse['scope']): string {
 /** Returns hours and minutes, here. */
 export function clock(time: string): string {
   return new Date(time).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+}
+
+/** Returns hours and minutes, here; after their date, if that is another day than today. */
+export function moment(time: string): string {
+  const day = (at: Date) => at.toLocaleDateString('sv')
+  const at = new Date(time)
+  return day(at) === day(new Date()) ? clock(time) : `${day(at)} ${clock(time)}`
 }
 
 /** Returns a time of day with its seconds, where this runs. */
@@ -224,12 +236,13 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
 }
 
 /**
- * Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`. A session is named by the beginning of its id.
+ * Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`; times of another day with their date. A session is
+ * named by the beginning of its id.
  */
 export function pausedText({ session, key, upstream, since, until, reason }: Paused['paused'][number]): string {
   const whom = pausedWhom({ session: session?.slice(0, 9), key, upstream })
-  const end = until === null ? '' : `, until ${clock(until)}`
-  return `PAUSED: ${whom}, since ${clock(since)}${end}${reason === null ? '' : `: ${reason}`}`
+  const end = until === null ? '' : `, until ${moment(until)}`
+  return `PAUSED: ${whom}, since ${moment(since)}${end}${reason === null ? '' : `: ${reason}`}`
 }
 
 /** What a head line says where Governor only observes. */
